@@ -1,0 +1,119 @@
+"""Topic configuration as the log sees it: keys, defaults, limits.
+
+Owns the definition of every topic key (`TOPIC_KEYS`) and turns a mapping of dotted keys into a
+checked, immutable `TopicConfig`. Reads no files and no environment. Defaults are Kafka's unless
+docs/decisions/0005 says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.errors import InvalidConfig
+from raftmq.model import Durability, RecordFormat, TimestampType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DAY_MS = 86_400_000
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What an operator may say about one topic. `-1` means no limit where a comment says so."""
+
+    segment_bytes: int = 256 * MIB  # a segment rolls before it would grow over this
+    segment_ms: int = 7 * DAY_MS  # ... or when its first batch is this old
+    retention_ms: int = 14 * DAY_MS  # -1: keep for ever
+    retention_bytes: int = -1  # of one partition; -1: no limit
+    max_message_bytes: int = MIB  # one batch, as it arrives (compressed)
+    index_interval_bytes: int = 4096
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_after_max_ms: int = 3_600_000  # how far ahead of the broker's clock
+    durability: Durability = Durability.FSYNC
+    record_format: RecordFormat = RecordFormat.COLUMNS
+
+
+class TopicKey(NamedTuple):
+    """One key: `name` as people type it, `field` of TopicConfig, legal values."""
+
+    name: str
+    field: str
+    minimum: int = 0
+    maximum: int = (1 << 63) - 1
+    choices: tuple[str, ...] = ()
+
+
+TOPIC_KEYS = (
+    TopicKey("segment.bytes", "segment_bytes", minimum=1024, maximum=1 << 30),
+    TopicKey("segment.ms", "segment_ms", minimum=1),
+    TopicKey("retention.ms", "retention_ms", minimum=-1),
+    TopicKey("retention.bytes", "retention_bytes", minimum=-1),
+    TopicKey("max.message.bytes", "max_message_bytes", minimum=61, maximum=1 << 28),
+    TopicKey("index.interval.bytes", "index_interval_bytes", minimum=0, maximum=1 << 30),
+    TopicKey("message.timestamp.type", "message_timestamp_type",
+             choices=("CreateTime", "LogAppendTime")),
+    TopicKey("message.timestamp.after.max.ms", "message_timestamp_after_max_ms"),
+    TopicKey("durability", "durability", choices=("fsync", "page_cache")),
+    TopicKey("record.format", "record_format", choices=("columns", "kafka")),
+)  # fmt: skip
+_BY_NAME = {key.name: key for key in TOPIC_KEYS}
+_TIMESTAMP_TYPES = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+assert {key.field for key in TOPIC_KEYS} == {field.name for field in fields(TopicConfig)}
+
+
+def parse_topic_config(values: Mapping[str, object]) -> TopicConfig:
+    """Check `values` (dotted keys) and fill in the defaults.
+
+    Raises:
+        InvalidConfig: with one line for every bad key, not only for the first.
+    """
+    parsed: dict[str, object] = {}
+    problems: list[str] = []
+    for name, value in values.items():
+        try:
+            key = _key_named(name)
+            parsed[key.field] = _parse(key, value)
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise InvalidConfig(problems)
+    return TopicConfig(**parsed)  # type: ignore[arg-type]  # each value was checked by _parse
+
+
+def _key_named(name: str) -> TopicKey:
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    close = get_close_matches(name, _BY_NAME, n=1)
+    hint = f", did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"unknown topic config {name!r}{hint}")
+
+
+def _parse(key: TopicKey, value: object) -> object:
+    if key.choices:
+        return _parse_choice(key, value)
+    try:
+        number = int(value) if isinstance(value, (int, str)) else None
+    except ValueError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ValueError(f"{key.name} = {value!r}: expected a whole number")
+    if not key.minimum <= number <= key.maximum:
+        raise ValueError(f"{key.name} = {number}: allowed {key.minimum} to {key.maximum}")
+    return number
+
+
+def _parse_choice(key: TopicKey, value: object) -> object:
+    text = value.value if isinstance(value, Enum) else value
+    if text not in key.choices:
+        raise ValueError(f"{key.name} = {value!r}: allowed {', '.join(key.choices)}")
+    if key.name == "message.timestamp.type":
+        return _TIMESTAMP_TYPES[str(text)]
+    return Durability(text) if key.name == "durability" else RecordFormat(text)

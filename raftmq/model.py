@@ -1,0 +1,51 @@
+"""The words of raftmq that every layer shares: small enums and value types, no behaviour.
+
+Owns names only. Imports nothing of raftmq; anything here may be imported by anyone.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+
+
+class Durability(StrEnum):
+    """When a replica counts a record as held (topic config `durability`)."""
+
+    FSYNC = "fsync"  # once fdatasync has returned
+    PAGE_CACHE = "page_cache"  # once the kernel has it: survives kill -9, not a power cut
+
+
+class RecordFormat(StrEnum):
+    """Which encoding of records a topic stores (topic config `record.format`)."""
+
+    COLUMNS = "columns"
+    KAFKA = "kafka"
+
+
+class TimestampType(IntEnum):
+    """Whose clock stamped the records; the value is bit 3 of the batch attributes."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Compression(IntEnum):
+    """Codec ids of Kafka's record batch attributes (bits 0-2). Snappy (2) is not supported."""
+
+    NONE = 0
+    GZIP = 1
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampOffset(NamedTuple):
+    """Answer to "which offset belongs to this time": the first record at or after it."""
+
+    timestamp: int  # milliseconds since 1970-01-01 UTC
+    offset: int

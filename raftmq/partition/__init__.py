@@ -1,0 +1,1 @@
+"""One partition: its log (`storage/`) and, beside it, the rules of its replication."""

@@ -1,0 +1,265 @@
+"""The one door to the disk: everything the log does to files goes through `Files` and `File`.
+
+Owns the translation of OSError into StorageError. Decides nothing. The simulated twin in
+`tests/simulation/disk.py` passes the same conformance suite (tests/unit/test_files.py) and adds
+what a kernel does not do on demand: crashes that lose or tear what was not synced.
+
+Promises: `write` writes everything or raises; what is not synced may be lost by a power cut,
+in any order across files; a created, renamed or removed name is lost unless its directory was
+synced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from raftmq.errors import DirectoryInUse, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from raftmq.wire.header import Buffer
+
+IOV_MAX = 1024
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class WouldBlock(Exception):
+    """The bytes are not in the page cache: read them again from a worker thread."""
+
+
+class File(Protocol):
+    """An open file. Positions and lengths are bytes."""
+
+    path: Path
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def read_now(self, position: int, length: int) -> bytes:
+        """Like `read`, but raises WouldBlock instead of waiting for the disk."""
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """All of `buffers`, one after the other. After an error any prefix may be there."""
+
+    def truncate(self, length: int) -> None: ...
+
+    def sync(self) -> None:
+        """Data and size are durable when this returns (fdatasync)."""
+
+    def evict(self) -> None:
+        """Forget what the page cache holds, so that the next read shows what the disk holds."""
+
+    def fileno(self) -> int:
+        """For `sendfile`. The descriptor lives as long as this object."""
+
+
+class Files(Protocol):
+    """A file system. Every method raises StorageError with the operation and the path."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file where there is none."""
+
+    def exists(self, path: Path) -> bool: ...
+
+    def size(self, path: Path) -> int: ...
+
+    def names(self, directory: Path) -> list[str]:
+        """Sorted names in `directory`; empty where it does not exist."""
+
+    def make_directory(self, path: Path) -> None:
+        """With its parents; each new name is durable when this returns."""
+
+    def rename(self, source: Path, target: Path) -> None: ...
+
+    def remove(self, path: Path) -> None:
+        """A missing file is no error. Files that are open stay readable."""
+
+    def sync_directory(self, path: Path) -> None: ...
+
+    def sync_file_system(self, path: Path) -> None:
+        """Everything written to the file system of `path` is durable when this returns."""
+
+    def owns_file_system(self, path: Path) -> bool:
+        """Whether `path` is where a file system is mounted, so that a sync of all is cheap."""
+
+    def lock(self, path: Path) -> object:
+        """Hold `path` exclusively until the returned object is dropped. DirectoryInUse if held."""
+
+    def boot_id(self) -> str:
+        """Changes when the page cache was lost, that is, at every start of the machine."""
+
+
+class FileSlice(NamedTuple):
+    """Bytes in a file, not read yet: what `sendfile` takes."""
+
+    file: File
+    position: int
+    length: int
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.length)
+
+
+@contextmanager
+def _translated(operation: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{operation} {path}: {error.strerror or error}") from error
+
+
+class OsFile:
+    """A File of the operating system. The descriptor closes when the last reference goes."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self._descriptor = path, descriptor
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def size(self) -> int:
+        with _translated("stat", self.path):
+            return os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        with _translated("read", self.path):
+            data = os.pread(self._descriptor, length, position)
+            while len(data) < length:
+                more = os.pread(self._descriptor, length - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+
+    def read_now(self, position: int, length: int) -> bytes:
+        buffer = bytearray(length)
+        try:
+            got = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:  # EAGAIN: not cached; EOPNOTSUPP: this file system cannot say
+            raise WouldBlock from error
+        if got < length and position + got < self.size():
+            raise WouldBlock
+        return bytes(memoryview(buffer)[:got])
+
+    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
+        with _translated("write", self.path):
+            for first in range(0, len(buffers), IOV_MAX):
+                position += self._write_some(position, buffers[first : first + IOV_MAX])
+
+    def _write_some(self, position: int, buffers: Sequence[Buffer]) -> int:
+        length = sum(map(len, buffers))
+        done = os.pwritev(self._descriptor, buffers, position)
+        if done < length:
+            self._write_rest(position, memoryview(b"".join(buffers)), done)
+        return length
+
+    def _write_rest(self, position: int, data: memoryview, done: int) -> None:
+        """A short write usually means a full disk: go on, so that the kernel says why."""
+        while done < len(data):
+            done += os.pwrite(self._descriptor, data[done:], position + done)
+
+    def truncate(self, length: int) -> None:
+        with _translated("truncate", self.path):
+            os.ftruncate(self._descriptor, length)
+
+    def sync(self) -> None:
+        with _translated("fdatasync", self.path):
+            os.fdatasync(self._descriptor)
+
+    def evict(self) -> None:
+        with _translated("fadvise", self.path):
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+
+class OsFiles:
+    """The Files of this machine."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        with _translated("open", path):
+            return OsFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        with _translated("stat", path):
+            return path.stat().st_size
+
+    def names(self, directory: Path) -> list[str]:
+        with _translated("list", directory):
+            return sorted(os.listdir(directory)) if directory.exists() else []  # noqa: PTH208
+
+    def make_directory(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        self.make_directory(path.parent)
+        with _translated("mkdir", path):
+            path.mkdir(exist_ok=True)
+        self.sync_directory(path.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with _translated("rename", source):
+            source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        with _translated("remove", path):
+            path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        with _translated("fsync", path), _opened(path) as descriptor:
+            os.fsync(descriptor)
+
+    def sync_file_system(self, path: Path) -> None:
+        with _translated("syncfs", path), _opened(path) as descriptor:
+            _syncfs(descriptor)
+
+    def owns_file_system(self, path: Path) -> bool:
+        return _syncfs_reports_errors() and path.is_mount()
+
+    def lock(self, path: Path) -> object:
+        file = self.open(path, create=True)
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DirectoryInUse(
+                f"{path.parent} is in use by another process; stop it, or choose another directory"
+            ) from error
+        return file
+
+    def boot_id(self) -> str:
+        with open(_BOOT_ID) as file:  # noqa: PTH123
+            return file.read().strip()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _syncfs(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _syncfs_reports_errors() -> bool:
+    """Before Linux 5.8 syncfs returned 0 even when writing back had failed."""
+    major, minor = os.uname().release.split(".")[:2]
+    return (int(major), int(minor)) >= (5, 8)

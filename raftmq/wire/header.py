@@ -1,0 +1,192 @@
+"""The 61-byte header of a record batch, byte for byte Kafka's record batch v2.
+
+Owns the header's layout, the attribute bits, the CRC-32C rule and walking a buffer of batches
+from header to header. Never looks at the records behind a header.
+
+     0  base offset            i64  -+
+     8  batch length           i32   | outside the CRC: the broker writes base offset and
+    12  partition leader epoch i32   | leader epoch into the producer's bytes
+    16  magic (2)              i8   -+
+    17  CRC-32C                u32  over everything from byte 21 to the end
+    21  attributes             i16  bits below
+    23  last offset delta      i32
+    27  base timestamp         i64
+    35  max timestamp          i64
+    43  producer id            i64
+    51  producer epoch         i16
+    53  base sequence          i32
+    57  record count           i32
+
+Batch length counts the bytes after itself. Source of the layout:
+https://kafka.apache.org/documentation/#recordbatch (bit 14 is raftmq's: docs/PROTOCOL.md).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+from raftmq.errors import CorruptRecord
+from raftmq.model import Compression, TimestampType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_SIZE = 61
+LENGTH_END = 12  # batch length counts from here
+CRC_START = 21  # first byte that the CRC covers
+MAGIC = 2
+RECORDS_MAX = 65_536  # per batch
+BATCH_BYTES_MAX = 1 << 30
+
+HEADER = Struct(">qiibIhiqqqhii")
+PREFIX = Struct(">qii")  # base offset, batch length, leader epoch: what a broker may rewrite
+_LENGTH = Struct(">i")
+_LENGTH_POSITION = 8
+_CRC = Struct(">I")
+_CRC_POSITION = 17
+
+COMPRESSION_BITS = 0b111
+TIMESTAMP_TYPE_BIT = 1 << 3
+TRANSACTIONAL_BIT = 1 << 4
+CONTROL_BIT = 1 << 5
+COLUMNS_BIT = 1 << 14
+KNOWN_BITS = COMPRESSION_BITS | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | COLUMNS_BIT
+
+
+class BatchHeader(NamedTuple):
+    """One header, fields in wire order. Timestamps are milliseconds since 1970-01-01 UTC."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch, header included."""
+        return LENGTH_END + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        return Compression(self.attributes & COMPRESSION_BITS)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType(bool(self.attributes & TIMESTAMP_TYPE_BIT))
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def is_columns(self) -> bool:
+        return bool(self.attributes & COLUMNS_BIT)
+
+
+def read_header(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchHeader:
+    """Decode and check the header at `position`; the batch may reach beyond `buffer`.
+
+    Raises:
+        CorruptRecord: too few bytes, or a field that no batch can have.
+    """
+    if position < 0 or len(buffer) - position < HEADER_SIZE:
+        raise CorruptRecord("shorter than a batch header", position=position, where=where)
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    problem = _problem_of(header)
+    if problem:
+        raise CorruptRecord(problem, position=position, where=where)
+    return header
+
+
+def _problem_of(header: BatchHeader) -> str:
+    """What makes this header impossible, or an empty string."""
+    if header.magic != MAGIC:
+        return f"magic {header.magic}, expected {MAGIC}"
+    if not HEADER_SIZE - LENGTH_END <= header.batch_length <= BATCH_BYTES_MAX:
+        return f"batch length {header.batch_length} out of bounds"
+    if not 1 <= header.record_count <= RECORDS_MAX:
+        return f"record count {header.record_count}, allowed 1 to {RECORDS_MAX}"
+    if header.last_offset_delta < header.record_count - 1:
+        return f"last offset delta {header.last_offset_delta} for {header.record_count} records"
+    if header.base_offset < 0 or header.leader_epoch < -1:
+        return f"base offset {header.base_offset}, leader epoch {header.leader_epoch}"
+    if header.attributes & ~KNOWN_BITS:
+        return f"unknown attribute bits {header.attributes & ~KNOWN_BITS & 0xFFFF:#06x}"
+    return ""
+
+
+def compute_crc(batch: Buffer) -> int:
+    """CRC-32C over everything that the producer vouches for; `batch` is one whole batch."""
+    return crc32c(memoryview(batch)[CRC_START:])
+
+
+def check_batch(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchHeader:
+    """Check header, length and CRC of the batch at `position`, which must lie whole in `buffer`.
+
+    Raises:
+        CorruptRecord: and says which of them is wrong.
+    """
+    header = read_header(buffer, position, where=where)
+    end = position + header.size
+    if end > len(buffer):
+        missing = end - len(buffer)
+        raise CorruptRecord(
+            f"batch claims {header.size} bytes, {missing} are missing",
+            position=position,
+            where=where,
+        )
+    computed = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if computed != header.crc:
+        raise CorruptRecord(
+            f"CRC-32C is {computed:#010x}, header says {header.crc:#010x}",
+            position=position,
+            where=where,
+        )
+    return header
+
+
+def iter_batches(buffer: Buffer, *, where: str = "") -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch in `buffer`, every one checked by `check_batch`."""
+    position, end = 0, len(buffer)
+    while position < end:
+        header = check_batch(buffer, position, where=where)
+        yield position, header
+        position += header.size
+
+
+def pack_prefix(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> bytes:
+    """The 16 bytes with which a leader replaces the first 16 of a producer's batch."""
+    return PREFIX.pack(base_offset, header.batch_length, leader_epoch)
+
+
+def seal(batch: bytearray) -> bytearray:
+    """Write length and CRC into a batch whose other fields are final."""
+    _LENGTH.pack_into(batch, _LENGTH_POSITION, len(batch) - LENGTH_END)
+    _CRC.pack_into(batch, _CRC_POSITION, compute_crc(batch))
+    return batch
