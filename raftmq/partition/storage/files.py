@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import resource
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -185,6 +186,10 @@ class OsFile:
 class OsFiles:
     """The Files of this machine."""
 
+    def __init__(self) -> None:
+        # Held open: a descriptor that is opened later does not learn of an earlier failure.
+        self._file_systems: dict[Path, File] = {}
+
     def open(self, path: Path, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         with _translated("open", path):
@@ -222,11 +227,19 @@ class OsFiles:
             os.fsync(descriptor)
 
     def sync_file_system(self, path: Path) -> None:
-        with _translated("syncfs", path), _opened(path) as descriptor:
-            _syncfs(descriptor)
+        with _translated("syncfs", path):
+            _syncfs(self._file_system_of(path).fileno())
+
+    def _file_system_of(self, path: Path) -> File:
+        if path not in self._file_systems:
+            self._file_systems[path] = OsFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return self._file_systems[path]
 
     def owns_file_system(self, path: Path) -> bool:
-        return _syncfs_reports_errors() and path.is_mount()
+        if not (_syncfs_reports_errors() and path.is_mount()):
+            return False
+        with _translated("open", path):
+            return bool(self._file_system_of(path))
 
     def lock(self, path: Path) -> object:
         file = self.open(path, create=True)
@@ -241,6 +254,12 @@ class OsFiles:
     def boot_id(self) -> str:
         with open(_BOOT_ID) as file:  # noqa: PTH123
             return file.read().strip()
+
+
+def allow_many_files() -> None:
+    """A log keeps a few descriptors open; the default soft limit is for interactive programs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager

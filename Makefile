@@ -1,0 +1,81 @@
+# Every command of the project. `make` alone lists them; each sets up what it needs.
+#
+#   make PYTHON=/path/to/python3.12 venv     another Python than the first that is new enough
+#   make VENV=/tmp/venv check                another place for the virtual environment
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WHEEL := build/wheel
+
+# The machine's own python3 wherever it will do, so that a surprise is a surprise for everybody.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
+NO_PYTHON := raftmq needs Python 3.11 or newer: make PYTHON=/path/to/python3
+
+FAST_TESTS := tests/unit tests/property tests/simulation
+SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo check test static wheel sim soak bench format clean
+
+help:  ## This list
+	@sed -En 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+
+venv: $(STAMP)  ## The virtual environment with raftmq and its tools (made when needed)
+
+# pip runs again whenever pyproject.toml changes, and never otherwise.
+$(STAMP): pyproject.toml
+	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' || { echo '$(NO_PYTHON)' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## See it work: write, cut the power, recover, read
+	$(BIN)/python examples/log_demo.py
+
+check: static  ## The fast gate, under a minute: format, lint, types, layers, fast tests
+	$(BIN)/pytest -m 'not powercut and not soak' $(FAST_TESTS)
+
+# One pytest run over everything, last: its summary line is the verdict on all of it.
+test: static wheel  ## Everything that CI runs: check, the wheel, the tests on a real kernel
+	$(BIN)/pytest -m 'not soak'
+
+static: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+# What a user gets is the wheel, not the checkout: install it apart and start it elsewhere.
+wheel: $(STAMP)
+	rm -rf $(WHEEL)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
+	$(BIN)/python -m venv $(WHEEL)/venv
+	$(WHEEL)/venv/bin/pip install --quiet --disable-pip-version-check $(WHEEL)/*.whl
+	cd / && $(CURDIR)/$(WHEEL)/venv/bin/raftmq --version
+	cd / && $(CURDIR)/$(WHEEL)/venv/bin/raftmq log --help >/dev/null
+
+sim: $(STAMP)  ## Simulated crashes: SEED=7 replays one, SEEDS=1000 sweeps, ARGS= for the rest
+	$(BIN)/python -m tests.simulation.crash_sweep $(SIM_ARGS)
+
+soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
+	$(BIN)/python -m tests.property.fuzz --count 1000000
+	$(BIN)/python -m tests.simulation.crash_sweep --seeds 10000
+	$(BIN)/python -m tests.powercut --cycles 200
+	$(BIN)/pytest -m soak --hypothesis-profile soak
+
+bench: $(STAMP)  ## Every benchmark, one after the other: they want the machine for themselves
+	@set -e; for file in benchmarks/[a-z]*.py; do \
+		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py); done
+
+format: $(STAMP)  ## Format the code and repair what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove whatever these commands made, the virtual environment included
+	rm -rf $(VENV) build dist demo-data .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

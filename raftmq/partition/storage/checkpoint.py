@@ -1,0 +1,64 @@
+"""Small files of named numbers, replaced whole and checked by a CRC.
+
+    orders-6f1c.../Partition-0 1200
+    crc32c 5b0e7a31
+
+Owns the format and the order of steps that makes a replacement atomic: write a temporary file,
+sync it, rename it, sync the directory. Readable by a person. A file that fails its CRC reads as
+None: every checkpoint has a safe answer for "I do not know".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from raftmq.partition.storage.files import Files
+
+TEMPORARY_SUFFIX = ".tmp"
+CHECKPOINT_BYTES_MAX = 64 << 20
+
+
+def replace_file(files: Files, path: Path, data: bytes) -> None:
+    """After this returns, `path` holds `data` for good; after a crash, the old or the new."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    file = files.open(temporary, create=True)
+    file.truncate(0)
+    file.write(0, [data])
+    file.sync()
+    files.rename(temporary, path)
+    files.sync_directory(path.parent)
+
+
+def read_file(files: Files, path: Path) -> bytes | None:
+    """The bytes of `path`, or None where there is no such file."""
+    if not files.exists(path):
+        return None
+    file = files.open(path)
+    return file.read(0, min(file.size(), CHECKPOINT_BYTES_MAX))
+
+
+def write_checkpoint(files: Files, path: Path, offsets: Mapping[str, int]) -> None:
+    body = "".join(f"{name} {offset}\n" for name, offset in sorted(offsets.items())).encode()
+    replace_file(files, path, body + b"crc32c %08x\n" % crc32c(body))
+
+
+def read_checkpoint(files: Files, path: Path) -> dict[str, int] | None:
+    """What was written last; None if there is no such file or it is damaged."""
+    data = read_file(files, path)
+    if data is None:
+        return None
+    body, separator, seal = data.rpartition(b"crc32c ")
+    if not separator or seal != b"%08x\n" % crc32c(body):
+        return None
+    return dict(_parse_line(line) for line in body.decode().splitlines())
+
+
+def _parse_line(line: str) -> tuple[str, int]:
+    name, _, offset = line.rpartition(" ")
+    return name, int(offset)

@@ -1,0 +1,63 @@
+"""What of one log is durable, and since when something waits to become so. Pure.
+
+Owns the arithmetic between appends and flush rounds; a round begins with `begin`, and its outcome
+comes back through `complete`. A truncation in between makes the round's answer worthless above
+the cut, so rounds carry the generation in which they began.
+
+Invariants: durable_end_offset <= log_end_offset; it falls only through a truncation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class FlushMark(NamedTuple):
+    """What a round that began now makes durable."""
+
+    end_offset: int
+    generation: int
+
+
+@dataclass(slots=True)
+class DurableEnd:
+    """Times are seconds of the caller's monotonic clock."""
+
+    log_end_offset: int
+    durable_end_offset: int
+    generation: int = 0
+    waiting_since: float | None = None  # oldest append that no round covers yet
+    flushing_since: float | None = None  # oldest append that the running round covers
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.durable_end_offset < self.log_end_offset
+
+    def on_append(self, log_end_offset: int, now: float) -> None:
+        assert log_end_offset > self.log_end_offset
+        self.log_end_offset = log_end_offset
+        if self.waiting_since is None:
+            self.waiting_since = now
+
+    def begin(self, now: float) -> FlushMark:
+        assert self.flushing_since is None, "one flush round at a time"
+        self.flushing_since = now if self.waiting_since is None else self.waiting_since
+        self.waiting_since = None
+        return FlushMark(self.log_end_offset, self.generation)
+
+    def complete(self, mark: FlushMark) -> None:
+        self.flushing_since = None
+        if mark.generation == self.generation:
+            self.durable_end_offset = max(self.durable_end_offset, mark.end_offset)
+        assert self.durable_end_offset <= self.log_end_offset
+
+    def on_truncate(self, log_end_offset: int) -> None:
+        self.generation += 1
+        self.log_end_offset = log_end_offset
+        self.durable_end_offset = min(self.durable_end_offset, log_end_offset)
+
+    def oldest_pending_age(self, now: float) -> float:
+        """Seconds for which the oldest append has been waiting; 0.0 if none is."""
+        since = self.waiting_since if self.flushing_since is None else self.flushing_since
+        return 0.0 if since is None else now - since

@@ -1,0 +1,141 @@
+"""Files of 16-byte entries: offset index, time index and leader epochs share this format.
+
+    key i64 | value u32 | CRC-32C of the 12 bytes before u32
+
+Owns reading, appending and cutting such a file; knows nothing of what keys mean. The searches
+need keys (or values) that never fall. Entries wait in memory until `write_pending`. A torn last
+entry does not count; a damaged one raises DamagedEntries, and whoever asked walks the log instead
+(docs/decisions/0007).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from raftmq.partition.storage.files import File, Files
+
+    ReadBytes = Callable[[File, int, int], bytes]
+
+_BODY = Struct(">qI")
+ENTRY_SIZE = 16
+
+
+class DamagedEntries(Exception):
+    """An entry fails its CRC, or keys fall."""
+
+
+class Entry(NamedTuple):
+    key: int
+    value: int
+
+
+def read_waiting(file: File, position: int, length: int) -> bytes:
+    """Read, and wait for the disk if need be."""
+    return file.read(position, length)
+
+
+def read_cached(file: File, position: int, length: int) -> bytes:
+    """Read from the page cache only; raises WouldBlock otherwise."""
+    return file.read_now(position, length)
+
+
+def pack_entry(key: int, value: int) -> bytes:
+    body = _BODY.pack(key, value)
+    return body + crc32c(body).to_bytes(4, "big")
+
+
+class EntryFile:
+    """One such file, opened when first touched."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files, self.path = files, path
+        self._file: File | None = None
+        written = files.size(path) // ENTRY_SIZE if files.exists(path) else 0
+        # One tuple, replaced at once, so that a reader in a worker thread sees both or neither.
+        self._state: tuple[int, list[Entry]] = (written, [])
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path, create=True)
+        return self._file
+
+    def release(self) -> None:
+        """Drop the descriptor; the next use opens it again."""
+        self._file = None
+
+    @property
+    def count(self) -> int:
+        written, pending = self._state
+        return written + len(pending)
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._state[1])
+
+    def append(self, key: int, value: int) -> None:
+        self._state[1].append(Entry(key, value))
+
+    def write_pending(self) -> None:
+        written, pending = self._state
+        if pending:
+            self.file.write(
+                written * ENTRY_SIZE, [b"".join(pack_entry(*entry) for entry in pending)]
+            )
+            self._state = (written + len(pending), [])
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries; the file follows at once, durable after a sync."""
+        written, pending = self._state
+        if count < written or self.file.size() > written * ENTRY_SIZE:
+            self.file.truncate(min(count, written) * ENTRY_SIZE)
+        self._state = (min(count, written), pending[: max(0, count - written)])
+
+    def at(self, index: int, read: ReadBytes = read_waiting) -> Entry:
+        """Entry number `index`.
+
+        Raises:
+            DamagedEntries: it fails its CRC, or the file ends before it.
+        """
+        written, pending = self._state
+        if index >= written:
+            return pending[index - written]
+        data = read(self.file, index * ENTRY_SIZE, ENTRY_SIZE)
+        if len(data) < ENTRY_SIZE or crc32c(data[:12]) != int.from_bytes(data[12:], "big"):
+            raise DamagedEntries(f"entry {index} of {self.path}")
+        return Entry(*_BODY.unpack_from(data))
+
+    def last(self, read: ReadBytes = read_waiting) -> Entry | None:
+        return self.at(self.count - 1, read) if self.count else None
+
+    def all(self) -> list[Entry]:
+        return [self.at(index) for index in range(self.count)]
+
+    def count_up_to(self, key: int, read: ReadBytes = read_waiting) -> int:
+        """How many entries have a key <= `key` (binary search)."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.at(middle, read).key <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def count_up_to_value(self, value: int, read: ReadBytes = read_waiting) -> int:
+        """How many entries have a value <= `value`; only where values never fall either."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.at(middle, read).value <= value:
+                low = middle + 1
+            else:
+                high = middle
+        return low

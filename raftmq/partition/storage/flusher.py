@@ -1,0 +1,162 @@
+"""Group commit: one flush round after the other, each for every log that is dirty.
+
+Owns who waits for which log and how a round syncs: up to `FILES_SYNCED_ONE_BY_ONE` files each on
+its own, more with one sync of the whole file system where the data directory has its own
+(docs/decisions/0002). The round runs in a worker thread while appends go on; what they add is
+the next round's. A waiter may be cancelled at any time: it owns nothing.
+
+A failed round takes every log in it offline: after a failed sync the kernel may call pages clean
+that never reached the disk, so nothing is retried and nothing acknowledged.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import trio
+
+from raftmq.errors import StorageError
+from raftmq.model import Durability
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from pathlib import Path
+
+    from raftmq.partition.storage.files import Files
+    from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.work import Flush
+
+FILES_SYNCED_ONE_BY_ONE = 8
+T = TypeVar("T")
+
+
+class RunSync(Protocol):
+    """Runs a function that waits for the disk: in a worker thread, or inline in simulation."""
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+class Flusher:
+    """`disk` is held while files of logs are synced or cut: one such thing at a time."""
+
+    def __init__(self, files: Files, root: Path, run_sync: RunSync) -> None:
+        self._files, self._root, self._run_sync = files, root, run_sync
+        self._owns_file_system = files.owns_file_system(root)
+        self._dirty: dict[PartitionLog, None] = {}
+        self._lazy: dict[PartitionLog, None] = {}
+        self._work = trio.Event()
+        self._rounds: dict[PartitionLog, trio.Event] = {}
+        self.disk = trio.Lock()
+        self._flushing: list[PartitionLog] = []
+        self._round_since: float | None = None
+
+    def on_dirty(self, log: PartitionLog) -> None:
+        """A log has something to flush; `page_cache` topics wait for `request_lazy`."""
+        if log.config.durability is Durability.PAGE_CACHE:
+            self._lazy[log] = None
+        else:
+            self._dirty[log] = None
+            self._work.set()
+
+    def request(self, log: PartitionLog) -> None:
+        """Flush this log in the next round, whatever its topic's durability."""
+        self._dirty[log] = None
+        self._work.set()
+
+    def request_lazy(self) -> None:
+        for log in self._lazy:
+            self.request(log)
+        self._lazy.clear()
+
+    def forget(self, log: PartitionLog) -> None:
+        """The log is closed; its waiters learn so."""
+        self._dirty.pop(log, None)
+        self._lazy.pop(log, None)
+        self._wake(log)
+
+    def oldest_pending_age(self, now: float) -> float:
+        """Seconds for which the oldest append, or the running round, has been waiting."""
+        ages = [log.oldest_pending_age(now) for log in [*self._dirty, *self._flushing]]
+        if self._round_since is not None:
+            ages.append(now - self._round_since)
+        return max(ages, default=0.0)
+
+    async def run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work = trio.Event()
+            async with self.disk:
+                await self._round()
+
+    async def flush_now(self, logs: Iterable[PartitionLog]) -> None:
+        """One round for `logs`, without the help of `run`."""
+        self._dirty |= {log: None for log in logs if log.is_dirty}
+        async with self.disk:
+            await self._round()
+
+    async def _round(self) -> None:
+        """One round, shielded: what has begun must be completed, or the logs could not go on."""
+        logs, self._dirty = [log for log in self._dirty if not log.offline_reason], {}
+        self._flushing, self._round_since = logs, trio.current_time()
+        begun = [begun for log in logs if (begun := self._begin(log))]
+        with trio.CancelScope(shield=True):
+            errors = await self._run_sync(lambda: self._sync([flush for _, flush in begun]))
+        for (log, flush), error in zip(begun, errors, strict=True):
+            if error:
+                log.go_offline(error)
+            else:
+                log.complete_flush(flush)
+        self._flushing, self._round_since = [], None
+        for log in logs:
+            self._wake(log)
+
+    def _begin(self, log: PartitionLog) -> tuple[PartitionLog, Flush] | None:
+        try:
+            return log, log.begin_flush(trio.current_time())
+        except StorageError as error:
+            log.go_offline(error)
+            return None
+
+    def _sync(self, flushes: list[Flush]) -> list[StorageError | None]:
+        """What went wrong with each of `flushes`; None where nothing did."""
+        count = sum(len(flush.files) for flush in flushes)
+        if count <= FILES_SYNCED_ONE_BY_ONE or not self._owns_file_system:
+            return [self._error_of(partial(flush.perform, self._files)) for flush in flushes]
+        error = self._error_of(partial(self._files.sync_file_system, self._root))
+        return [error] * len(flushes)  # whose bytes were lost, nobody can say
+
+    def _error_of(self, perform: Callable[[], None]) -> StorageError | None:
+        try:
+            perform()
+        except StorageError as error:
+            return error
+        return None
+
+    async def wait_held(self, log: PartitionLog, end_offset: int) -> None:
+        """Return when this replica holds everything below `end_offset` as the topic demands.
+
+        Raises:
+            StorageError: the log went offline, or was closed, before that.
+        """
+        await self._wait(log, lambda: log.held_end_offset >= end_offset)
+
+    async def wait_durable(self, log: PartitionLog, end_offset: int) -> None:
+        """Return when everything below `end_offset` survives a power cut; errors as above."""
+        if log.durable_end_offset < end_offset:
+            self.request(log)
+        await self._wait(log, lambda: log.durable_end_offset >= end_offset)
+
+    async def _wait(self, log: PartitionLog, is_reached: Callable[[], bool]) -> None:
+        while not is_reached():
+            if log.offline_reason:
+                raise StorageError(f"{log.name} is offline: {log.offline_reason}")
+            if log not in self._rounds:
+                self._rounds[log] = trio.Event()
+            await self._rounds[log].wait()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def _wake(self, log: PartitionLog) -> None:
+        event = self._rounds.pop(log, None)
+        if event is not None:
+            event.set()

@@ -1,0 +1,135 @@
+"""What an append must check and rewrite before a byte reaches the log.
+
+Owns the rules for batches from producers (`place_produced`: a leader assigns base offset and
+leader epoch, and trusts nothing) and from a leader (`place_replicated`: bytes stay as they are,
+and must continue this log). Neither opens the records: the CRC covers them, and `check_structure`
+looks at the directory only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.errors import CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from raftmq.model import RecordFormat, TimestampType
+from raftmq.partition.storage.walk import FoundBatch
+from raftmq.wire.header import LENGTH_END, BatchHeader, Buffer, iter_batches, pack_prefix
+from raftmq.wire.records import check_structure, stamp_log_append_time
+
+if TYPE_CHECKING:
+    from raftmq.config import TopicConfig
+
+PREFIX_SIZE = 16
+
+
+class Placement(NamedTuple):
+    """Batches with their place in the log, and the bytes to write for them."""
+
+    buffers: list[Buffer]
+    batches: list[FoundBatch]
+    length: int
+
+    def moved_to(self, position: int) -> Placement:
+        """The same batches, but standing from byte `position` on."""
+        distance = position - self.batches[0].position
+        moved = [FoundBatch(at + distance, header) for at, header in self.batches]
+        return Placement(self.buffers, moved, self.length)
+
+
+def place_produced(
+    buffer: Buffer,
+    *,
+    offset: int,
+    position: int,
+    leader_epoch: int,
+    config: TopicConfig,
+    now_ms: int,
+) -> Placement:
+    """Give the producer's batches the offsets from `offset` on; they will stand at `position`.
+
+    Raises:
+        CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
+    """
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        buffer = _stamped(buffer, now_ms)
+    view, start = memoryview(buffer), position
+    buffers: list[Buffer] = []
+    batches: list[FoundBatch] = []
+    for at, header in iter_batches(view):
+        _check_produced(header, config, now_ms)
+        check_structure(view, at, header)
+        buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
+        buffers.append(view[at + PREFIX_SIZE : at + header.size])
+        placed = header._replace(base_offset=offset, leader_epoch=leader_epoch)
+        batches.append(FoundBatch(position, placed))
+        offset, position = placed.end_offset, position + placed.size
+    return _checked(Placement(buffers, batches, position - start))
+
+
+def _stamped(buffer: Buffer, now_ms: int) -> bytearray:
+    """A copy in which the broker's clock is every record's timestamp (LogAppendTime)."""
+    stamped = bytearray(buffer)
+    for at, header in iter_batches(buffer):
+        batch = stamped[at : at + header.size]
+        stamp_log_append_time(batch, now_ms)
+        stamped[at : at + header.size] = batch
+    return stamped
+
+
+def _check_produced(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    if header.size > config.max_message_bytes:
+        raise MessageTooLarge(
+            f"batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}: "
+            "send smaller batches or raise it for the topic"
+        )
+    if header.last_offset_delta != header.record_count - 1:
+        raise InvalidRecord("a producer's batch must have offsets without gaps")
+    if header.is_control:
+        raise InvalidRecord("control batches are written by brokers only")
+    _check_format(header, config)
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp > latest:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} is over message.timestamp.after.max.ms ahead of "
+            f"the broker's clock ({now_ms})"
+        )
+
+
+def _check_format(header: BatchHeader, config: TopicConfig) -> None:
+    sent = RecordFormat.COLUMNS if header.is_columns else RecordFormat.KAFKA
+    if sent is not config.record_format:
+        raise InvalidRecord(
+            f"records encoded as {sent.value}, the topic's record.format is "
+            f"{config.record_format.value}"
+        )
+
+
+def place_replicated(
+    buffer: Buffer, *, offset: int, position: int, epoch: int, leader_epoch: int
+) -> Placement:
+    """Check that the leader's bytes continue a log that ends at `offset` in epoch `epoch`.
+
+    Args:
+        leader_epoch: the epoch in which they were fetched; no batch may be from a later one.
+
+    Raises:
+        CorruptRecord: nothing was appended; fetch again.
+    """
+    start = position
+    batches: list[FoundBatch] = []
+    for at, header in iter_batches(buffer):
+        if header.base_offset != offset:
+            raise CorruptRecord(f"base offset {header.base_offset}, expected {offset}", position=at)
+        if not epoch <= header.leader_epoch <= leader_epoch:
+            what = f"leader epoch {header.leader_epoch}, expected {epoch} to {leader_epoch}"
+            raise CorruptRecord(what, position=at)
+        batches.append(FoundBatch(position, header))
+        offset, epoch = header.end_offset, header.leader_epoch
+        position += header.size
+    return _checked(Placement([buffer], batches, position - start))
+
+
+def _checked(placement: Placement) -> Placement:
+    if not placement.batches:
+        raise CorruptRecord(f"no batch: an append needs at least {LENGTH_END} bytes", position=0)
+    return placement

@@ -1,0 +1,198 @@
+"""What lies in a partition folder, read without opening it as a log.
+
+Owns finding partition folders, listing their files, and a walk over batches that gets past
+damage. Never writes, cuts, repairs or creates anything; a broker may be using the folder at the
+same time, so sizes are taken once and what is appended later is not looked at. Judges nothing:
+that is `verify`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.errors import CorruptRecord
+from raftmq.partition.epochs import UNDEFINED_EPOCH
+from raftmq.partition.storage.checkpoint import read_checkpoint
+from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, Entry, EntryFile
+from raftmq.partition.storage.segment import Segment
+from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.walk import FoundBatch, find_sound_batch, scan
+from raftmq.wire.header import HEADER_SIZE, read_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from raftmq.partition.storage.files import File, Files
+
+TOPICS_FOLDER = "topics"
+CHECKPOINTS_FOLDER = "checkpoints"
+RECOVERY_POINTS = "recovery-points"
+CHECKPOINTS = (RECOVERY_POINTS, "boots")
+
+_SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
+_INDEX_NAME = re.compile(r"[0-9]{20}\.(index|timeindex)")
+_PARTITION_NAME = re.compile(r"Partition-([0-9]+)")
+
+
+class SegmentFile(NamedTuple):
+    """`size` is what the file had when it was listed."""
+
+    path: Path
+    base_offset: int
+    size: int
+
+
+class BadBytes(NamedTuple):
+    """Bytes [position, end) hold no batch that could follow the one before.
+
+    Attributes:
+        end: where something sound follows, or the end of the file. Equal to `position` where a
+            batch is sound in itself, but not in its place: that batch comes next.
+        offset: the offset that was expected there.
+    """
+
+    position: int
+    end: int
+    offset: int
+    what: str
+    sound_follows: bool
+
+
+class EntriesFound(NamedTuple):
+    """A file of entries: None in place of each damaged one; bytes of a torn last one."""
+
+    entries: list[Entry | None]
+    torn_bytes: int
+
+
+# -- folders -----------------------------------------------------------------------------------
+
+
+def find_partition_folders(files: Files, path: Path) -> list[Path]:
+    """`path` itself, or the partition folders of the topic folder or data directory `path`."""
+    if _PARTITION_NAME.fullmatch(path.resolve().name) or list_segments(files, path):
+        return [path]
+    topics = [path, *_folders(files, path), *_folders(files, path / TOPICS_FOLDER)]
+    return [folder for topic in topics for folder in _partitions(files, topic)]
+
+
+def _folders(files: Files, path: Path) -> list[Path]:
+    return [path / name for name in files.names(path) if (path / name).is_dir()]
+
+
+def _partitions(files: Files, topic: Path) -> list[Path]:
+    numbered = [
+        (int(match[1]), folder)
+        for folder in _folders(files, topic)
+        if (match := _PARTITION_NAME.fullmatch(folder.name))
+    ]
+    return [folder for _, folder in sorted(numbered)]
+
+
+def data_directory_of(folder: Path) -> Path | None:
+    """The data directory that a partition folder lies in; None for a copy elsewhere."""
+    parents = folder.resolve().parents
+    return parents[2] if len(parents) > 2 and parents[1].name == TOPICS_FOLDER else None
+
+
+def read_recovery_point(files: Files, folder: Path) -> int | None:
+    """Every offset below it was durable once; None if nothing can be learned about that."""
+    root = data_directory_of(folder)
+    if root is None:
+        return None
+    points = read_small_file(files, root / CHECKPOINTS_FOLDER / RECOVERY_POINTS)
+    where = folder.resolve()
+    return (points or {}).get(f"{where.parent.name}/{where.name}")
+
+
+def read_small_file(files: Files, path: Path) -> dict[str, int] | None:
+    """A checkpoint; None where it is missing or damaged in whatever way."""
+    try:
+        return read_checkpoint(files, path)
+    except ValueError:  # sound by its CRC, and still no numbers
+        return None
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def list_segments(files: Files, folder: Path) -> list[SegmentFile]:
+    """In the order of their offsets."""
+    paths = [folder / name for name in files.names(folder) if _SEGMENT_NAME.fullmatch(name)]
+    return [SegmentFile(path, int(path.stem), files.size(path)) for path in paths]
+
+
+def list_indexes(files: Files, folder: Path) -> list[Path]:
+    return [folder / name for name in files.names(folder) if _INDEX_NAME.fullmatch(name)]
+
+
+def read_entries(files: Files, path: Path) -> EntriesFound:
+    """Every entry of an index or of the epoch file, which must exist."""
+    reader = EntryFile(files, path)
+    entries = [_entry_at(reader, index) for index in range(reader.count)]
+    return EntriesFound(entries, files.size(path) % ENTRY_SIZE)
+
+
+def _entry_at(reader: EntryFile, index: int) -> Entry | None:
+    try:
+        return reader.at(index)
+    except DamagedEntries:
+        return None
+
+
+def start_near(files: Files, segment: SegmentFile, offset: int) -> BatchStart:
+    """The batch that holds `offset`, by the index; the segment's beginning if that cannot say."""
+    beginning = BatchStart(segment.base_offset, 0)
+    if offset <= segment.base_offset:
+        return beginning
+    try:
+        found = Segment.load(files, segment.path, index_interval_bytes=0).locate(offset)
+    except CorruptRecord:
+        return beginning
+    return BatchStart(found.header.base_offset, found.position)
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+def inspect_batches(
+    file: File, start: BatchStart, end: int, leader_epoch: int = UNDEFINED_EPOCH
+) -> Iterator[FoundBatch | BadBytes]:
+    """Every batch from `start` up to byte `end`, checked by its CRC, and whatever is no batch.
+
+    After bad bytes it goes on with the first sound batch behind them. `leader_epoch` is that of
+    the batch before.
+    """
+    while start.position < end:
+        try:
+            for found in scan(file, start, end, leader_epoch):
+                start, leader_epoch = _end_of(found), found.header.leader_epoch
+                yield found
+        except CorruptRecord as error:
+            sound = find_sound_batch(file, start.position, end, start.offset)
+            until = end if sound is None else sound.position
+            yield BadBytes(start.position, until, start.offset, error.what, sound is not None)
+            if sound is None:
+                return
+            leader_epoch = sound.header.leader_epoch
+            if sound.position > start.position:
+                start = BatchStart(sound.header.base_offset, sound.position)
+            else:
+                yield sound
+                start = _after_misplaced(file, sound, end)
+
+
+def _end_of(found: FoundBatch) -> BatchStart:
+    return BatchStart(found.header.end_offset, found.position + found.header.size)
+
+
+def _after_misplaced(file: File, sound: FoundBatch, end: int) -> BatchStart:
+    """Behind a batch with a wrong offset: what follows says itself where it stands."""
+    start = _end_of(sound)
+    try:
+        header = read_header(file.read(start.position, min(HEADER_SIZE, end - start.position)))
+    except CorruptRecord:
+        return start
+    return BatchStart(header.base_offset, start.position)

@@ -1,0 +1,405 @@
+"""The log of one partition: where it starts and ends, appends, cuts, and what it is made of.
+
+Owns the segments in order, the leader epochs and the offsets that bound the log. Single-threaded
+and never waits: whatever must wait for the disk is handed out as work (`work.py`) and performed
+elsewhere. Opened by `recovery.open_log`.
+
+Invariants:
+1. log_start_offset <= durable_end_offset, held_end_offset <= log_end_offset.
+2. Segments follow each other without a gap; only the last one is written.
+3. Bytes are never acknowledged after a failed write or sync: the log is offline from then on.
+4. A damaged log serves what is before the damage and takes nothing new.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.errors import OffsetOutOfRange, StorageError
+from raftmq.model import Durability
+from raftmq.partition.storage.durability import DurableEnd
+from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
+from raftmq.partition.storage.reader import LogSlice, find_timestamp, read_batches, read_slice
+from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
+from raftmq.partition.storage.segment import Segment
+from raftmq.partition.storage.work import Flush, Trim, Truncation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from raftmq.config import TopicConfig
+    from raftmq.model import TimestampOffset
+    from raftmq.partition.epochs import LeaderEpochs
+    from raftmq.partition.storage.epoch_file import EpochFile
+    from raftmq.partition.storage.files import Files
+    from raftmq.wire.header import Buffer
+    from raftmq.wire.records import RecordBatch
+
+logger = logging.getLogger(__name__)
+
+DAMAGE_MARK = "damaged"
+
+
+class Appended(NamedTuple):
+    """Offsets [base_offset, end_offset) were given to what was appended."""
+
+    base_offset: int
+    end_offset: int
+
+
+class Damage(NamedTuple):
+    """The first byte that recovery found wrong although something sound follows it."""
+
+    offset: int
+    what: str
+    behind: tuple[Segment, ...] = ()  # segments that cannot be reached across the damage
+
+    def __str__(self) -> str:
+        return f"damaged from offset {self.offset} on: {self.what}"
+
+
+class RecoveryReport(NamedTuple):
+    """How the log was found. `lost_durable`: less than the recovery point vouched for."""
+
+    clean: bool = True
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    lost_durable: bool = False
+
+
+class LogParts(NamedTuple):
+    """What recovery hands over."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    epoch_file: EpochFile
+    log_start_offset: int
+    durable_end_offset: int
+    damage: Damage | None
+    report: RecoveryReport
+
+
+class PartitionLog:
+    """`name` is `<topic folder>/Partition-<n>`."""
+
+    def __init__(
+        self, files: Files, folder: Path, name: str, config: TopicConfig, parts: LogParts
+    ) -> None:
+        self.files, self.folder, self.name, self.config = files, folder, name, config
+        self.segments, self.epochs = parts.segments, parts.epochs
+        self.log_start_offset = parts.log_start_offset
+        self.damage, self.report = parts.damage, parts.report
+        self.offline_reason = ""
+        self.on_dirty: Callable[[PartitionLog], None] | None = None
+        self._epoch_file = parts.epoch_file
+        self._end = DurableEnd(parts.segments[-1].end_offset, parts.durable_end_offset)
+        self._unsynced_sealed: list[Segment] = []
+        self._names_are_unsynced = True
+        self._epochs_are_unsynced = False
+        self._is_being_cut = False
+
+    # -- bounds ----------------------------------------------------------------------------
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._end.log_end_offset
+
+    @property
+    def durable_end_offset(self) -> int:
+        """Everything before it survives a power cut."""
+        return self._end.durable_end_offset
+
+    @property
+    def held_end_offset(self) -> int:
+        """Everything before it counts as held by this replica, as the topic's durability says."""
+        if self.config.durability is Durability.PAGE_CACHE:
+            return self._end.log_end_offset
+        return self._end.durable_end_offset
+
+    @property
+    def is_dirty(self) -> bool:
+        return self._end.is_dirty or self._epochs_are_unsynced
+
+    @property
+    def cuts(self) -> int:
+        """How often the log's end was cut: what a worker read across a cut is worth nothing."""
+        return self._end.generation
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments, indexes not counted."""
+        return sum(segment.size for segment in self.segments)
+
+    def oldest_pending_age(self, now: float) -> float:
+        """Seconds for which the oldest undurable append has been waiting."""
+        return self._end.oldest_pending_age(now)
+
+    def segment_of(self, offset: int) -> Segment:
+        index = bisect_right(self.segments, offset, key=_base_offset) - 1
+        return self.segments[max(index, 0)]
+
+    # -- appending -------------------------------------------------------------------------
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """A new leader epoch begins at the log's end, even before anything is appended."""
+        self._check_writable()
+        self._note_epoch(leader_epoch, self.log_end_offset)
+        if self._epochs_are_unsynced:
+            self._tell_dirty()
+
+    def append(self, buffer: Buffer, *, leader_epoch: int, now_ms: int, now: float) -> Appended:
+        """Append a producer's batches as their leader, in one write.
+
+        Args:
+            now_ms: the broker's wall clock; `now` its monotonic clock in seconds.
+
+        Raises:
+            CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
+            StorageError: unknown what was written; the log is offline.
+        """
+        self._check_writable()
+        placement = place_produced(
+            buffer,
+            offset=self.log_end_offset,
+            position=self.active.size,
+            leader_epoch=leader_epoch,
+            config=self.config,
+            now_ms=now_ms,
+        )
+        return self._append(placement, now)
+
+    def append_replicated(self, buffer: Buffer, *, leader_epoch: int, now: float) -> Appended:
+        """Append a leader's bytes as they are; errors as in `append`."""
+        self._check_writable()
+        placement = place_replicated(
+            buffer,
+            offset=self.log_end_offset,
+            position=self.active.size,
+            epoch=self.epochs.latest,
+            leader_epoch=leader_epoch,
+        )
+        return self._append(placement, now)
+
+    def _append(self, placement: Placement, now: float) -> Appended:
+        base_offset = self.log_end_offset
+        try:
+            if self._must_roll(placement):
+                self.roll()
+                placement = placement.moved_to(0)
+            self.active.append(placement.buffers, placement.batches)
+        except StorageError as error:
+            raise self.go_offline(error) from error
+        for found in placement.batches:
+            self._note_epoch(found.header.leader_epoch, found.header.base_offset)
+        self._end.on_append(self.active.end_offset, now)
+        self._tell_dirty()
+        return Appended(base_offset, self.active.end_offset)
+
+    def _tell_dirty(self) -> None:
+        if self.on_dirty is not None:
+            self.on_dirty(self)
+
+    def _check_writable(self) -> None:
+        assert not self._is_being_cut, "no appends while the log is being cut"
+        if self.offline_reason:
+            raise StorageError(f"{self.name} is offline: {self.offline_reason}")
+        if self.damage:
+            raise StorageError(f"{self.name} is {self.damage}; truncate before it to go on")
+
+    def _note_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        if self.epochs.assign(leader_epoch, start_offset):
+            self._epoch_file.append(leader_epoch, start_offset)
+            self._epochs_are_unsynced = True
+
+    def go_offline(self, error: StorageError) -> StorageError:
+        """Nothing is acknowledged from now on; a restart recovers what reached the disk."""
+        if not self.offline_reason:
+            self.offline_reason = str(error)
+            logger.error("log goes offline: log=%s reason=%s", self.name, error)
+        return StorageError(f"{self.name} is offline: {self.offline_reason}")
+
+    def close(self) -> None:
+        """Appends and waits are refused from now on."""
+        self.offline_reason = self.offline_reason or "closed"
+
+    # -- rolling ---------------------------------------------------------------------------
+
+    def _must_roll(self, placement: Placement) -> bool:
+        active = self.active
+        if not active.size:
+            return False
+        if active.size + placement.length > self.config.segment_bytes:
+            return True
+        latest = placement.batches[-1].header.max_timestamp
+        return latest - active.first_timestamp() >= self.config.segment_ms
+
+    def roll(self) -> None:
+        """Seal the active segment and begin the next one."""
+        self.active.seal()
+        self._unsynced_sealed.append(self.active)
+        self.segments.append(
+            Segment.create(
+                self.files,
+                self.folder,
+                self.log_end_offset,
+                index_interval_bytes=self.config.index_interval_bytes,
+            )
+        )
+        self._names_are_unsynced = True
+
+    def roll_if_old(self, now_ms: int) -> None:
+        """Seal an active segment whose first batch is `segment.ms` old, so that it can expire."""
+        if self.active.size and now_ms - self.active.first_timestamp() >= self.config.segment_ms:
+            self.roll()
+
+    # -- becoming durable ------------------------------------------------------------------
+
+    def begin_flush(self, now: float) -> Flush:
+        """What a flush round must do for everything appended so far; then `complete_flush`."""
+        files = [file for segment in self._unsynced_sealed for file in segment.data_files()]
+        files.append(self.active.file)
+        if self._epochs_are_unsynced:
+            self._epoch_file.write_pending()
+            files.append(self._epoch_file.file)
+        names = self.folder if self._names_are_unsynced else None
+        flush = Flush(self._end.begin(now), files, names)
+        self._unsynced_sealed, self._names_are_unsynced = [], False
+        self._epochs_are_unsynced = False
+        return flush
+
+    def complete_flush(self, flush: Flush) -> None:
+        self._end.complete(flush.mark)
+
+    # -- cutting ---------------------------------------------------------------------------
+
+    def begin_truncate(self, offset: int) -> Truncation:
+        """Forget everything from `offset` on; durable once the work is performed.
+
+        A cut inside a batch takes the whole batch. Until `end_truncate` nothing may be appended.
+
+        Raises:
+            OffsetOutOfRange: below the log start, or beyond the log end.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(f"cannot truncate {self.name} to {offset}")
+        keep = bisect_right(self.segments, offset, key=_base_offset)
+        end = self.segments[keep - 1].start_of(offset)
+        self._is_being_cut = True
+        removed, self.segments[keep:] = self.segments[keep:], []
+        self.active.renote(self.active.resume(end.offset), end)
+        self.active.index.write_pending()
+        self._end.on_truncate(end.offset)
+        self._unsynced_sealed = [s for s in self._unsynced_sealed if s in self.segments[:-1]]
+        self._cut_epochs(end.offset)
+        if self.damage:
+            removed, self.damage = removed + list(self.damage.behind), None
+        return Truncation(
+            self.folder,
+            removed,
+            self.active,
+            end.position,
+            self._epoch_file,
+            self.folder / DAMAGE_MARK,
+            self._lowered_start(end.offset),
+        )
+
+    def _lowered_start(self, end_offset: int) -> int | None:
+        """The log cannot start behind its end: it does so when the cut takes its first batch."""
+        if end_offset >= self.log_start_offset:
+            return None
+        self.log_start_offset = end_offset
+        return end_offset
+
+    def end_truncate(self) -> None:
+        self._is_being_cut = False
+
+    def _cut_epochs(self, end_offset: int) -> None:
+        self.epochs.truncate(end_offset)
+        self._epoch_file.append(self.epochs.latest, end_offset)
+        self._epochs_are_unsynced = False  # the truncation writes and syncs the file
+
+    def begin_trim(self, log_start_offset: int) -> Trim | None:
+        """Forget everything before `log_start_offset`; None if that is forgotten already.
+
+        Whole segments below it are removed, never the active one.
+
+        Raises:
+            OffsetOutOfRange: beyond what is durable; a crash would leave a log without a start.
+        """
+        if log_start_offset > self.durable_end_offset:
+            raise OffsetOutOfRange(
+                f"cannot trim {self.name} to {log_start_offset}, "
+                f"it is durable to {self.durable_end_offset}"
+            )
+        if log_start_offset <= self.log_start_offset:
+            return None
+        self.log_start_offset = log_start_offset
+        self.epochs.trim(log_start_offset)
+        count = sum(segment.end_offset <= log_start_offset for segment in self.segments[:-1])
+        removed, self.segments[:count] = self.segments[:count], []
+        self._unsynced_sealed = [s for s in self._unsynced_sealed if s not in removed]
+        return Trim(self.folder, log_start_offset, removed)
+
+    def begin_retention(self, now_ms: int) -> Trim | None:
+        """What the topic's retention asks for now."""
+        closed = [
+            SegmentAge(segment.end_offset, segment.size, segment.largest_timestamp())
+            for segment in self.segments[:-1]
+        ]
+        start = retained_start_offset(
+            closed,
+            self.active.size,
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+        )
+        return self.begin_trim(min(start, self.durable_end_offset))
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def slice(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> LogSlice:
+        """Whole batches as a slice of a file, see `reader.read_slice`."""
+        return read_slice(self, offset, bytes_max=bytes_max, end_offset=end_offset)
+
+    def batches(
+        self, offset: int, *, bytes_max: int = 1 << 20, end_offset: int | None = None
+    ) -> Iterator[RecordBatch]:
+        """Checked batches of one slice, see `reader.read_batches`."""
+        return read_batches(self, offset, bytes_max=bytes_max, end_offset=end_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after `timestamp`, see `reader.find_timestamp`."""
+        return find_timestamp(self, timestamp)
+
+    # -- upkeep ----------------------------------------------------------------------------
+
+    def write_indexes(self) -> None:
+        """Index entries leave memory; a failure takes the log offline, and raises nothing."""
+        try:
+            self.active.index.write_pending()
+        except StorageError as error:
+            self.go_offline(error)
+
+    def release_idle(self) -> None:
+        """Drop descriptors of segments that nobody has read lately."""
+        for segment in self.segments[:-1]:
+            segment.release_idle()
+        self.active.index.release()
+        self._epoch_file.release()
+
+    def rebuild_damaged_indexes(self) -> None:
+        """Safe in a worker thread: touches sealed segments only."""
+        for segment in self.segments[:-1]:
+            if segment.index.is_damaged:
+                segment.rebuild_index()
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,340 @@
+"""Opening a log: finding out, after whatever happened, what it holds.
+
+Owns the decision what to cut and what never to cut (`judge`), and the steps around it. After a
+clean shutdown only the last few batches are walked; otherwise everything from the recovery point
+on is read from the disk, not from the page cache, and checked (docs/decisions/0006). Runs in a
+worker thread: it waits for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.errors import CorruptRecord
+from raftmq.partition.epochs import LeaderEpochs
+from raftmq.partition.storage.checkpoint import TEMPORARY_SUFFIX, read_checkpoint, replace_file
+from raftmq.partition.storage.entries import DamagedEntries
+from raftmq.partition.storage.epoch_file import EpochFile
+from raftmq.partition.storage.log import (
+    DAMAGE_MARK,
+    Damage,
+    LogParts,
+    PartitionLog,
+    RecoveryReport,
+)
+from raftmq.partition.storage.segment import LOG_SUFFIX, Segment
+from raftmq.partition.storage.walk import find_sound_batch, scan, walk
+from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY, remove_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from raftmq.config import TopicConfig
+    from raftmq.partition.storage.files import Files
+
+logger = logging.getLogger(__name__)
+
+_BASE_OFFSET_DIGITS = 20
+
+
+class Past(NamedTuple):
+    """What is known of how the log was left.
+
+    Attributes:
+        recovery_point: every offset below it was durable.
+        was_clean: the log was closed, and ended at the recovery point.
+        page_cache_survived: the machine has not been restarted since.
+    """
+
+    recovery_point: int = 0
+    was_clean: bool = False
+    page_cache_survived: bool = True
+
+
+class Verdict(Enum):
+    CUT = "cut"
+    DAMAGED = "damaged"
+
+
+def judge(past: Past, *, offset: int, was_damaged: bool, sound_follows: bool) -> Verdict:
+    """What to do about bytes that are wrong from `offset` on.
+
+    1. Below the recovery point they were right once: damage.
+    2. A log that was found damaged stays so until it is truncated on purpose.
+    3. After a restart of the machine, unsynced pages and files may be missing in any order, so
+       that sound batches behind the gap prove nothing: cut.
+    4. Otherwise the page cache kept everything in order, and only the last write can be torn: a
+       sound batch behind the wrong bytes means damage, none means a torn tail.
+    """
+    if offset < past.recovery_point or was_damaged:
+        return Verdict.DAMAGED
+    if not past.page_cache_survived:
+        return Verdict.CUT
+    return Verdict.DAMAGED if sound_follows else Verdict.CUT
+
+
+def open_log(
+    files: Files, folder: Path, name: str, config: TopicConfig, past: Past | None = None
+) -> PartitionLog:
+    """Open or create the log in `folder`.
+
+    Raises:
+        StorageError: the disk refused; nothing was lost by trying.
+    """
+    files.make_directory(folder)
+    return _Recovery(files, folder, name, config, past or Past()).open()
+
+
+class _Recovery:
+    """The state of one opening."""
+
+    def __init__(
+        self, files: Files, folder: Path, name: str, config: TopicConfig, past: Past
+    ) -> None:
+        self.files, self.folder, self.name, self.config = files, folder, name, config
+        self.past = past
+        self.epoch_file = EpochFile(files, folder)
+        self.segments = self._load_segments()
+        self.log_start_offset = self._read_log_start()
+        self.scanned_bytes = self.cut_bytes = 0
+        self.damage: Damage | None = None
+
+    def open(self) -> PartitionLog:
+        self._finish_trim()
+        is_new = not self.segments
+        if is_new:
+            self.segments.append(self._create(self.log_start_offset))
+        was_clean = not is_new and self.past.was_clean and self._resume_clean()
+        if is_new:
+            epochs = LeaderEpochs()
+        elif was_clean:
+            epochs = self._read_epochs()
+        else:
+            epochs = self._scan_tail()
+        return self._assemble(epochs, was_clean or is_new)
+
+    # -- what is there ---------------------------------------------------------------------
+
+    def _load_segments(self) -> list[Segment]:
+        names = self.files.names(self.folder)
+        for name in names:
+            if name.endswith(TEMPORARY_SUFFIX):
+                self.files.remove(self.folder / name)
+        return [
+            Segment.load(
+                self.files,
+                self.folder / name,
+                index_interval_bytes=self.config.index_interval_bytes,
+            )
+            for name in names
+            if _is_segment(name)
+        ]
+
+    def _create(self, base_offset: int) -> Segment:
+        return Segment.create(
+            self.files,
+            self.folder,
+            base_offset,
+            index_interval_bytes=self.config.index_interval_bytes,
+        )
+
+    def _read_log_start(self) -> int:
+        first = self.segments[0].base_offset if self.segments else 0
+        path = self.folder / LOG_START_FILE
+        recorded = read_checkpoint(self.files, path)
+        if recorded is None and self.files.exists(path):
+            logger.warning("log start unreadable, first segment counts: log=%s", self.name)
+        return max(first, (recorded or {}).get(LOG_START_KEY, 0))
+
+    def _finish_trim(self) -> None:
+        """A crash may have left segments that end before the log starts."""
+        following = [segment.base_offset for segment in self.segments[1:]]
+        count = sum(end_offset <= self.log_start_offset for end_offset in following)
+        if count:
+            remove_all(self.files, self.folder, self.segments[:count])
+            del self.segments[:count]
+
+    def _trust_sealed(self, count: int) -> None:
+        for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
+            segment.trust(following.base_offset)
+
+    # -- clean -----------------------------------------------------------------------------
+
+    def _resume_clean(self) -> bool:
+        """Walk the last batches; False if they do not end where the log was closed."""
+        if self.files.exists(self.folder / DAMAGE_MARK):
+            return False
+        self._trust_sealed(len(self.segments) - 1)
+        active = self.segments[-1]
+        size = active.size
+        try:
+            for found in walk(active.file, active.resume(self.past.recovery_point), size):
+                active.note(found)
+        except CorruptRecord:
+            return False
+        return active.end_offset == self.past.recovery_point
+
+    def _read_epochs(self) -> LeaderEpochs:
+        try:
+            epochs = self.epoch_file.read()
+        except DamagedEntries:
+            epochs = self._walk_epochs(self.segments)
+            self.epoch_file.replace(epochs)
+        return epochs
+
+    def _walk_epochs(self, segments: list[Segment]) -> LeaderEpochs:
+        logger.warning("leader epochs damaged, read from the log instead: log=%s", self.name)
+        epochs = LeaderEpochs()
+        try:
+            for found in chain.from_iterable(segment.walk_all() for segment in segments):
+                if found.header.leader_epoch > epochs.latest:
+                    epochs.assign(found.header.leader_epoch, found.header.base_offset)
+        except CorruptRecord as error:
+            logger.warning("leader epochs incomplete: log=%s reason=%s", self.name, error)
+        return epochs
+
+    # -- unclean ---------------------------------------------------------------------------
+
+    def _scan_tail(self) -> LeaderEpochs:
+        """Check everything from the recovery point on."""
+        first = self._segment_index_of(self.past.recovery_point)
+        self._trust_sealed(first)
+        sizes = [segment.size for segment in self.segments]
+        start = self.segments[first].resume(self.past.recovery_point)
+        for segment in self.segments[first + 1 :]:
+            segment.resume(segment.base_offset)
+        known = self._known_epochs(first)
+        epochs = LeaderEpochs.replay(known.entries)
+        epochs.truncate(start.offset)
+        self._read_from_disk(first, sizes)
+        for index in range(first, len(self.segments)):
+            problem = self._scan_segment(index, sizes[index], epochs)
+            if problem:
+                self._handle(problem, index, sizes)
+                break
+        if epochs.entries != known.entries:
+            self.epoch_file.replace(epochs)
+        self.files.sync_directory(self.folder)
+        return epochs
+
+    def _segment_index_of(self, offset: int) -> int:
+        """A recovery point at the start of a segment says that the one before it is whole."""
+        bases = [segment.base_offset for segment in self.segments]
+        return max((i for i, base in enumerate(bases) if base <= offset), default=0)
+
+    def _known_epochs(self, first: int) -> LeaderEpochs:
+        try:
+            return self.epoch_file.read()
+        except DamagedEntries:
+            return self._walk_epochs(self.segments[: first + 1])
+
+    def _read_from_disk(self, first: int, sizes: list[int]) -> None:
+        """After a failed fsync the page cache shows what the disk does not hold: drop it."""
+        for index in range(first, len(self.segments)):
+            segment = self.segments[index]
+            if segment.size < sizes[index]:
+                segment.file.sync()
+                segment.file.evict()
+
+    def _scan_segment(self, index: int, size: int, epochs: LeaderEpochs) -> CorruptRecord | None:
+        """Note what is sound; return what is wrong at the segment's end then, if anything."""
+        segment = self.segments[index]
+        if index and segment.base_offset != self.segments[index - 1].end_offset:
+            end_offset = self.segments[index - 1].end_offset
+            return CorruptRecord(f"offsets from {end_offset} are missing", where=str(segment.path))
+        start = segment.end
+        try:
+            for found in scan(segment.file, start, size, epochs.latest):
+                epochs.assign(found.header.leader_epoch, found.header.base_offset)
+                segment.note(found)
+        except CorruptRecord as error:
+            return error
+        finally:
+            self.scanned_bytes += segment.size - start.position
+        self._seal_scanned(index)
+        return None
+
+    def _seal_scanned(self, index: int) -> None:
+        if index < len(self.segments) - 1:
+            self.segments[index].seal()
+            for file in self.segments[index].data_files():
+                file.sync()
+
+    # -- what is wrong ---------------------------------------------------------------------
+
+    def _handle(self, problem: CorruptRecord, index: int, sizes: list[int]) -> None:
+        """Cut behind the sound part, or leave everything as it is and remember the damage."""
+        is_gap = (
+            index > 0 and self.segments[index - 1].end_offset < self.segments[index].base_offset
+        )
+        keep = index if is_gap else index + 1
+        offset = self.segments[keep - 1].end_offset
+        verdict = judge(
+            self.past,
+            offset=offset,
+            was_damaged=self.files.exists(self.folder / DAMAGE_MARK),
+            sound_follows=self._sound_follows(keep - 1, sizes, offset),
+        )
+        behind = tuple(self.segments[keep:])
+        del self.segments[keep:]
+        if verdict is Verdict.CUT:
+            self._cut(problem, behind, sizes)
+        else:
+            self._mark_damaged(Damage(offset, str(problem), behind))
+
+    def _sound_follows(self, index: int, sizes: list[int], offset: int) -> bool:
+        ends = [self.segments[index].size] + [0] * (len(self.segments) - index - 1)
+        return any(
+            find_sound_batch(segment.file, position, size, offset)
+            for segment, position, size in zip(
+                self.segments[index:], ends, sizes[index:], strict=True
+            )
+        )
+
+    def _cut(self, problem: CorruptRecord, behind: tuple[Segment, ...], sizes: list[int]) -> None:
+        last = self.segments[-1]
+        self.cut_bytes = sum(sizes[len(self.segments) - 1 :]) - last.size
+        logger.warning(
+            "unsynced tail cut: log=%s end_offset=%d bytes=%d reason=%s",
+            self.name, last.end_offset, self.cut_bytes, problem,
+        )  # fmt: skip
+        remove_all(self.files, self.folder, reversed(behind))
+        last.file.truncate(last.size)
+        last.file.sync()
+
+    def _mark_damaged(self, damage: Damage) -> None:
+        logger.error("log is damaged, nothing was cut: log=%s %s", self.name, damage)
+        self.damage = damage
+        mark = self.folder / DAMAGE_MARK
+        if not self.files.exists(mark):
+            replace_file(self.files, mark, f"{damage}\n".encode())
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def _assemble(self, epochs: LeaderEpochs, was_clean: bool) -> PartitionLog:
+        end_offset = self.segments[-1].end_offset
+        lost_durable = end_offset < self.past.recovery_point
+        if lost_durable and not self.damage:
+            what = f"offsets up to {self.past.recovery_point} were durable and are missing"
+            self._mark_damaged(Damage(end_offset, what))
+        log_start_offset = min(self.log_start_offset, end_offset)
+        epochs.trim(log_start_offset)
+        report = RecoveryReport(was_clean, self.scanned_bytes, self.cut_bytes, lost_durable)
+        parts = LogParts(
+            self.segments,
+            epochs,
+            self.epoch_file,
+            log_start_offset,
+            end_offset,
+            self.damage,
+            report,
+        )
+        return PartitionLog(self.files, self.folder, self.name, self.config, parts)
+
+
+def _is_segment(name: str) -> bool:
+    stem, suffix = name[:_BASE_OFFSET_DIGITS], name[_BASE_OFFSET_DIGITS:]
+    return suffix == LOG_SUFFIX and stem.isdigit()

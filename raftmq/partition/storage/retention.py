@@ -1,0 +1,50 @@
+"""Which closed segments of a log have outlived their topic's retention. Pure.
+
+Owns the rule, not the deletion. Retention takes whole segments from the old end, stops at the
+first one that must stay, and never takes the active one (A3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.config import TopicConfig
+
+NO_LIMIT = -1
+
+
+class SegmentAge(NamedTuple):
+    """A closed segment as retention sees it."""
+
+    end_offset: int
+    size: int
+    max_timestamp: int
+
+
+def retained_start_offset(
+    closed: Sequence[SegmentAge],
+    active_size: int,
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+) -> int:
+    """The log start offset that retention asks for; never below `log_start_offset`."""
+    total = active_size + sum(segment.size for segment in closed)
+    for segment in closed:
+        too_old = _is_too_old(segment, config, now_ms)
+        too_much = config.retention_bytes != NO_LIMIT and total > config.retention_bytes
+        if not (too_old or too_much):
+            break
+        total -= segment.size
+        log_start_offset = max(log_start_offset, segment.end_offset)
+    return log_start_offset
+
+
+def _is_too_old(segment: SegmentAge, config: TopicConfig, now_ms: int) -> bool:
+    if config.retention_ms == NO_LIMIT:
+        return False
+    return now_ms - segment.max_timestamp > config.retention_ms

@@ -1,0 +1,93 @@
+"""What a log wants done to its files, prepared on the loop and performed in a worker thread.
+
+Owns the order of syncs, removals and renames that makes each change safe at any instant. Each
+object holds all that `perform` needs and touches no state of the log, so that appends and reads
+go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from raftmq.partition.storage.checkpoint import write_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from raftmq.partition.storage.durability import FlushMark
+    from raftmq.partition.storage.epoch_file import EpochFile
+    from raftmq.partition.storage.files import File, Files
+    from raftmq.partition.storage.segment import Segment
+
+LOG_START_FILE = "log-start-offset"
+LOG_START_KEY = "log_start_offset"
+
+
+@dataclass(slots=True)
+class Flush:
+    """One log's part of a flush round."""
+
+    mark: FlushMark
+    files: list[File]
+    unsynced_names: Path | None  # the folder, if files were created in it since the last round
+
+    def perform(self, files: Files) -> None:
+        for file in self.files:
+            file.sync()
+        if self.unsynced_names is not None:
+            files.sync_directory(self.unsynced_names)
+
+
+@dataclass(slots=True)
+class Truncation:
+    """Cut the log's end. The newest segments go first, so that a crash leaves no gap.
+
+    The recovery point must be lowered, durably, before this is performed: only then does an
+    opening after a crash check what the cut may have left half done.
+    """
+
+    folder: Path
+    removed: list[Segment]
+    cut: Segment
+    length: int
+    epochs: EpochFile
+    damage_mark: Path
+    log_start_offset: int | None = None  # new, where the cut takes the batch it lies in
+
+    def perform(self, files: Files) -> None:
+        if self.log_start_offset is not None:
+            write_log_start(files, self.folder, self.log_start_offset)
+        for segment in reversed(self.removed):
+            segment.remove()
+        files.sync_directory(self.folder)
+        self.cut.file.truncate(self.length)
+        self.epochs.write_pending()
+        for file in [*self.cut.data_files(), self.epochs.file]:
+            file.sync()
+        files.remove(self.damage_mark)
+        files.sync_directory(self.folder)
+
+
+@dataclass(slots=True)
+class Trim:
+    """Raise the log's start. The offset is durable before the first byte disappears."""
+
+    folder: Path
+    log_start_offset: int
+    removed: list[Segment] = field(default_factory=list)
+
+    def perform(self, files: Files) -> None:
+        write_log_start(files, self.folder, self.log_start_offset)
+        remove_all(files, self.folder, self.removed)
+
+
+def write_log_start(files: Files, folder: Path, log_start_offset: int) -> None:
+    write_checkpoint(files, folder / LOG_START_FILE, {LOG_START_KEY: log_start_offset})
+
+
+def remove_all(files: Files, folder: Path, segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        segment.remove()
+    files.sync_directory(folder)

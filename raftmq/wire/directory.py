@@ -1,0 +1,169 @@
+"""The directory of a columns batch: which chunks follow, and what a broker may know of them.
+
+Owns its layout, its limits and the limits of tags. Never opens a chunk: with header and
+directory alone a broker finds the chunks whose tags somebody asked for. Invariant: lengths and
+counts of the chunks add up to exactly the batch that the directory stands in.
+
+     u32 length | {0: [[record count, byte length, CRC-32C, uncompressed length, tags] ...]}
+
+The map is msgpack. Keys from 128 on are ignored and keys below refused, so that what a reader
+must understand and what it may overlook can both be added. Tags are a sorted list, empty for
+untagged records; nil marks the mixed chunk, whose records carry their own.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from raftmq.model import Compression
+from raftmq.wire.compression import codec_of
+from raftmq.wire.header import BATCH_BYTES_MAX, HEADER_SIZE, RECORDS_MAX, BatchHeader
+from raftmq.wire.origin import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.wire.header import Buffer
+
+Tags = tuple[str, ...]
+
+TAGGED_CHUNKS_MAX = 64  # one per tag set; records of further sets share the mixed chunk
+TAGS_MAX = 16  # of one record
+TAG_BYTES_MAX = 255  # of one tag, in UTF-8
+DIRECTORY_BYTES_MAX = 512 << 10  # the fullest one that can be written is about half of it
+CHUNKS_KEY = 0
+IGNORED_KEYS_START = 128
+
+LENGTH = Struct(">I")
+_FIXMAP, _FIXMAP_END = 0x80, 0x90
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)]
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)]
+_Crc = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
+_TagList = Annotated[tuple[str, ...], msgspec.Meta(max_length=TAGS_MAX)]
+
+
+class ChunkEntry(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
+):
+    """What the directory says about one chunk."""
+
+    record_count: _Count
+    byte_length: _Bytes  # as stored
+    crc: _Crc  # of the stored bytes
+    uncompressed_length: _Bytes
+    tags: _TagList | None  # None: the mixed chunk
+
+
+class Directory(NamedTuple):
+    """`entries` in the order of their chunks, the first of which begins at `chunks_position`."""
+
+    entries: list[ChunkEntry]
+    chunks_position: int
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_MAP = msgspec.msgpack.Decoder(dict[int, msgspec.Raw])
+_ENTRIES = msgspec.msgpack.Decoder(
+    Annotated[list[ChunkEntry], msgspec.Meta(min_length=1, max_length=TAGGED_CHUNKS_MAX + 1)]
+)
+
+
+def encode_directory(entries: Sequence[ChunkEntry]) -> bytes:
+    """The directory with its length in front."""
+    encoded = _ENCODER.encode({CHUNKS_KEY: entries})
+    return LENGTH.pack(len(encoded)) + encoded
+
+
+def read_directory(
+    buffer: Buffer, position: int, header: BatchHeader, *, where: str = ""
+) -> Directory:
+    """Decode and check the directory of the columns batch at `position`.
+
+    Raises:
+        CorruptRecord: it is malformed, or does not add up to the batch.
+        UnsupportedCompression: the chunks are compressed with a codec that nobody has.
+    """
+    origin = Origin(position + HEADER_SIZE, where)
+    codec = codec_of(header.attributes)
+    packed, chunks_position = _find_directory(buffer, position, header, origin)
+    try:
+        entries = _ENTRIES.decode(_read_map(packed, origin)[CHUNKS_KEY])
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise origin.corrupt(f"directory: {error}") from error
+    room = position + header.size - chunks_position
+    problem = _problem_of_sums(entries, header.record_count, room) or _problem_of(entries, codec)
+    if problem:
+        raise origin.corrupt(f"directory: {problem}")
+    return Directory(entries, chunks_position)
+
+
+def _find_directory(
+    buffer: Buffer, position: int, header: BatchHeader, origin: Origin
+) -> tuple[memoryview, int]:
+    start, end = origin.position + LENGTH.size, position + header.size
+    if start > end:
+        raise origin.corrupt("no room for a directory")
+    (length,) = LENGTH.unpack_from(buffer, origin.position)
+    if length > min(end - start, DIRECTORY_BYTES_MAX):
+        raise origin.corrupt(f"directory claims {length} bytes")
+    return memoryview(buffer)[start : start + length], start + length
+
+
+def _read_map(packed: memoryview, origin: Origin) -> dict[int, msgspec.Raw]:
+    if not packed or not _FIXMAP <= packed[0] < _FIXMAP_END:
+        raise origin.corrupt("directory: not a map of at most 15 entries")
+    fields = _MAP.decode(packed)
+    if len(fields) != packed[0] - _FIXMAP:
+        raise origin.corrupt("directory: a key occurs twice")
+    unknown = [key for key in fields if key != CHUNKS_KEY and key < IGNORED_KEYS_START]
+    if unknown or CHUNKS_KEY not in fields:
+        raise origin.corrupt(f"directory: unknown keys {unknown}" if unknown else "no chunks")
+    return fields
+
+
+def _problem_of_sums(entries: list[ChunkEntry], record_count: int, room: int) -> str:
+    counted = sum([entry.record_count for entry in entries])
+    if counted != record_count:
+        return f"chunks hold {counted} records, the batch {record_count}"
+    length = sum([entry.byte_length for entry in entries])
+    if length != room:
+        return f"chunks claim {length} bytes, {room} follow"
+    return ""
+
+
+def _problem_of(entries: list[ChunkEntry], codec: Compression) -> str:
+    """What is wrong with one of the entries, or an empty string."""
+    for entry in entries:
+        if codec is Compression.NONE and entry.byte_length != entry.uncompressed_length:
+            return f"an uncompressed chunk claims {entry.uncompressed_length} bytes uncompressed"
+        problem = problem_of_tags(entry.tags or ())
+        if problem:
+            return problem
+    return _problem_of_tag_sets([entry.tags for entry in entries])
+
+
+def _problem_of_tag_sets(tag_sets: list[Tags | None]) -> str:
+    if len(set(tag_sets)) != len(tag_sets):
+        return "two chunks of one tag set"
+    if None in tag_sets[:-1]:
+        return "the mixed chunk is not the last"
+    if len(tag_sets) > TAGGED_CHUNKS_MAX and tag_sets[-1] is not None:
+        return f"more than {TAGGED_CHUNKS_MAX} tagged chunks"
+    return ""
+
+
+def problem_of_tags(tags: Tags) -> str:
+    """What makes this no set of tags in its one written form, or an empty string."""
+    if not tags:
+        return ""
+    if len(tags) > TAGS_MAX:
+        return f"{len(tags)} tags, allowed {TAGS_MAX}"
+    if list(tags) != sorted(set(tags)):
+        return "tags that are not sorted or not unique"
+    if not all(0 < len(tag.encode()) <= TAG_BYTES_MAX for tag in tags):
+        return f"a tag that has not 1 to {TAG_BYTES_MAX} bytes"
+    return ""

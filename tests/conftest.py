@@ -1,0 +1,48 @@
+"""What holds for every test: replayable examples, and no skip that nobody notices.
+
+Owns the hypothesis profiles and the rule that CI skips nothing. Capabilities (root, loop mounts,
+strace) are probed by the tests that need them; docs/TESTING.md says how. Clocks come from
+pytest-trio: a test that waits takes `autojump_clock`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+# gate: the same examples at every run, so that a red test is red for everybody.
+# soak: other examples at every run; a failure prints the line that replays it.
+settings.register_profile("gate", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("soak", deadline=None, max_examples=20_000, print_blob=True)
+settings.load_profile("gate")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _refuse_skip_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped:
+        _refuse_skip_in_ci(report)
+    return report
+
+
+def _refuse_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """A machine that cannot run a test is a hole in the gate: CI must be red, not green."""
+    if os.environ.get("CI") != "true":
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"skipped in CI, where everything must run: {reason}"

@@ -1,0 +1,39 @@
+"""Files of this machine with one thing changed: what boot id they tell, or what they forget.
+
+`RebootedFiles` counts power cuts as restarts of the machine, because after the ioctl the page
+cache is lost but the kernel's boot id stays. `ForgetfulFiles` is a planted bug.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from raftmq.partition.storage.files import OsFile, OsFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class RebootedFiles(OsFiles):
+    def __init__(self, power_cuts: int) -> None:
+        super().__init__()
+        self._power_cuts = power_cuts
+
+    def boot_id(self) -> str:
+        return f"after {self._power_cuts} power cuts"
+
+
+class ForgetfulFile(OsFile):
+    def sync(self) -> None:
+        """Say that it is done."""
+
+
+class ForgetfulFiles(RebootedFiles):
+    """The bug that the power cuts must find: no file is ever synced."""
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        return ForgetfulFile(path, os.dup(super().open(path, create=create).fileno()))
+
+    def sync_file_system(self, path: Path) -> None:
+        """Say that it is done."""

@@ -1,0 +1,81 @@
+"""A data directory that lives through one disaster after the other, and the ledger that judges.
+
+Owns the order of a cycle: a writer lives, is killed, the power may be cut, the next life opens.
+Lives are numbered, so that each writes other content. The seed decides the load and the moments,
+the kernel decides the rest.
+"""
+
+from __future__ import annotations
+
+import signal
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from tests.powercut.check import check
+from tests.powercut.child import WriterFailed, WriterProcess
+from tests.powercut.events import Closed, Ready
+from tests.powercut.ledger import Keeps, Ledger
+from tests.powercut.writer import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.powercut.disk import LoopDisk
+
+LIFE_SECONDS_MAX = 0.4
+
+
+class Rig:
+    """One directory through its lives.
+
+    Attributes:
+        disk: where it lies; None where only processes are killed.
+        order: what the next life is to do; the rig keeps `life` and `power_cuts` in it.
+    """
+
+    def __init__(
+        self, root: Path, disk: LoopDisk | None = None, *, seed: int, partitions: int = 4
+    ) -> None:
+        self.disk, self.random = disk, Random(seed)
+        self.ledger = Ledger(partitions)
+        self.order = Order(root, seed=seed, partitions=partitions)
+        self._kept = Keeps.WRITTEN  # what the last disaster left
+
+    def start(self, *, under: Sequence[str] = ()) -> WriterProcess:
+        """The next life, as a process (under `strace ...`, say); `bury` it when it is over."""
+        self._next_life()
+        return WriterProcess(self.order, under=under)
+
+    def bury(self, writer: WriterProcess) -> None:
+        """Kill it if it still lives, and take down what it told."""
+        status = writer.kill()
+        for event in writer.events:
+            self.ledger.record(event, self._kept)
+        if status != -signal.SIGKILL and not isinstance(writer.events[-1], Closed):
+            raise WriterFailed(f"ended with status {status}: {writer.stderr()}")
+        self._kept = Keeps.WRITTEN
+
+    def cut_power(self) -> None:
+        assert self.disk is not None
+        self.disk.cut_power()
+        self.order = self.order._replace(power_cuts=self.disk.power_cuts)
+        self._kept = Keeps.ACKNOWLEDGED
+
+    def live_and_die(self, *, under: Sequence[str] = ()) -> None:
+        """A writer is killed at a random moment, perhaps while it recovers."""
+        with self.start(under=under) as writer:
+            writer.hear_until(lambda event: isinstance(event, Ready))
+            writer.hear_for(self.random.uniform(0.0, LIFE_SECONDS_MAX))
+            self.bury(writer)
+
+    def check(self) -> None:
+        """Open, read everything back, append, close cleanly."""
+        self._next_life()
+        trio.run(check, self.order, self.ledger, self._kept)
+        self._kept = Keeps.WRITTEN
+
+    def _next_life(self) -> None:
+        self.order = self.order._replace(life=self.order.life + 1)

@@ -1,0 +1,112 @@
+"""Feeds damaged batches to the decoder: python -m tests.property.fuzz --count 1000000 --seed 1
+
+Only CorruptRecord and UnsupportedCompression may come out, soon, and within the memory bound.
+Input number i of a seed follows from seed and i alone: a failure prints the line that replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from random import Random
+
+from raftmq.errors import CorruptRecord, UnsupportedCompression
+from raftmq.wire.header import RECORDS_MAX, check_batch
+from raftmq.wire.records import DecodeLimits, RecordBatch, check_structure
+from tests.property.damage import UNCOMPRESSED_BYTES_MAX, corpus, damage
+
+LIMITS = DecodeLimits(uncompressed_bytes_max=UNCOMPRESSED_BYTES_MAX)
+CORPUS_SIZE = 60
+SECONDS_MAX = 0.1
+MEMORY_EVERY = 250
+MEMORY_FIXED = 256 << 10
+PROGRESS_EVERY = 20_000
+
+
+class Failure(Exception):
+    """What an input did that it must not; `index` tells which one it was."""
+
+    def __init__(self, index: int, what: str) -> None:
+        super().__init__(what)
+        self.index = index
+
+
+def touch_everything(data: bytes) -> str:
+    """Decode all there is; the name of the outcome."""
+    try:
+        check_structure(data, 0, check_batch(data))
+        batch = RecordBatch.decode(data, limits=LIMITS)
+        count = sum(1 for _ in batch.records())
+        if batch.is_control:
+            _ = batch.control
+    except (CorruptRecord, UnsupportedCompression) as error:
+        return type(error).__name__
+    assert count == batch.header.record_count
+    return "decoded"
+
+
+def run(*, seed: int, count: int, first: int = 0, progress: bool = False) -> Counter[str]:
+    """Outcomes of `count` inputs from number `first` on.
+
+    Raises:
+        Failure: at the first input that does what it must not.
+    """
+    batches = corpus(Random(f"corpus {seed}"), CORPUS_SIZE)
+    outcomes: Counter[str] = Counter()
+    for index in range(first, first + count):
+        data = damage(Random(f"{seed} {index}"), batches)
+        outcomes[_check(index, data)] += 1
+        if progress and index % PROGRESS_EVERY == 0:
+            sys.stderr.write(f"{index} {dict(outcomes)}\n")
+    return outcomes
+
+
+def _check(index: int, data: bytes) -> str:
+    measured = index % MEMORY_EVERY == 0
+    if measured:
+        tracemalloc.start()
+    # Processor time: what other processes do to the clock is no fault of the input.
+    started = time.process_time()
+    try:
+        outcome = touch_everything(data)
+        peak = tracemalloc.get_traced_memory()[1] if measured else 0
+    except Exception as error:
+        raise Failure(index, f"{type(error).__name__}: {error}") from error
+    finally:
+        seconds = time.process_time() - started
+        tracemalloc.stop()
+    if seconds > SECONDS_MAX and not measured:
+        raise Failure(index, f"took {seconds:.3f} s")
+    if peak > _memory_max(data):
+        raise Failure(index, f"allocated {peak} bytes, allowed {_memory_max(data)}")
+    return outcome
+
+
+def _memory_max(data: bytes) -> int:
+    count = int.from_bytes(data[57:61], "big")
+    records = count if 1 <= count <= RECORDS_MAX else 0
+    return 2 * (len(data) + UNCOMPRESSED_BYTES_MAX) + 128 * records + MEMORY_FIXED
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.property.fuzz", description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args()
+    try:
+        outcomes = run(seed=options.seed, count=options.count, first=options.first, progress=True)
+    except Failure as failure:
+        sys.stderr.write(
+            f"{failure}\nreplay: python -m tests.property.fuzz"
+            f" --seed {options.seed} --first {failure.index} --count 1\n"
+        )
+        raise SystemExit(1) from failure
+    sys.stdout.write(f"{options.count} inputs, seed {options.seed}: {dict(outcomes)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Opening what a crash left: is everything there that was owed, and can life go on?
+
+Owns the way of one crashed disk through further openings: one may be interrupted by another
+crash, then the logs are checked and perhaps used, then the directory is closed or crashes once
+more and everything is checked again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Literal, get_args
+
+import trio
+
+from raftmq.partition.storage.directory import open_log_directory
+from tests.simulation.crash_expectation import Expectation, stored_batches
+from tests.simulation.crash_script import EPOCH_MS, LOGS, ROOT, make_batches
+from tests.simulation.deterministic import run, run_inline
+from tests.simulation.disk_faults import PowerCut, crash_at
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from random import Random
+
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.log import PartitionLog
+    from tests.simulation.disk import SimulatedFiles
+
+Mode = Literal["kill", "power", "reorder"]  # kill -9, power cut, power cut with scattered sectors
+MODES: tuple[Mode, ...] = get_args(Mode)
+INTERRUPTED = 0.3
+OPENING_OPERATIONS = 40  # an opening seldom needs more
+LATER_MS = EPOCH_MS + 100_000_000
+
+
+def crashed(disk: SimulatedFiles, mode: Mode, random: Random) -> SimulatedFiles:
+    """What a crash of this kind would leave of `disk` now."""
+    return disk.photograph(random, power_lost=mode != "kill", reorder=mode == "reorder")
+
+
+class Examination:
+    """`owed` must hold for `disk`, on which a crash of `mode` has just happened."""
+
+    def __init__(
+        self, disk: SimulatedFiles, owed: dict[str, Expectation], mode: Mode, random: Random
+    ) -> None:
+        self._disk, self._owed, self._mode, self._random = disk, owed, mode, random
+        self._power_lost = mode != "kill"
+
+    def perform(self) -> None:
+        """Raises whatever is wrong, for example a Violation."""
+        random = self._random
+        if random.random() < INTERRUPTED:
+            self._open_interrupted()
+        self._open(appends=random.random() < 0.7, closes=random.random() < 0.3)
+        self._crash()
+        self._open(appends=False, closes=False)
+
+    def _open_interrupted(self) -> None:
+        number = self._random.randrange(1, OPENING_OPERATIONS)
+        self._disk.interrupt = crash_at(number, self._random.choice(("before", "torn", "after")))
+        self._run(self._open_only)
+        self._crash()
+
+    def _crash(self) -> None:
+        mode = self._random.choice(("kill", "power", self._mode))
+        self._power_lost = self._power_lost or mode != "kill"
+        self._disk = crashed(self._disk, mode, self._random)
+
+    def _open(self, *, appends: bool, closes: bool) -> None:
+        self._run(partial(self._check, appends=appends, closes=closes))
+        self._power_lost = False
+
+    def _run(self, use: Callable[[LogDirectory], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with open_log_directory(
+                ROOT, files=self._disk, run_sync=run_inline, now_ms=lambda: LATER_MS
+            ) as directory:
+                await use(directory)
+
+        with suppress(PowerCut):
+            run(str(self._random.random()), main)
+
+    async def _open_only(self, directory: LogDirectory) -> None:
+        await directory.open_logs(LOGS)
+
+    async def _check(self, directory: LogDirectory, *, appends: bool, closes: bool) -> None:
+        """From now on only what the logs say now is owed."""
+        for log in await directory.open_logs(LOGS):
+            owed = self._owed[log.name]
+            served = owed.check(log, random=self._random, power_lost=self._power_lost)
+            start = log.log_start_offset
+            owed = self._owed[log.name] = Expectation(served, [], 0, start, start)
+            if appends:
+                await self._append(directory, log, owed)
+            owed.observe(log)
+        if closes:
+            self._owe_everything()
+        else:
+            self._disk.crash()
+
+    def _owe_everything(self) -> None:
+        """After a clean close all of it is durable."""
+        for owed in self._owed.values():
+            owed.promised = owed.end_offset
+
+    async def _append(self, directory: LogDirectory, log: PartitionLog, owed: Expectation) -> None:
+        epoch = max(log.epochs.latest, 0)
+        sent, placed = make_batches(
+            self._random, offset=log.log_end_offset, epoch=epoch, timestamp=LATER_MS
+        )
+        owed.begin_append(stored_batches(placed))
+        log.append(sent, leader_epoch=epoch, now_ms=LATER_MS, now=trio.current_time())
+        owed.complete_append()
+        await directory.wait_durable(log, log.log_end_offset)

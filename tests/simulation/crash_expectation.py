@@ -1,0 +1,162 @@
+"""What a log must still hold after a crash, and the check that it does.
+
+Owns the promises of a partition log, as numbers:
+ 1. Below what was reported durable, every batch is there, byte for byte; after kill -9 every
+    batch whose append returned.
+ 2. Nothing is served that was not appended, or that was cut for good; offsets follow each other
+    without a gap, leader epochs never fall.
+ 3. The log start lies between the last acknowledged and the last requested one.
+ 4. The log is sound: it takes appends, and a crash is never mistaken for damage.
+Knows nothing of disks; reads a log only through what every reader uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.wire.header import BatchHeader, iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from raftmq.partition.storage.log import PartitionLog
+
+READ_BYTES = 4096
+
+
+class Violation(Exception):
+    """A promise was broken; says which one."""
+
+
+class Stored(NamedTuple):
+    """One batch with its place in the log."""
+
+    base_offset: int
+    end_offset: int
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"batch [{self.base_offset}, {self.end_offset})"
+
+
+@dataclass
+class Expectation:
+    """One log, as far as whoever used it can know.
+
+    Attributes:
+        content: every batch that was appended and not cut.
+        possible: batches that a crash may leave or take: an append or a cut is under way.
+        promised: the end of what was reported durable.
+        start_acknowledged, start_requested: bounds of the log start.
+    """
+
+    content: list[Stored] = field(default_factory=list)
+    possible: list[Stored] = field(default_factory=list)
+    promised: int = 0
+    start_acknowledged: int = 0
+    start_requested: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        return self.content[-1].end_offset if self.content else self.start_acknowledged
+
+    def copy(self) -> Expectation:
+        return replace(self, content=list(self.content), possible=list(self.possible))
+
+    def begin_append(self, batches: list[Stored]) -> None:
+        self.possible = batches
+
+    def complete_append(self) -> None:
+        self.content += self.possible
+        self.possible = []
+
+    def begin_truncate(self, offset: int) -> None:
+        self.possible = [batch for batch in self.content if batch.end_offset > offset]
+        self.content = [batch for batch in self.content if batch.end_offset <= offset]
+        self.promised = min(self.promised, self.end_offset)
+
+    def complete_truncate(self) -> None:
+        self.possible = []
+
+    def observe(self, log: PartitionLog) -> None:
+        """Everybody who looks at the log now is promised what it shows."""
+        self.promised = max(self.promised, min(log.durable_end_offset, self.end_offset))
+        self.start_requested = max(self.start_requested, log.log_start_offset)
+
+    def complete_trim(self, log: PartitionLog) -> None:
+        self.start_acknowledged = self.start_requested = log.log_start_offset
+
+    def check(self, log: PartitionLog, *, random: Random, power_lost: bool) -> list[Stored]:
+        """Compare with what `log` serves now, which is returned."""
+        _check_sound(log)
+        low, high = self.start_acknowledged, self.start_requested
+        if not low <= log.log_start_offset <= high:
+            raise Violation(f"log start {log.log_start_offset}, expected {low} to {high}")
+        served = read_everything(log, random)
+        self._check_known(served)
+        self._check_complete(served, log, self.promised if power_lost else self.end_offset)
+        return served
+
+    def _check_known(self, served: list[Stored]) -> None:
+        known = {*self.content, *self.possible}
+        for batch in served:
+            if batch not in known:
+                raise Violation(f"{batch} is served, but was cut or never appended")
+
+    def _check_complete(self, served: list[Stored], log: PartitionLog, end_offset: int) -> None:
+        there = set(served)
+        for batch in self.content:
+            if log.log_start_offset < batch.end_offset <= end_offset and batch not in there:
+                raise Violation(f"{batch} is lost; kept must be everything up to {end_offset}")
+
+
+def _check_sound(log: PartitionLog) -> None:
+    if log.damage:
+        raise Violation(f"a crash was taken for damage: {log.damage}")
+    if log.offline_reason:
+        raise Violation(f"offline: {log.offline_reason}")
+    if log.report.lost_durable:
+        raise Violation("the log believes to have lost what was durable")
+
+
+def read_everything(log: PartitionLog, random: Random) -> list[Stored]:
+    """All batches from the log's start to its end, checked as any reader checks them."""
+    served: list[Stored] = []
+    epoch, offset = -1, log.log_start_offset
+    while offset < log.log_end_offset:
+        headers = [batch.header for batch in log.batches(offset, bytes_max=READ_BYTES)]
+        served += stored_batches(log.slice(offset, bytes_max=READ_BYTES).bytes.read())
+        epoch, offset = _follow(headers, epoch, offset)
+    if served:
+        _check_lookup(log, random.randrange(log.log_start_offset, log.log_end_offset), served)
+    return served
+
+
+def _check_lookup(log: PartitionLog, offset: int, served: list[Stored]) -> None:
+    """Asking for the middle of the log goes through its indexes."""
+    found = stored_batches(log.slice(offset, bytes_max=1).bytes.read())
+    if found != [batch for batch in served if batch.base_offset <= offset < batch.end_offset]:
+        raise Violation(f"asked for offset {offset}, got {', '.join(map(str, found))}")
+
+
+def stored_batches(data: bytes) -> list[Stored]:
+    return [
+        Stored(header.base_offset, header.end_offset, bytes(data[at : at + header.size]))
+        for at, header in iter_batches(data)
+    ]
+
+
+def _follow(headers: Iterable[BatchHeader], epoch: int, offset: int) -> tuple[int, int]:
+    """Epoch and end offset after `headers`, of which only the first may begin below `offset`."""
+    before = offset
+    for number, header in enumerate(headers):
+        if header.base_offset != offset and (number or header.base_offset > offset):
+            raise Violation(f"offset {header.base_offset} follows {offset}")
+        if header.leader_epoch < epoch:
+            raise Violation(f"leader epoch {header.leader_epoch} follows {epoch}")
+        epoch, offset = header.leader_epoch, header.end_offset
+    if offset <= before:
+        raise Violation(f"reading from offset {before} on leads nowhere")
+    return epoch, offset

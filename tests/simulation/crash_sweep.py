@@ -1,0 +1,158 @@
+"""Crash at every operation that a long script does to the disk, and look what is left.
+
+Owns the crashes: at each operation a photograph of the disk is taken for each mode, which is what
+a crash at that moment would leave; afterwards each is examined against what the logs owed then.
+
+    python -m tests.simulation.crash_sweep --seeds 100              many scripts, for soak
+    python -m tests.simulation.crash_sweep --seed S --at N --mode M [--trace]       one crash
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.crash_examination import MODES, Examination, Mode, crashed
+from tests.simulation.crash_script import ROOT, CrashScript
+from tests.simulation.deterministic import run
+from tests.simulation.disk import SimulatedFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.simulation.crash_expectation import Expectation
+    from tests.simulation.disk_faults import Moment
+
+OPERATIONS = 300
+
+
+class Case(NamedTuple):
+    """One crash: at which operation of which script, and of which kind."""
+
+    seed: int
+    at: int
+    mode: Mode
+
+    @property
+    def command(self) -> str:
+        return (
+            "python -m tests.simulation.crash_sweep "
+            f"--seed {self.seed} --at {self.at} --mode {self.mode}"
+        )
+
+    def random(self, use: str) -> Random:
+        return Random(f"{self.seed}/{self.at}/{self.mode}/{use}")
+
+
+class Failure(NamedTuple):
+    case: Case
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{type(self.error).__name__}: {self.error}\n    {self.case.command}"
+
+
+class Photograph(NamedTuple):
+    """What a crash would leave, and what the logs owed at that moment."""
+
+    case: Case
+    disk: SimulatedFiles
+    owed: dict[str, Expectation]
+
+    def examine(self) -> Failure | None:
+        examination = Examination(
+            self.disk, self.owed, self.case.mode, self.case.random("examination")
+        )
+        try:
+            examination.perform()
+        except Exception as error:  # whatever the log stumbles over is a finding
+            return Failure(self.case, error)
+        return None
+
+
+class Camera:
+    """Runs one script and photographs its disk: at each operation, or only at number `at`."""
+
+    def __init__(self, seed: int, modes: Sequence[Mode], at: int | None) -> None:
+        self._seed, self._modes, self._at = seed, modes, at
+        self.photographs: list[Photograph] = []
+        # Half of the disks belong to the data directory, which then may sync all of it at once.
+        mount = ROOT if seed % 2 else None
+        self.disk = SimulatedFiles(Random(f"{seed}/disk"), interrupt=self._interrupt, mount=mount)
+        self._script = CrashScript(seed, self.disk)
+
+    def run_script(self) -> Failure | None:
+        """What goes wrong without any crash, if anything does."""
+        try:
+            run(f"{self._seed}/script", partial(self._script.run, OPERATIONS))
+        except Exception as error:
+            return Failure(Case(self._seed, self.disk.count, "kill"), error)
+        return None
+
+    def _interrupt(self, count: int, moment: Moment) -> None:
+        self._script.on_operation(moment)
+        if self._at is not None and count != self._at:
+            return
+        for mode in self._modes:
+            case = Case(self._seed, count, mode)
+            if moment == self._moment(case):
+                disk = crashed(self.disk, mode, case.random("disk"))
+                self.photographs.append(Photograph(case, disk, self._script.observe()))
+
+    def _moment(self, case: Case) -> Moment:
+        is_write = " write " in self.disk.trace[case.at - 1]
+        moments: list[Moment] = ["before", "torn", "after"] if is_write else ["before", "after"]
+        return case.random("moment").choice(moments)
+
+
+def sweep(seed: int, modes: Sequence[Mode] = MODES, *, at: int | None = None) -> list[Failure]:
+    """Every crash of one script that breaks a promise."""
+    camera = Camera(seed, modes, at)
+    found = [camera.run_script(), *(photograph.examine() for photograph in camera.photographs)]
+    return [failure for failure in found if failure]
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    if not options.trace:
+        logging.disable(logging.CRITICAL)
+    modes = [options.mode] if options.mode else MODES
+    failed = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        failures = sweep(seed, modes, at=options.at)
+        failed += bool(failures)
+        sys.stderr.write(f"\rseed {seed}: {failed} of {seed - options.seed + 1} seeds failed")
+        for failure in failures[: options.show]:
+            sys.stdout.write(f"\n{failure}\n")
+            if options.trace:
+                sys.stdout.write("".join(traceback.format_exception(failure.error)))
+    if options.trace:
+        _write_trace(options.seed, options.at)
+    sys.stderr.write("\n")
+    sys.exit(1 if failed else 0)
+
+
+def _write_trace(seed: int, at: int | None) -> None:
+    camera = Camera(seed, [], at)
+    camera.run_script()
+    sys.stdout.write("\n".join(camera.disk.trace[:at]) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="the first script")
+    parser.add_argument("--seeds", type=int, default=1, help="how many scripts")
+    parser.add_argument("--at", type=int, help="crash at this operation only")
+    parser.add_argument("--mode", choices=MODES, help="crash in this way only")
+    parser.add_argument("--show", type=int, default=3, help="failures to print for each seed")
+    parser.add_argument("--trace", action="store_true", help="print operations and tracebacks")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

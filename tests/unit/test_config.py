@@ -1,0 +1,139 @@
+"""Topic configuration: what people type becomes a checked TopicConfig, or one clear complaint."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from raftmq.config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
+from raftmq.errors import InvalidConfig
+from raftmq.model import Durability, RecordFormat, TimestampType
+
+NUMBERS = [key for key in TOPIC_KEYS if not key.choices]
+CHOICES = [(key, choice) for key in TOPIC_KEYS for choice in key.choices]
+RECORD = Path(__file__).parents[2] / "docs/decisions/0005-defaults.md"
+ROW = re.compile(r"^\| `([a-z.]+)` \| [^|]+ \| `([^`]+)`[^|]* \| `([^`]+)` \|", re.MULTILINE)
+TYPED = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
+
+
+def key_id(key: TopicKey) -> str:
+    return key.name
+
+
+def problems_of(values: dict[str, object]) -> list[str]:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_topic_config(values)
+    return caught.value.problems
+
+
+def typed(value: object) -> str:
+    """A parsed value as people type it."""
+    return TYPED[value] if isinstance(value, TimestampType) else str(value)
+
+
+def allowed(key: TopicKey) -> str:
+    if key.choices:
+        return ", ".join(key.choices)
+    return f"{key.minimum}.." if key.maximum == (1 << 63) - 1 else f"{key.minimum}..{key.maximum}"
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    """A topic without configuration keeps 14 days, synced, in segments of 256 MiB."""
+    config = parse_topic_config({})
+    assert config == TopicConfig()
+    assert (config.retention_ms, config.segment_bytes) == (1_209_600_000, 268_435_456)
+    assert (config.durability, config.record_format) == (Durability.FSYNC, RecordFormat.COLUMNS)
+
+
+def test_the_table_of_defaults_in_the_docs_is_true() -> None:
+    """Decision 0005 lists every key with the default and the range that the code has."""
+    rows = {
+        name: (default, legal) for name, default, legal in ROW.findall(RECORD.read_text("utf-8"))
+    }
+    assert rows == {
+        key.name: (typed(getattr(TopicConfig(), key.field)), allowed(key)) for key in TOPIC_KEYS
+    }
+
+
+def test_one_key_changes_one_field() -> None:
+    """What is not named keeps its default."""
+    assert parse_topic_config({"retention.ms": 1000}) == TopicConfig(retention_ms=1000)
+
+
+@pytest.mark.parametrize("key", NUMBERS, ids=key_id)
+def test_numbers_may_come_as_text(key: TopicKey) -> None:
+    """The command line and the environment know text only."""
+    config = parse_topic_config({key.name: "12345"})
+    assert getattr(config, key.field) == 12345
+
+
+@pytest.mark.parametrize("key", NUMBERS, ids=key_id)
+def test_both_bounds_are_allowed(key: TopicKey) -> None:
+    """Minimum and maximum are legal values."""
+    for value in (key.minimum, key.maximum):
+        assert getattr(parse_topic_config({key.name: value}), key.field) == value
+
+
+@pytest.mark.parametrize("key", NUMBERS, ids=key_id)
+def test_one_beyond_a_bound_is_refused_with_the_bounds(key: TopicKey) -> None:
+    """The complaint says what would have been allowed."""
+    for value in (key.minimum - 1, key.maximum + 1):
+        text = f"{key.name} = {value}: allowed {key.minimum} to {key.maximum}"
+        assert problems_of({key.name: value}) == [text]
+
+
+@pytest.mark.parametrize("value", [True, False, 1.5, "1.5", "ten", "", None, b"1", [1]])
+@pytest.mark.parametrize("key", NUMBERS, ids=key_id)
+def test_what_is_no_whole_number_is_refused(key: TopicKey, value: object) -> None:
+    """True is no 1 and 1.5 is not rounded: a slip must not become a setting."""
+    assert problems_of({key.name: value}) == [f"{key.name} = {value!r}: expected a whole number"]
+
+
+@pytest.mark.parametrize(("key", "choice"), CHOICES, ids=str)
+def test_every_choice_is_understood(key: TopicKey, choice: str) -> None:
+    """Each documented word is accepted and becomes the enum member of that name."""
+    value = getattr(parse_topic_config({key.name: choice}), key.field)
+    assert isinstance(value, TimestampType | Durability | RecordFormat)
+    assert typed(value) == choice
+
+
+def test_a_member_of_an_enum_is_a_choice_too() -> None:
+    """Programs may pass Durability.PAGE_CACHE as well as its name."""
+    config = parse_topic_config({"durability": Durability.PAGE_CACHE})
+    assert config.durability is Durability.PAGE_CACHE
+
+
+@pytest.mark.parametrize("value", ["FSYNC", "never", "", True, 1, None])
+def test_an_unknown_choice_is_refused_with_the_choices(value: object) -> None:
+    """The complaint lists the words that exist; case matters."""
+    text = f"durability = {value!r}: allowed fsync, page_cache"
+    assert problems_of({"durability": value}) == [text]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("retention.sm", "retention.ms"),
+        ("retention_ms", "retention.ms"),
+        ("segment.byte", "segment.bytes"),
+        ("message.timestamp.typ", "message.timestamp.type"),
+    ],
+)
+def test_a_slip_in_a_key_brings_a_suggestion(name: str, meant: str) -> None:
+    """Underscores and swapped letters are answered with the key that was meant."""
+    assert problems_of({name: 1}) == [f"unknown topic config {name!r}, did you mean {meant!r}?"]
+
+
+def test_a_key_like_no_other_brings_no_suggestion() -> None:
+    """A far-fetched guess would be worse than none."""
+    assert problems_of({"zzz": 1}) == ["unknown topic config 'zzz'"]
+
+
+def test_every_bad_key_is_reported_at_once() -> None:
+    """Three slips need one correction, not three attempts; good keys are not mentioned."""
+    problems = problems_of(
+        {"segment.bytes": 1, "retention.ms": 5, "durability": "never", "retention.byte": 1}
+    )
+    assert [line.split()[0] for line in problems] == ["segment.bytes", "durability", "unknown"]

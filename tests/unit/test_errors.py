@@ -1,0 +1,128 @@
+"""The error tree: what is drawn is what exists, and every error says enough to act on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from raftmq import errors
+from raftmq.errors import (
+    CorruptRecord,
+    DirectoryInUse,
+    ErrorCode,
+    InvalidConfig,
+    InvalidRecord,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    RaftmqError,
+    StorageError,
+    UnsupportedCompression,
+)
+
+# Kafka's protocol guide, "Error codes": name, number, retriable.
+KAFKA_ERRORS = {
+    "UNKNOWN_SERVER_ERROR": (-1, False),
+    "NONE": (0, False),
+    "OFFSET_OUT_OF_RANGE": (1, False),
+    "CORRUPT_MESSAGE": (2, True),
+    "MESSAGE_TOO_LARGE": (10, False),
+    "INVALID_TIMESTAMP": (32, False),
+    "INVALID_CONFIG": (40, False),
+    "KAFKA_STORAGE_ERROR": (56, True),
+    "UNSUPPORTED_COMPRESSION_TYPE": (76, False),
+    "INVALID_RECORD": (87, False),
+}
+TREE_LINE = re.compile(r"^ {4}([│ ]*(?:[├└]── )?)([A-Z]\w+)", re.MULTILINE)
+
+
+def error_classes() -> list[type[RaftmqError]]:
+    found = [value for value in vars(errors).values() if isinstance(value, type)]
+    return [value for value in found if issubclass(value, RaftmqError)]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Each class of the drawing in the module's docstring, with its parent there."""
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in TREE_LINE.finditer(errors.__doc__ or ""):
+        depth, name = len(line[1]) // 4, line[2]
+        del path[depth:]
+        parents[name] = path[-1] if path else "Exception"
+        path.append(name)
+    return parents
+
+
+def test_the_drawing_in_the_docstring_is_the_tree_of_classes() -> None:
+    """Whoever reads the top of errors.py knows every error there is."""
+    assert drawn_tree() == {cls.__name__: cls.__bases__[0].__name__ for cls in error_classes()}
+
+
+def test_numbers_are_those_of_kafka() -> None:
+    """A Kafka client that gets one of our numbers knows what it means."""
+    assert {code.name: code.value for code in ErrorCode} == {
+        name: number for name, (number, _) in KAFKA_ERRORS.items()
+    }
+
+
+@pytest.mark.parametrize("error", [cls for cls in error_classes() if cls is not RaftmqError])
+def test_every_error_has_a_number_of_its_own_kind(error: type[RaftmqError]) -> None:
+    """No error travels as "unknown server error"."""
+    assert error.code not in {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE}
+
+
+@pytest.mark.parametrize("error", [cls for cls in error_classes() if cls is not DirectoryInUse])
+def test_errors_are_retriable_where_kafka_says_so(error: type[RaftmqError]) -> None:
+    """Client and broker agree on what is worth another try (DirectoryInUse never travels)."""
+    assert error.retriable == KAFKA_ERRORS[error.code.name][1]
+
+
+@pytest.mark.parametrize("error", error_classes())
+def test_only_an_error_worth_a_retry_asks_for_fresh_metadata(error: type[RaftmqError]) -> None:
+    """Asking who leads serves the next attempt; without one it serves nothing."""
+    assert error.retriable or not error.refresh_metadata
+
+
+def test_all_but_a_failed_write_certainly_did_not_happen() -> None:
+    """Bytes of a failed write may be found after a restart; everything else was refused whole."""
+    indefinite = {cls for cls in error_classes() if not cls.definite}
+    assert indefinite == {StorageError}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (CorruptRecord("bad magic"), "corrupt record: bad magic"),
+        (CorruptRecord("bad magic", position=0), "corrupt record: bad magic at byte 0"),
+        (
+            CorruptRecord("bad magic", position=61, where="a.log"),
+            "corrupt record: bad magic at byte 61 of a.log",
+        ),
+        (CorruptRecord("bad magic", where="a.log"), "corrupt record: bad magic of a.log"),
+    ],
+)
+def test_corruption_says_what_and_where(error: CorruptRecord, text: str) -> None:
+    """The operator can find the byte; position 0 is a position."""
+    assert str(error) == text
+
+
+def test_corruption_keeps_its_parts_for_programs() -> None:
+    """A reader acts on the position without parsing the text."""
+    error = CorruptRecord("bad magic", position=61, where="a.log")
+    assert (error.what, error.position, error.where) == ("bad magic", 61, "a.log")
+
+
+def test_a_bad_configuration_names_every_problem() -> None:
+    """All problems are in the text, and apart from each other in `problems`."""
+    error = InvalidConfig(["a = 1: too small", "b: unknown"])
+    assert str(error) == "a = 1: too small; b: unknown"
+    assert error.problems == ["a = 1: too small", "b: unknown"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InvalidRecord, MessageTooLarge, OffsetOutOfRange, StorageError, UnsupportedCompression],
+)
+def test_other_errors_say_what_they_are_told(error: type[RaftmqError]) -> None:
+    """Whoever raises knows the circumstances; the class adds nothing to the text."""
+    assert str(error("write /data/x: no space left")) == "write /data/x: no space left"

@@ -1,0 +1,260 @@
+"""The house rules of docs/STYLE.md that no linter knows: sizes, words, and documents that are true.
+
+Each test lists every offender, as file:line where it can, and fails with the whole list. Reads
+the checkout only; imports nothing of raftmq.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from functools import cache
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+CODE = ("raftmq", "tests", "benchmarks", "examples")
+SKIPPED = {"build", "dist", "demo-data", "results", "__pycache__"}
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".service"}
+TEXT_NAMES = {"Makefile", "run", "Containerfile", "Dockerfile"}
+
+FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MEDIAN_MAX = 12
+FUNCTION_LINES_P90_MAX = 30
+FILE_LINES_MAX = 600
+FILE_LINES_QUESTIONED = 400
+# Files over 400 lines, each with the reason why it is better in one piece.
+LONG_FILES: dict[str, str] = {}
+
+# Written so that no pattern matches itself.
+LEFT_OVER = re.compile(r"\bFIX[M]E\b|\bX{3}\b")
+WORKPLACE = re.compile(
+    r"/wor[k]/|\.librar[y]\b|shared/[A-Z]+\.m[d]|\bissue #?[0-9]+", re.IGNORECASE
+)
+CITED = re.compile(r"decisions?[/ ](\d{4})\b", re.IGNORECASE)
+CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+MAKE_LINE = re.compile(r"^\$? ?(?:[A-Z_]+=\S+ )*make(?: +[A-Z_]+=\S*)* +([a-z]+)", re.MULTILINE)
+MAKE_INLINE = re.compile(r"`make(?: +[A-Z_]+=\S*)* +([a-z]+)")
+MAKE_TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
+# Real processes and real kernels are waited for in real time; nothing else is.
+SLEEPERS = ("tests/powercut/", "tests/cluster/", "tests/spark/")
+VIRTUAL_CLOCKS = ("autojump_clock", "MockClock")
+
+AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Function(NamedTuple):
+    """A function with the place where it begins; lines count from `def` to its last line."""
+
+    place: str
+    name: str
+    lines: int
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path), name_of(path))
+
+
+def modules(*folders: str) -> list[Path]:
+    return sorted(path for path in text_files() if path.suffix == ".py" and is_in(path, folders))
+
+
+def is_in(path: Path, folders: tuple[str, ...]) -> bool:
+    return path.relative_to(ROOT).parts[0] in folders
+
+
+@cache
+def text_files() -> tuple[Path, ...]:
+    """Every file that people write, wherever it lies in the checkout."""
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if is_ours(name)]
+        found += [Path(folder, name) for name in names if is_text(name)]
+    return tuple(sorted(found))
+
+
+def is_ours(folder: str) -> bool:
+    return folder == ".ci" or not (folder.startswith(".") or folder in SKIPPED)
+
+
+def is_text(name: str) -> bool:
+    return name in TEXT_NAMES or Path(name).suffix in TEXT_SUFFIXES
+
+
+def matches(pattern: re.Pattern[str], paths: tuple[Path, ...] | list[Path]) -> list[str]:
+    """`file:line: match` for every place where `pattern` is found."""
+    return [
+        f"{name_of(path)}:{text_of(path).count(chr(10), 0, match.start()) + 1}: {match[0]}"
+        for path in paths
+        for match in pattern.finditer(text_of(path))
+    ]
+
+
+def functions(*folders: str) -> list[Function]:
+    return [
+        Function(f"{name_of(path)}:{node.lineno}", node.name, lines_of(node))
+        for path in modules(*folders)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, AnyFunction) and not is_stub(node)
+    ]
+
+
+def lines_of(node: AnyFunction) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def is_stub(node: AnyFunction) -> bool:
+    """A method of a protocol: it would make the median look better than it is."""
+    return all(
+        isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) for part in node.body
+    )
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call))
+
+
+def no_offenders(offenders: list[str], rule: str) -> None:
+    assert not offenders, f"{rule}:\n  " + "\n  ".join(offenders)
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    """A function is read at one go; above 70 lines it is two functions."""
+    long = [
+        f"{found.place} {found.name}: {found.lines}"
+        for found in functions(*CODE)
+        if found.lines > FUNCTION_LINES_MAX
+    ]
+    no_offenders(long, f"longer than {FUNCTION_LINES_MAX} lines")
+
+
+def test_most_functions_are_small() -> None:
+    """The limit is no target: half of the functions have at most 12 lines, nine of ten 30."""
+    lengths = [found.lines for found in functions("raftmq")]
+    assert median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
+    assert quantiles(lengths, n=10)[-1] <= FUNCTION_LINES_P90_MAX
+
+
+def test_no_file_is_a_knot() -> None:
+    """Above 400 lines a file needs a reason in LONG_FILES, above 600 it is split."""
+    sizes = {name_of(path): text_of(path).count("\n") for path in modules(*CODE)}
+    long = [
+        f"{name}: {lines}"
+        for name, lines in sizes.items()
+        if lines > (FILE_LINES_MAX if LONG_FILES.get(name) else FILE_LINES_QUESTIONED)
+    ]
+    no_offenders(long, f"over {FILE_LINES_QUESTIONED} lines: split, or say why in LONG_FILES")
+    no_offenders([name for name in LONG_FILES if name not in sizes], "LONG_FILES that are gone")
+
+
+def test_every_module_says_what_it_owns() -> None:
+    """Newcomers read the first lines of a file; there must be some."""
+    silent = [name_of(path) for path in modules(*CODE) if not ast.get_docstring(tree_of(path))]
+    no_offenders(silent, "modules without a docstring")
+
+
+def test_the_library_never_prints() -> None:
+    """What a library has to say goes to the caller or to a logger."""
+    prints = [
+        f"{name_of(path)}:{call.lineno}"
+        for path in modules("raftmq")
+        for call in calls(path)
+        if isinstance(call.func, ast.Name) and call.func.id == "print"
+    ]
+    no_offenders(prints, "print() in raftmq")
+
+
+def test_nothing_is_left_for_later_in_a_comment() -> None:
+    """What is to be done stands in the tracker, where somebody looks."""
+    no_offenders(matches(LEFT_OVER, text_files()), "left over")
+
+
+def test_the_repository_speaks_of_the_software_alone() -> None:
+    """A reader has this repository and nothing of the desk on which it was written."""
+    no_offenders(matches(WORKPLACE, text_files()), "names a place that no reader has")
+
+
+def test_every_cited_decision_exists() -> None:
+    """A number in a comment leads to a record."""
+    known = {path.name[:4] for path in decision_records()}
+    cited = [place for place in matches(CITED, text_files()) if place[-4:] not in known]
+    no_offenders(cited, "cites a decision that does not exist")
+
+
+def test_every_decision_is_listed() -> None:
+    """docs/decisions/README.md links each record once, and no record has the number of another."""
+    records = [path.name for path in decision_records()]
+    index = text_of(ROOT / "docs/decisions/README.md")
+    no_offenders([name for name in records if index.count(f"]({name})") != 1], "not listed once")
+    assert len({name[:4] for name in records}) == len(records)
+
+
+def decision_records() -> list[Path]:
+    return sorted((ROOT / "docs/decisions").glob("[0-9][0-9][0-9][0-9]-*.md"))
+
+
+def test_the_architecture_names_every_module() -> None:
+    """docs/ARCHITECTURE.md has a table row for each module of raftmq, and for nothing else."""
+    page = ROOT / "docs/ARCHITECTURE.md"
+    assert page.exists(), "docs/ARCHITECTURE.md is missing: its table lists every module"
+    rows = "\n".join(line for line in text_of(page).splitlines() if line.startswith("|"))
+    named = {name.removeprefix("raftmq/") for name in re.findall(r"`([\w/]+\.py)`", rows)}
+    existing = {name_of(path).removeprefix("raftmq/") for path in modules("raftmq")}
+    packages = {name for name in existing if name.endswith("__init__.py")}
+    no_offenders(sorted(existing - packages - named), "not in the table of ARCHITECTURE.md")
+    no_offenders(sorted(named - existing), "in the table of ARCHITECTURE.md, but gone")
+
+
+def test_every_make_command_in_the_documents_exists() -> None:
+    """Whatever README and docs tell people to type is a target of the Makefile."""
+    targets = set(MAKE_TARGET.findall(text_of(ROOT / "Makefile")))
+    wrong = [
+        f"{name_of(path)}: make {target}"
+        for path in documents()
+        for target in made_in(text_of(path))
+        if target not in targets
+    ]
+    no_offenders(wrong, "no such target")
+
+
+def documents() -> list[Path]:
+    return [path for path in text_files() if path.suffix == ".md"]
+
+
+def made_in(text: str) -> list[str]:
+    blocks = "\n".join(CODE_BLOCK.findall(text))
+    return MAKE_LINE.findall(blocks) + MAKE_INLINE.findall(text)
+
+
+def test_no_test_waits_for_the_clock_on_the_wall() -> None:
+    """Sleeping makes tests slow and guesses; they wait for events, or on a clock that jumps."""
+    sleeps = [
+        f"{name_of(path)}:{call.lineno}"
+        for path in modules("tests")
+        if not name_of(path).startswith(SLEEPERS)
+        for call in calls(path)
+        if is_real_sleep(call, text_of(path))
+    ]
+    no_offenders(sleeps, "sleeps for real")
+
+
+def is_real_sleep(call: ast.Call, text: str) -> bool:
+    called = ast.unparse(call.func)
+    if called == "trio.sleep":
+        return not any(clock in text for clock in VIRTUAL_CLOCKS)
+    return called in {"time.sleep", "sleep", "asyncio.sleep"}
