@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import click
-
 
 class ExitCode(IntEnum):
     OK = 0
@@ -19,9 +17,9 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
-class CommandError(click.ClickException):
-    """Ends the command; `message` is one line that names the thing and the way out."""
+class CommandError(Exception):
+    """Ends the command; its text is one line that names the thing and the way out."""
 
-    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
-        super().__init__(message)
+    def __init__(self, line: str, exit_code: ExitCode) -> None:
         self.exit_code = exit_code
+        super().__init__(line)

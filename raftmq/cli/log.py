@@ -48,7 +48,7 @@ def log() -> None:
 @click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
 def dump(
     folder: Path, start: int, end: int | None, count: int | None, records: bool, output: str
-) -> None:
+) -> int:
     """List the batches of the partition folder DIR, or its records.
 
     Every CRC is checked. Bytes that are no batch are named on stderr and passed over; if
@@ -57,9 +57,7 @@ def dump(
     from raftmq.cli.log_dump import Selection, dump_log
 
     selection = Selection(start, end, count)
-    raise click.exceptions.Exit(
-        dump_log(folder, selection, records=records, as_json=output == "json")
-    )
+    return dump_log(folder, selection, records=records, as_json=output == "json")
 
 
 @log.command(
@@ -78,7 +76,7 @@ def dump(
 )
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
-def verify(folder: Path, output: str) -> None:
+def verify(folder: Path, output: str) -> int:
     """Read every byte below DIR and report what is wrong.
 
     DIR is a partition folder, a topic folder or a whole data directory. Checked are the CRC of
@@ -90,4 +88,4 @@ def verify(folder: Path, output: str) -> None:
     """
     from raftmq.cli.log_verify import verify_logs
 
-    raise click.exceptions.Exit(verify_logs(folder, as_json=output == "json"))
+    return verify_logs(folder, as_json=output == "json")

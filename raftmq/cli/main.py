@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 
 from raftmq import __version__
-from raftmq.cli.exits import ExitCode
+from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ class Noun(click.RichCommand):
     """Stands for a noun in the list until it is used, then loads the real one."""
 
     def __init__(self, name: str, help: str) -> None:  # noqa: A002  # click's word
-        super().__init__(name, short_help=help)
+        super().__init__(name=name, short_help=help)
 
     def make_context(
         self,
         info_name: str | None,
         args: list[str],
         parent: click.Context | None = None,
-        **extra: Any,
+        **extra: object,
     ) -> click.Context:
         assert self.name is not None
         noun: click.Command = getattr(import_module(f"raftmq.cli.{self.name}"), self.name)
@@ -44,7 +44,7 @@ class Noun(click.RichCommand):
 class Program(click.RichGroup):
     """Ends every command in the same way, whatever went wrong inside of it."""
 
-    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_: object, **extra: object) -> NoReturn:
         """Run, and exit: errors become one line on stderr, never a traceback."""
         _never_fail_on_a_character()
         extra |= {"prog_name": PROGRAM, "standalone_mode": False}
@@ -54,6 +54,8 @@ class Program(click.RichGroup):
             sys.exit(_complain("interrupted", ExitCode.INTERRUPTED))
         except click.ClickException as error:
             sys.exit(_complain(_line_of(error), error.exit_code))
+        except CommandError as error:
+            sys.exit(_complain(str(error), error.exit_code))
         except (RaftmqError, OSError) as error:
             sys.exit(_complain(str(error), ExitCode.FAILED))
         sys.exit(result if isinstance(result, int) else ExitCode.OK)
@@ -69,7 +71,8 @@ def _never_fail_on_a_character() -> None:
 def _line_of(error: click.ClickException) -> str:
     line = " ".join(error.format_message().split())
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        line = f"{line.rstrip('.')}. Try '{error.ctx.command_path} --help'."
+        end = "" if line.endswith((".", "?", ")")) else "."
+        line = f"{line}{end} Try '{error.ctx.command_path} --help'."
     return line
 
 
@@ -80,6 +83,7 @@ def _complain(line: str, exit_code: int) -> int:
 
 @click.group(
     cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
     Examples:
 

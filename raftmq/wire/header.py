@@ -80,6 +80,10 @@ class BatchHeader(NamedTuple):
         """Bytes of the whole batch, header included."""
         return LENGTH_END + self.batch_length
 
+    def placed(self, base_offset: int, leader_epoch: int) -> BatchHeader:
+        """The header as a leader writes it."""
+        return BatchHeader(base_offset, self.batch_length, leader_epoch, *self[3:])
+
     @property
     def last_offset(self) -> int:
         return self.base_offset + self.last_offset_delta
@@ -117,7 +121,7 @@ def read_header(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchH
     """
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         raise CorruptRecord("shorter than a batch header", position=position, where=where)
-    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    header = BatchHeader(*HEADER.unpack_from(buffer, position))
     problem = _problem_of(header)
     if problem:
         raise CorruptRecord(problem, position=position, where=where)

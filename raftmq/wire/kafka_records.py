@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _NULL = write_varint(-1)
 _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = write_varint(0)
+RECORD_BYTES_MIN = 7  # one for each of its fields
 _KEY_INTEGER_BYTES = 8  # as Kafka's LongSerializer writes them
 
 
@@ -91,6 +92,8 @@ class KafkaContents:
 
     def __init__(self, data: bytes, header: BatchHeader, origin: Origin) -> None:
         count = header.record_count
+        if count * RECORD_BYTES_MIN > len(data):  # before anything is allocated for them
+            raise origin.corrupt(f"{count} records in {len(data)} bytes")
         self._data = data
         self._origin = origin
         self._last_offset_delta = header.last_offset_delta

@@ -103,7 +103,7 @@ class RecordBatch:
         self.header = header
         self._origin = origin
         self._limits = limits
-        self._bytes = memoryview(buffer)[origin.position : origin.position + header.size]
+        self._buffer = memoryview(buffer)
         self.chunks = self._find_chunks() if header.is_columns else ()
 
     @classmethod
@@ -185,7 +185,7 @@ class RecordBatch:
         header, origin = self.header, self._origin
         if header.is_control:
             raise origin.corrupt("a control batch of columns")
-        directory = read_directory(self._bytes, 0, header, where=origin.where)
+        directory = read_directory(self._buffer, origin.position, header, where=origin.where)
         codec = codec_of(header.attributes)
         if codec is not Compression.NONE:
             length = sum([entry.uncompressed_length for entry in directory.entries])
@@ -196,8 +196,8 @@ class RecordBatch:
                 )
         chunks, position = [], directory.chunks_position
         for entry in directory.entries:
-            stored = self._bytes[position : position + entry.byte_length]
-            chunks.append(Chunk(entry, stored, codec, origin.plus(position)))
+            stored = self._buffer[position : position + entry.byte_length]
+            chunks.append(Chunk(entry, stored, codec, Origin(position, origin.where)))
             position += entry.byte_length
         return chunks
 
@@ -209,7 +209,8 @@ class RecordBatch:
         origin = self._origin.plus(HEADER_SIZE)
         length_max = self._limits.uncompressed_bytes_max
         codec = codec_of(header.attributes)
-        data = decompress(codec, self._bytes[HEADER_SIZE:], origin, length_max=length_max)
+        stored = self._buffer[origin.position : self._origin.position + header.size]
+        data = decompress(codec, stored, origin, length_max=length_max)
         return KafkaContents(bytes(data), header, origin)
 
 

@@ -16,6 +16,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PATIENCE = 3.0  # seconds
 PREFIX = "raftmq-powercut-"
 _SHUTDOWN = 0x8004587D  # _IOR('X', 125, u32); the same number in ext4, xfs and f2fs
 _WITHOUT_LOG_FLUSH = struct.pack("I", 2)
@@ -56,9 +58,8 @@ class LoopDisk:
         No process may live on the disk: the ioctl races with system calls that are under way,
         and an fdatasync may then return 0 for bytes that are lost.
         """
-        gc.collect()  # our own descriptors close with their objects
-        users = users_of(self.mount_point)
-        assert not users, f"the power cut would race with {users}"
+        users = wait_unused(self.mount_point)
+        assert not users, f"the power cut would race with {users[:3]}"
         descriptor = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_LOG_FLUSH)
@@ -119,6 +120,21 @@ def _remove(folder: Path) -> None:
 def mounts_below(folder: Path) -> list[Path]:
     mounts = [Path(line.split()[1]) for line in Path("/proc/self/mounts").read_text().splitlines()]
     return [mount for mount in mounts if mount.is_relative_to(folder)]
+
+
+def wait_unused(mount_point: Path) -> list[str]:
+    """Who still uses this file system although the dying were given some time; see `users_of`.
+
+    A killed process closes its files one by one, and our own worker threads drop their last job
+    a moment after its result is there.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        gc.collect()  # our own descriptors close with their objects
+        users = users_of(mount_point)
+        if not users or time.monotonic() > deadline:
+            return users
+        time.sleep(0.005)
 
 
 def users_of(mount_point: Path) -> list[str]:

@@ -33,7 +33,8 @@ class ForgetfulFiles(RebootedFiles):
     """The bug that the power cuts must find: no file is ever synced."""
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        return ForgetfulFile(path, os.dup(super().open(path, create=create).fileno()))
+        file = super().open(path, create=create)
+        return ForgetfulFile(path, os.dup(file.fileno()))
 
     def sync_file_system(self, path: Path) -> None:
         """Say that it is done."""

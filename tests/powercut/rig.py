@@ -15,7 +15,7 @@ import trio
 
 from tests.powercut.check import check
 from tests.powercut.child import WriterFailed, WriterProcess
-from tests.powercut.events import Closed, Ready
+from tests.powercut.events import Acknowledged, Closed, Ready, WentOffline
 from tests.powercut.ledger import Keeps, Ledger
 from tests.powercut.writer import Order
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.powercut.disk import LoopDisk
+    from tests.powercut.events import AnyEvent
 
-LIFE_SECONDS_MAX = 0.4
+UNDER_LOAD = 0.8  # of the lives
+SECONDS_MAX = 0.25  # until the kill
 
 
 class Rig:
@@ -58,17 +60,20 @@ class Rig:
             raise WriterFailed(f"ended with status {status}: {writer.stderr()}")
         self._kept = Keeps.WRITTEN
 
-    def cut_power(self) -> None:
+    def cut_power(self, *, loses_unacknowledged: bool = True) -> None:
         assert self.disk is not None
         self.disk.cut_power()
         self.order = self.order._replace(power_cuts=self.disk.power_cuts)
-        self._kept = Keeps.ACKNOWLEDGED
+        if loses_unacknowledged:
+            self._kept = Keeps.ACKNOWLEDGED
 
     def live_and_die(self, *, under: Sequence[str] = ()) -> None:
-        """A writer is killed at a random moment, perhaps while it recovers."""
+        """A writer is killed at a random moment: mostly under load, else while it recovers."""
         with self.start(under=under) as writer:
-            writer.hear_until(lambda event: isinstance(event, Ready))
-            writer.hear_for(self.random.uniform(0.0, LIFE_SECONDS_MAX))
+            writer.hear_until(_is_ready)
+            if self.random.random() < UNDER_LOAD:
+                writer.hear_until(_is_at_work)
+            writer.hear_for(self.random.uniform(0.0, SECONDS_MAX))
             self.bury(writer)
 
     def check(self) -> None:
@@ -79,3 +84,11 @@ class Rig:
 
     def _next_life(self) -> None:
         self.order = self.order._replace(life=self.order.life + 1)
+
+
+def _is_ready(event: AnyEvent) -> bool:
+    return isinstance(event, Ready)
+
+
+def _is_at_work(event: AnyEvent) -> bool:
+    return isinstance(event, Acknowledged | WentOffline)

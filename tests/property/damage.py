@@ -1,203 +1,170 @@
-"""Valid batches, and ways to damage them. Everything follows from the `Random` that is handed in.
+"""Bit flips and truncations over every kind of file of a data directory.
 
-Owns the corpus and the mutations of the codec's fuzzer. `repair` makes lengths and CRCs agree
-again, so that damage gets past the outer checks and reaches the decoders behind them.
+One case: a directory with several segments, epochs, a trimmed start and a recovery point, left
+cleanly or killed; one file, drawn with its bit or length from the seed, is damaged; the log is
+opened and read in every way. Allowed are a right answer and an error that says so. Anything else
+raises AssertionError. `python -m tests.property.damage --seed N` replays one case.
 """
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING
+import argparse
+import logging
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import msgspec
-from crc32c import crc32c
+import trio
+from trio.testing import MockClock
 
-from raftmq.errors import RaftmqError
-from raftmq.model import Compression, RecordFormat
-from raftmq.wire.compression import codec_of, compress, decompress
-from raftmq.wire.control import ControlType
-from raftmq.wire.directory import read_directory
-from raftmq.wire.header import CRC_START, HEADER, HEADER_SIZE, BatchHeader, check_batch, seal
-from raftmq.wire.origin import Origin
-from raftmq.wire.records import encode_batch, encode_control_batch, stamp_log_append_time
+from raftmq.config import TopicConfig
+from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
+from raftmq.partition.storage.directory import open_log_directory
+from raftmq.wire.records import encode_batch
+from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from random import Random
 
-UNCOMPRESSED_BYTES_MAX = 1 << 20
-# Numbers at which lengths, counts and msgpack's forms change their ways.
-EDGES = (0, 1, 2, 15, 16, 31, 32, 127, 128, 255, 256, 65535, 65536, (1 << 31) - 1, (1 << 32) - 1)
-# First bytes of msgpack: nil, bin, array, map, ext, integers, strings and the one that is none.
-MARKERS = bytes.fromhex("c0 c1 c4 c5 c6 c7 c9 ca cb cc cf d0 d3 d4 d9 db dc dd de df 80 90 a0 e0")
+    from raftmq.partition.storage.log import PartitionLog
+    from raftmq.wire.records import Record
 
-
-def corpus(random: Random, size: int) -> list[bytes]:
-    return [bytes(_valid_batch(random)) for _ in range(size)]
+T = TypeVar("T")
+ROOT = Path("/data")
+NOW_MS = 1_700_000_000_000
+CONFIG = TopicConfig(segment_bytes=3000, index_interval_bytes=256)
+RECORDS, START, CHECKPOINT = 120, 7, 90
 
 
-def _valid_batch(random: Random) -> bytearray:
-    if random.random() < 0.05:
-        return encode_control_batch(
-            kind=random.choice(list(ControlType)),
-            coordinator_epoch=random.randrange(9),
-            producer_id=random.randrange(99),
-            producer_epoch=1,
-            timestamp=1,
-        )
-    count = random.choice((1, 2, 5, 17, 40, 70))
-    record_format = random.choice(list(RecordFormat))
-    tagged = record_format is RecordFormat.COLUMNS and random.random() < 0.6
-    batch = encode_batch(
-        values=[random.choice((None, random.randbytes(random.randrange(9)))) for _ in range(count)],
-        keys=random.choice(
-            (None, [random.choice((None, -7, 1 << 40, b"k")) for _ in range(count)])
-        ),
-        headers=random.choice(
-            (None, [{"name": b"value"}] * count, [{"n": None}, *[None] * (count - 1)])
-        ),
-        tags=[[f"t{index % 67}"] for index in range(count)] if tagged else None,
-        timestamps=[random.choice((5, -5, 1 << 40)) for _ in range(count)],
-        compression=random.choice((Compression.NONE, Compression.NONE, *Compression)),
-        record_format=record_format,
-        offset_deltas=random.choice((None, list(range(3, 3 + 2 * count, 2)))),
-    )
-    if random.random() < 0.1:
-        stamp_log_append_time(batch, 1_000)
-    return batch
+class Damage(NamedTuple):
+    path: Path
+    bit: int | None  # flipped, or
+    length: int | None  # cut to
+
+    def __str__(self) -> str:
+        what = f"bit {self.bit} flipped" if self.bit is not None else f"cut to {self.length} bytes"
+        return f"{self.path}: {what}"
 
 
-def damage(random: Random, batches: list[bytes]) -> bytes:
-    """One input: a batch of the corpus, damaged once or a few times, and repaired or not."""
-    batch = bytearray(random.choice(batches))
-    repaired = random.random() < 0.5
-    if repaired and random.random() < 0.5:
-        return bytes(_damage_inside(random, batch))
-    for _ in range(random.choice((1, 1, 2, 4))):
-        random.choice(MUTATIONS)(random, batch, batches)
-    return bytes(repair(batch) if repaired else batch)
+async def inline(function: Callable[[], T], /) -> T:
+    await trio.lowlevel.checkpoint()
+    return function()
 
 
-def _damage_inside(random: Random, batch: bytearray) -> bytearray:
-    """Damage what was compressed, and compress it again."""
-    header = check_batch(batch)
-    codec = codec_of(header.attributes)
-    mutate = random.choice(MUTATIONS)
-    if header.is_columns:
-        chunks = [bytearray(chunk) for chunk in _uncompressed_chunks(batch, header, codec)]
-        mutate(random, random.choice(chunks), [bytes(each) for each in chunks])
-        return _with_chunks(batch, header, codec, chunks)
-    origin = Origin(0)
-    data = bytearray(
-        decompress(codec, batch[HEADER_SIZE:], origin, length_max=UNCOMPRESSED_BYTES_MAX)
-    )
-    mutate(random, data, [bytes(data)])
-    return seal(batch[:HEADER_SIZE] + compress(codec, bytes(data)))
+def value_of(offset: int) -> bytes:
+    return b"%05d" % offset * (1 + offset % 40)
 
 
-def _uncompressed_chunks(batch: bytearray, header: BatchHeader, codec: Compression) -> list[bytes]:
-    directory = read_directory(batch, 0, header)
-    chunks, position = [], directory.chunks_position
-    for entry in directory.entries:
-        stored = bytes(batch[position : position + entry.byte_length])
-        length = entry.uncompressed_length
-        chunks.append(bytes(decompress(codec, stored, Origin(0), length=length, length_max=length)))
-        position += entry.byte_length
-    return chunks
+@cache
+def directory(is_clean: bool) -> SimulatedFiles:
+    """A directory as a broker leaves it: closed, or killed with a tail behind the checkpoint."""
+    files = SimulatedFiles(Random(0))
+    left: list[SimulatedFiles] = []
+
+    async def fill() -> None:
+        async with open_log_directory(ROOT, files=files, run_sync=inline) as opened:
+            log = await opened.open_log("t", 0, CONFIG)
+            for offset in range(0, RECORDS, 3):
+                values = [value_of(n) for n in range(offset, offset + 3)]
+                batch = encode_batch(values=values, timestamp=NOW_MS + offset)
+                log.append(batch, leader_epoch=offset // 25, now_ms=NOW_MS, now=0.0)
+                if offset == CHECKPOINT - 3:
+                    await opened.wait_durable(log, CHECKPOINT)
+                    await opened.checkpoint()
+            await opened.delete_records(log, START)
+            left.append(files.photograph(Random(0), power_lost=False))
+
+    trio.run(fill, clock=MockClock(autojump_threshold=0))
+    return files if is_clean else left[0]
 
 
-def _with_chunks(
-    batch: bytearray, header: BatchHeader, codec: Compression, chunks: list[bytearray]
-) -> bytearray:
-    entries = [
-        [entry.record_count, len(stored), crc32c(stored), len(chunk), entry.tags]
-        for entry, chunk in zip(read_directory(batch, 0, header).entries, chunks, strict=True)
-        for stored in (compress(codec, bytes(chunk)),)
-    ]
-    directory = msgspec.msgpack.encode({0: entries})
-    stored = b"".join(compress(codec, bytes(chunk)) for chunk in chunks)
-    return seal(batch[:HEADER_SIZE] + len(directory).to_bytes(4, "big") + directory + stored)
+def damage(files: SimulatedFiles, random: Random) -> Damage:
+    """Damage one file; every kind of file has the same chance."""
+    by_kind: dict[str, list[Path]] = {}
+    for path in files.paths(ROOT):
+        by_kind.setdefault(path.suffix or path.name, []).append(path)
+    path = random.choice(by_kind[random.choice(sorted(by_kind))])
+    size = files.size(path)
+    if size and random.random() < 0.7:
+        bit = random.randrange(size * 8)
+        files.flip_bit(path, bit // 8, bit % 8)
+        return Damage(path, bit, None)
+    length = random.randrange(size + 1)
+    files.cut(path, length)
+    return Damage(path, None, length)
 
 
-def repair(batch: bytearray) -> bytearray:
-    """Make the lengths and CRCs of whatever this is agree, as far as its directory can be read."""
-    if len(batch) < HEADER_SIZE:
-        return batch
-    seal(batch)
-    with contextlib.suppress(RaftmqError):
-        header = BatchHeader._make(HEADER.unpack_from(batch))
-        if header.is_columns:
-            batch = _with_honest_crcs(batch, header)
-    return seal(batch)
+def run(seed: int) -> Damage:
+    """One case; raises AssertionError if a reader gets a wrong byte or a loss goes unsaid."""
+    random = Random(f"damage/{seed}")
+    is_clean = random.random() < 0.5
+    files = directory(is_clean).photograph(random, power_lost=False)
+    done = damage(files, random)
+
+    async def examine() -> None:
+        async with open_log_directory(ROOT, files=files, run_sync=inline) as opened:
+            log = await opened.open_log("t", 0, CONFIG)
+            _check_reads(log, random)
+            _check_nothing_lost_unsaid(log, vouched=RECORDS if is_clean else CHECKPOINT)
+            with suppress(StorageError):
+                batch = encode_batch(values=[b"new"], timestamp=NOW_MS)
+                end = log.append(batch, leader_epoch=100, now_ms=NOW_MS, now=0.0).end_offset
+                await opened.wait_durable(log, end)
+
+    trio.run(examine, clock=MockClock(autojump_threshold=0))
+    return done
 
 
-def _with_honest_crcs(batch: bytearray, header: BatchHeader) -> bytearray:
-    directory = read_directory(batch, 0, header)
-    entries, position = [], directory.chunks_position
-    for entry in directory.entries:
-        crc = crc32c(batch[position : position + entry.byte_length])
-        entries.append(msgspec.structs.replace(entry, crc=crc))
-        position += entry.byte_length
-    packed = msgspec.msgpack.encode({0: entries})
-    chunks = batch[directory.chunks_position :]
-    return batch[:HEADER_SIZE] + len(packed).to_bytes(4, "big") + packed + chunks
+def _check_reads(log: PartitionLog, random: Random) -> None:
+    for _ in range(30):
+        offset = random.randrange(RECORDS + 5)
+        with suppress(CorruptRecord, OffsetOutOfRange):
+            for batch in log.batches(offset, bytes_max=random.randrange(4000)):
+                _check_records(list(batch.records()))
+        with suppress(CorruptRecord, OffsetOutOfRange):
+            found = log.offset_for_timestamp(NOW_MS + offset)
+            assert not found or found.timestamp == NOW_MS + found.offset // 3 * 3
 
 
-def flip_bits(random: Random, batch: bytearray, _: list[bytes]) -> None:
-    for _ in range(random.choice((1, 1, 3))):
-        if batch:
-            batch[random.randrange(len(batch))] ^= 1 << random.randrange(8)
+def _check_records(records: list[Record]) -> None:
+    for record in records:
+        assert record.value == value_of(record.offset), f"wrong bytes at offset {record.offset}"
+        assert record.timestamp == NOW_MS + record.offset // 3 * 3
 
 
-def truncate(random: Random, batch: bytearray, _: list[bytes]) -> None:
-    del batch[random.randrange(len(batch) + 1) :]
+def _check_nothing_lost_unsaid(log: PartitionLog, vouched: int) -> None:
+    """Every durable record is read, or an error or the log's own word covers it."""
+    offset = max(log.log_start_offset, START)
+    while offset < vouched:
+        if log.damage and offset >= log.damage.offset:
+            return
+        try:
+            batches = list(log.batches(offset))
+        except CorruptRecord:
+            return
+        assert batches, f"offset {offset} is gone and nobody says so"
+        offset = batches[-1].header.end_offset
 
 
-def splice(random: Random, batch: bytearray, batches: list[bytes]) -> None:
-    """A stretch of another batch, in place of or in addition to what was there."""
-    other = random.choice(batches)
-    start = random.randrange(len(other) + 1)
-    piece = other[start : start + random.randrange(1, 64)]
-    position = random.randrange(len(batch) + 1)
-    end = position + random.choice((0, len(piece)))
-    batch[position:end] = piece
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1)
+    arguments = parser.parse_args()
+    logging.disable()
+    for seed in range(arguments.seed, arguments.seed + arguments.count):
+        try:
+            done = run(seed)
+        except BaseException:
+            sys.stderr.write(f"replay: python -m tests.property.damage --seed {seed}\n")
+            raise
+        if arguments.count == 1:
+            sys.stdout.write(f"{done}\n")
+    sys.stdout.write(f"{arguments.count} cases, 0 wrong bytes, 0 unhandled exceptions\n")
 
 
-def overwrite_header_field(random: Random, batch: bytearray, _: list[bytes]) -> None:
-    """A count, delta or attribute that does not belong to these records."""
-    position, width = random.choice(((8, 4), (21, 2), (23, 4), (27, 8), (35, 8), (57, 4)))
-    _overwrite(random, batch, position, width)
-
-
-def overwrite_number(random: Random, batch: bytearray, _: list[bytes]) -> None:
-    """An edge where a length might stand, most often near the front."""
-    start = random.choice((CRC_START, HEADER_SIZE, HEADER_SIZE, 0))
-    position = start + random.randrange(max(1, min(64, len(batch) - start)))
-    _overwrite(random, batch, position, random.choice((1, 2, 4)))
-
-
-def _overwrite(random: Random, batch: bytearray, position: int, width: int) -> None:
-    number = random.choice(EDGES) % (1 << 8 * width)
-    batch[position : position + width] = number.to_bytes(width, "big")
-
-
-def place_marker(random: Random, batch: bytearray, _: list[bytes]) -> None:
-    if batch:
-        batch[random.randrange(len(batch))] = random.choice(MARKERS)
-
-
-def randomize(random: Random, batch: bytearray, _: list[bytes]) -> None:
-    position = random.randrange(len(batch) + 1)
-    length = random.randrange(1, 32)
-    batch[position : position + random.choice((0, length))] = random.randbytes(length)
-
-
-MUTATIONS: tuple[Callable[[Random, bytearray, list[bytes]], None], ...] = (
-    flip_bits,
-    truncate,
-    splice,
-    overwrite_header_field,
-    overwrite_number,
-    place_marker,
-    randomize,
-)
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
@@ -17,10 +17,12 @@ from hypothesis.stateful import (
 )
 
 from raftmq.config import TopicConfig
-from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
+
+if TYPE_CHECKING:
+    from raftmq.partition.storage.log import PartitionLog
 
 FOLDER = Path("/data/topics/orders/Partition-0")
 CONFIG = TopicConfig(segment_bytes=2048, index_interval_bytes=200, retention_bytes=6000)

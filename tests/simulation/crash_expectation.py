@@ -76,9 +76,12 @@ class Expectation:
         self.possible = [batch for batch in self.content if batch.end_offset > offset]
         self.content = [batch for batch in self.content if batch.end_offset <= offset]
         self.promised = min(self.promised, self.end_offset)
+        # A cut that takes the batch in which the log starts moves the start down with the end.
+        self.start_acknowledged = min(self.start_acknowledged, self.end_offset)
 
-    def complete_truncate(self) -> None:
+    def complete_truncate(self, log: PartitionLog) -> None:
         self.possible = []
+        self.complete_trim(log)
 
     def observe(self, log: PartitionLog) -> None:
         """Everybody who looks at the log now is promised what it shows."""

@@ -173,7 +173,7 @@ class CrashScript:
         expectation = self.expectations[log.name]
         expectation.begin_truncate(offset)
         await self._directory.truncate(log, offset)
-        expectation.complete_truncate()
+        expectation.complete_truncate(log)
 
     async def _delete_records(self, log: PartitionLog) -> None:
         span = log.log_end_offset - log.log_start_offset

@@ -23,7 +23,7 @@ from tests.simulation.deterministic import run
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.simulation.crash_expectation import Expectation
     from tests.simulation.disk_faults import Moment
@@ -110,11 +110,16 @@ class Camera:
         return case.random("moment").choice(moments)
 
 
-def sweep(seed: int, modes: Sequence[Mode] = MODES, *, at: int | None = None) -> list[Failure]:
-    """Every crash of one script that breaks a promise."""
+def sweep(seed: int, modes: Sequence[Mode] = MODES, *, at: int | None = None) -> Iterator[Failure]:
+    """Every crash of one script that breaks a promise, found one after the other."""
     camera = Camera(seed, modes, at)
-    found = [camera.run_script(), *(photograph.examine() for photograph in camera.photographs)]
-    return [failure for failure in found if failure]
+    failure = camera.run_script()
+    if failure:
+        yield failure
+    for photograph in camera.photographs:
+        failure = photograph.examine()
+        if failure:
+            yield failure
 
 
 def main() -> None:
@@ -124,7 +129,7 @@ def main() -> None:
     modes = [options.mode] if options.mode else MODES
     failed = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        failures = sweep(seed, modes, at=options.at)
+        failures = list(sweep(seed, modes, at=options.at))
         failed += bool(failures)
         sys.stderr.write(f"\rseed {seed}: {failed} of {seed - options.seed + 1} seeds failed")
         for failure in failures[: options.show]:

@@ -99,15 +99,19 @@ class SimulatedFiles:
             return sorted(self._directory(directory).names) if self.exists(directory) else []
 
     def make_directory(self, path: Path) -> None:
-        if isinstance(self._find(path), DirectoryState):
+        if path == path.parent:
             return
-        self.make_directory(path.parent)
+        if not isinstance(self._find(path), DirectoryState):
+            self.make_directory(path.parent)
+            self._make_one_directory(path)
+        self.sync_directory(path.parent)  # whoever made it may have died before doing so
+
+    def _make_one_directory(self, path: Path) -> None:
         with translated("mkdir", path):
             if self.exists(path):
                 raise os_error(errno.EEXIST)
             parent, link = self._directory(path.parent), Link(path.name, DirectoryState())
         self.perform("mkdir", path, lambda: parent.change(link))
-        self.sync_directory(path.parent)
 
     def rename(self, source: Path, target: Path) -> None:
         """Within one directory: across two, no promise about crashes would be worth much."""

@@ -58,11 +58,11 @@ def place_produced(
     for at, header in iter_batches(view):
         _check_produced(header, config, now_ms)
         check_structure(view, at, header)
+        size, placed = header.size, header.placed(offset, leader_epoch)
         buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
-        buffers.append(view[at + PREFIX_SIZE : at + header.size])
-        placed = header._replace(base_offset=offset, leader_epoch=leader_epoch)
+        buffers.append(view[at + PREFIX_SIZE : at + size])
         batches.append(FoundBatch(position, placed))
-        offset, position = placed.end_offset, position + placed.size
+        offset, position = placed.end_offset, position + size
     return _checked(Placement(buffers, batches, position - start))
 
 

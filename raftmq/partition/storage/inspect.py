@@ -18,7 +18,6 @@ from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, Entry, 
 from raftmq.partition.storage.segment import Segment
 from raftmq.partition.storage.segment_index import BatchStart
 from raftmq.partition.storage.walk import FoundBatch, find_sound_batch, scan
-from raftmq.wire.header import HEADER_SIZE, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,18 +180,17 @@ def inspect_batches(
                 start = BatchStart(sound.header.base_offset, sound.position)
             else:
                 yield sound
-                start = _after_misplaced(file, sound, end)
+                start = _after_misplaced(file, sound, start.offset, end)
 
 
 def _end_of(found: FoundBatch) -> BatchStart:
     return BatchStart(found.header.end_offset, found.position + found.header.size)
 
 
-def _after_misplaced(file: File, sound: FoundBatch, end: int) -> BatchStart:
-    """Behind a batch with a wrong offset: what follows says itself where it stands."""
-    start = _end_of(sound)
-    try:
-        header = read_header(file.read(start.position, min(HEADER_SIZE, end - start.position)))
-    except CorruptRecord:
-        return start
-    return BatchStart(header.base_offset, start.position)
+def _after_misplaced(file: File, sound: FoundBatch, expected: int, end: int) -> BatchStart:
+    """Behind a batch out of its place: a sound one that follows says itself where it stands."""
+    position = _end_of(sound).position
+    following = find_sound_batch(file, position, end, expected)
+    if following is None or following.position > position:
+        return BatchStart(expected, position)
+    return BatchStart(following.header.base_offset, position)

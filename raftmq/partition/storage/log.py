@@ -188,19 +188,24 @@ class PartitionLog:
         return self._append(placement, now)
 
     def _append(self, placement: Placement, now: float) -> Appended:
-        base_offset = self.log_end_offset
+        base_offset = self._end.log_end_offset
         try:
             if self._must_roll(placement):
                 self.roll()
                 placement = placement.moved_to(0)
-            self.active.append(placement.buffers, placement.batches)
+            active = self.segments[-1]
+            active.append(placement.buffers, placement.batches)
         except StorageError as error:
             raise self.go_offline(error) from error
-        for found in placement.batches:
-            self._note_epoch(found.header.leader_epoch, found.header.base_offset)
-        self._end.on_append(self.active.end_offset, now)
+        self._note_epochs(placement)
+        self._end.on_append(active.end_offset, now)
         self._tell_dirty()
-        return Appended(base_offset, self.active.end_offset)
+        return Appended(base_offset, active.end_offset)
+
+    def _note_epochs(self, placement: Placement) -> None:
+        if placement.batches[-1].header.leader_epoch != self.epochs.latest:
+            for _, header in placement.batches:
+                self._note_epoch(header.leader_epoch, header.base_offset)
 
     def _tell_dirty(self) -> None:
         if self.on_dirty is not None:

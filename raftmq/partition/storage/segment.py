@@ -105,14 +105,15 @@ class Segment:
 
     def note(self, found: FoundBatch) -> None:
         """Take the batch into account that follows the last noted one."""
-        header = found.header
+        position, header = found
+        base_offset = header.base_offset
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
         self.index.note(found, self.max_timestamp)
-        self._know(header.base_offset, found.position)
-        self._last_base_offset = header.base_offset
+        self._know(base_offset, position)
+        self._last_base_offset = base_offset
         self.end_offset = header.end_offset
-        self.size = found.position + header.size
+        self.size = position + header.size
 
     def seal(self) -> None:
         """Nothing more will be appended: the last time entry is the largest timestamp."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import EpochStart
-from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.recovery import Past, Verdict, judge, open_log
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import append, values_of
+
+if TYPE_CHECKING:
+    from raftmq.partition.storage.log import PartitionLog
 
 FOLDER = Path("/data/topics/t/Partition-0")
 CONFIG = TopicConfig(segment_bytes=1000, index_interval_bytes=100)
@@ -99,7 +102,7 @@ def test_damage_in_the_middle_is_kept(files: SimulatedFiles) -> None:
     assert 0 < log.damage.offset < 6
     with pytest.raises(CorruptRecord, match="damaged from offset"):
         log.slice(log.damage.offset + 1, bytes_max=100)
-    with pytest.raises(StorageError, match="damaged from offset 1.*truncate before it"):
+    with pytest.raises(StorageError, match=r"damaged from offset 1.*truncate before it"):
         append(log, b"no")
     assert {path: files.size(path) for path in sizes} == sizes
 

@@ -1,0 +1,95 @@
+"""What commands print: tables for people, JSON for programs.
+
+Owns how bytes, times and columns look. Everything is written to stdout in blocks, so that long
+answers begin at once and cost no memory. JSON is one object per line, in ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+BLOCK_ROWS = 500
+NOTHING = "-"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = dict[str, object]
+
+
+def write_json(rows: Iterable[Row]) -> None:
+    rows = iter(rows)
+    while block := list(islice(rows, BLOCK_ROWS)):
+        sys.stdout.write("".join(f"{json.dumps(row)}\n" for row in block))
+    sys.stdout.flush()
+
+
+def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns as wide as the first block needs; numbers to the right. Nothing without rows."""
+    rows, widths = iter(rows), [len(title) for title in titles]
+    while block := [[_cell(value) for value in row] for row in islice(rows, BLOCK_ROWS)]:
+        if titles:
+            right = [_is_number(text) for text in block[0]]
+            block.insert(0, list(titles))
+            titles = ()
+        widths = [
+            max(width, *(len(row[column]) for row in block)) for column, width in enumerate(widths)
+        ]
+        sys.stdout.write("".join(_line(row, widths, right) for row in block))
+    sys.stdout.flush()
+
+
+def _cell(value: object) -> str:
+    return NOTHING if value is None or value == "" else str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdigit()
+
+
+def _line(row: list[str], widths: list[int], right: list[bool]) -> str:
+    cells = [
+        text.rjust(width) if to_the_right else text.ljust(width)
+        for text, width, to_the_right in zip(row, widths, right, strict=True)
+    ]
+    return "  ".join(cells).rstrip() + "\n"
+
+
+def put_bytes(row: Row, name: str, value: bytes | int | None) -> None:
+    """UTF-8 as text under `name`, other bytes under `<name>_base64`; integers and None as such."""
+    if not isinstance(value, bytes):
+        row[name] = value
+        return
+    try:
+        row[name] = value.decode()
+    except UnicodeDecodeError:
+        row[f"{name}_base64"] = b64encode(value).decode()
+
+
+def shown(value: bytes | str | int | None, length_max: int) -> str:
+    """For a table: printable, on one line, cut where it is longer than `length_max`."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bytes):
+        value = value[: 4 * length_max].decode(errors="backslashreplace")
+    text = str(value)
+    if not text.isprintable():  # a record must not move the cursor of whoever looks at it
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: 2 * length_max])
+    return text if len(text) <= length_max else f"{text[: length_max - 1]}…"
+
+
+def show_time(timestamp: int) -> str:
+    """Milliseconds since 1970 as a date; as they are where there is no such date."""
+    if timestamp < 0:
+        return NOTHING
+    try:
+        date = _EPOCH + timedelta(milliseconds=timestamp)
+    except OverflowError:
+        return str(timestamp)
+    return f"{date:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03d}Z"

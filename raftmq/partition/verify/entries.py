@@ -1,0 +1,51 @@
+"""Files of entries under verification: reading them, and what can be wrong with any of them.
+
+Owns the findings that do not depend on what entries mean: missing, unreadable, damaged, torn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.errors import StorageError
+from raftmq.partition.storage.entries import ENTRY_SIZE
+from raftmq.partition.storage.inspect import EntriesFound, read_entries
+from raftmq.partition.verify.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from raftmq.partition.storage.files import Files
+    from raftmq.partition.verify.findings import Findings
+
+READ_ERRORS = (StorageError, OSError)
+NOTHING = EntriesFound([], 0)
+
+
+def load_entries(files: Files, path: Path, findings: Findings) -> EntriesFound:
+    """The entries of `path`; none, and a finding, where they cannot be had."""
+    try:
+        if not files.exists(path):
+            findings.warning(path, "missing")
+            return NOTHING
+        found = read_entries(files, path)
+    except READ_ERRORS as error:
+        findings.warning(path, f"cannot be read: {error}")
+        return NOTHING
+    _report(found, path, findings)
+    return found
+
+
+def _report(found: EntriesFound, path: Path, findings: Findings) -> None:
+    for index, entry in enumerate(found.entries):
+        if entry is None:
+            about_entry(findings, Severity.WARNING, path, index, "fails its CRC")
+    if found.torn_bytes:
+        position = len(found.entries) * ENTRY_SIZE
+        what = f"ends in {found.torn_bytes} bytes that are no whole entry"
+        findings.warning(path, what, position=position)
+
+
+def about_entry(findings: Findings, severity: Severity, path: Path, index: int, what: str) -> None:
+    """Entry number `index` has a problem that others may share."""
+    findings.repeated(Finding(severity, path, f"an entry {what}", index * ENTRY_SIZE))

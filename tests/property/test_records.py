@@ -1,0 +1,154 @@
+"""Batches come back as they were handed in, whatever the shape, format and codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftmq.model import Compression, RecordFormat, TimestampType
+from raftmq.wire.header import check_batch
+from raftmq.wire.records import RecordBatch, check_structure, encode_batch, stamp_log_append_time
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+BYTES = st.none() | st.binary(max_size=40)
+NAMES = st.text(max_size=8)
+HEADERS = st.none() | st.lists(st.tuples(NAMES, BYTES), max_size=3) | st.dictionaries(NAMES, BYTES)
+# Few enough values that tag sets repeat, enough that there can be more than 64 of them.
+TAGS = st.none() | st.lists(st.sampled_from([f"tag-{index}" for index in range(40)]), max_size=3)
+TIMESTAMPS = st.integers(0, 1 << 45) | st.integers(-(1 << 62), 1 << 62)
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> dict[str, Any]:
+    """The arguments of `encode_batch` that hold records."""
+    count = draw(st.integers(1, 8) | st.integers(60, 200))
+
+    def column(items: st.SearchStrategy[Any]) -> Any:
+        if not draw(st.booleans()):
+            return None
+        return draw(st.lists(items, min_size=count, max_size=count))
+
+    deltas = draw(st.none() | st.sets(st.integers(0, 1 << 20), min_size=count, max_size=count))
+    return {
+        "values": column(BYTES) or [None] * count,
+        "keys": column(draw(st.sampled_from([BYTES, NAMES, INT64, BYTES | NAMES | INT64]))),
+        "headers": column(HEADERS),
+        "tags": column(TAGS),
+        "timestamps": column(TIMESTAMPS) or [draw(INT64)] * count,
+        "offset_deltas": None if deltas is None else sorted(deltas),
+    }
+
+
+@st.composite
+def producers(draw: st.DrawFn) -> dict[str, Any]:
+    """The arguments that only the header holds."""
+    return {
+        "producer_id": draw(INT64),
+        "producer_epoch": draw(st.integers(-1, (1 << 15) - 1)),
+        "base_sequence": draw(st.integers(-1, (1 << 31) - 1)),
+        "base_offset": draw(st.integers(0, (1 << 63) - (1 << 32))),
+        "leader_epoch": draw(st.integers(-1, (1 << 31) - 1)),
+        "transactional": draw(st.booleans()),
+    }
+
+
+def expected_records(given_columns: dict[str, Any], base_offset: int) -> list[tuple[Any, ...]]:
+    """What the records are, by the words of the interface."""
+    count = len(given_columns["values"])
+    offsets = given_columns["offset_deltas"] or range(count)
+    blank = [None] * count
+    return [
+        (base_offset + offset, timestamp, as_key(key), value, as_pairs(headers), as_tags(tags))
+        for offset, timestamp, key, value, headers, tags in zip(
+            offsets,
+            given_columns["timestamps"],
+            given_columns["keys"] or blank,
+            given_columns["values"],
+            given_columns["headers"] or blank,
+            given_columns["tags"] or blank,
+            strict=True,
+        )
+    ]
+
+
+def as_key(key: Any) -> Any:
+    return key.encode() if isinstance(key, str) else key
+
+
+def as_pairs(headers: Any) -> tuple[Any, ...]:
+    return tuple(headers.items() if isinstance(headers, dict) else headers or ())
+
+
+def as_tags(tags: Any) -> tuple[Any, ...]:
+    return tuple(sorted(set(tags or ())))
+
+
+@given(columns(), producers(), st.sampled_from(Compression))
+def test_columns_round_trip(
+    given_columns: dict[str, Any], producer: dict[str, Any], compression: Compression
+) -> None:
+    """Everything that can be said in columns, and a broker that takes it unopened."""
+    batch = encode_batch(**given_columns, **producer, compression=compression)
+    check_structure(batch, 0, check_batch(batch))
+    decoded = RecordBatch.decode(memoryview(batch))
+    assert list(decoded.records()) == expected_records(given_columns, producer["base_offset"])
+    check_header(decoded, given_columns, producer)
+
+
+@given(columns(), producers(), st.sampled_from(Compression))
+def test_kafka_round_trip(
+    given_columns: dict[str, Any], producer: dict[str, Any], compression: Compression
+) -> None:
+    """The same without tags; an integer comes back as the bytes that stand for it."""
+    given_columns["tags"] = None
+    batch = encode_batch(
+        **given_columns, **producer, compression=compression, record_format=RecordFormat.KAFKA
+    )
+    if given_columns["keys"]:
+        given_columns["keys"] = [
+            key.to_bytes(8, "big", signed=True) if isinstance(key, int) else key
+            for key in given_columns["keys"]
+        ]
+    decoded = RecordBatch.decode(batch)
+    assert list(decoded.records()) == expected_records(given_columns, producer["base_offset"])
+    check_header(decoded, given_columns, producer)
+
+
+def check_header(
+    decoded: RecordBatch, given_columns: dict[str, Any], producer: dict[str, Any]
+) -> None:
+    header = decoded.header
+    assert header.record_count == len(given_columns["values"])
+    assert header.max_timestamp == max(given_columns["timestamps"])
+    assert header.base_timestamp == given_columns["timestamps"][0]
+    assert header.is_transactional == producer["transactional"]
+    names = ("producer_id", "producer_epoch", "base_sequence", "base_offset", "leader_epoch")
+    assert {name: getattr(header, name) for name in names}.items() <= producer.items()
+
+
+@given(columns(), st.sampled_from(Compression), st.integers(0, 1 << 45))
+def test_decoded_columns_encode_to_the_same_bytes(
+    given_columns: dict[str, Any], compression: Compression, now_ms: int
+) -> None:
+    """There is one way to write a batch; and the broker's stamp changes nothing but times."""
+    batch = encode_batch(**given_columns, compression=compression)
+    decoded = RecordBatch.decode(bytes(batch))
+    again = encode_batch(
+        values=decoded.values,
+        keys=decoded.keys,
+        headers=decoded.headers,
+        tags=decoded.tags,
+        timestamps=decoded.timestamps,
+        offset_deltas=decoded.offsets,
+        compression=compression,
+    )
+    assert again == batch
+    stamp_log_append_time(batch, now_ms)
+    stamped = RecordBatch.decode(batch)
+    assert stamped.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert [record._replace(timestamp=0) for record in stamped.records()] == [
+        record._replace(timestamp=0) for record in decoded.records()
+    ]
+    assert set(stamped.timestamps) == {now_ms}

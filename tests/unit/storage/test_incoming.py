@@ -1,0 +1,166 @@
+"""What a log checks before it takes a batch: from producers everything, from a leader the place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftmq.config import TopicConfig
+from raftmq.errors import CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from raftmq.model import RecordFormat, TimestampType
+from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
+from raftmq.wire.control import ControlType
+from raftmq.wire.header import HEADER_SIZE, iter_batches
+from raftmq.wire.records import RecordBatch, encode_batch, encode_control_batch
+from tests.unit.storage.batches import NOW_MS, batch
+
+if TYPE_CHECKING:
+    from raftmq.wire.header import Buffer
+
+
+def produced(data: Buffer, config: TopicConfig | None = None, offset: int = 100) -> Placement:
+    return place_produced(
+        data,
+        offset=offset,
+        position=5000,
+        leader_epoch=7,
+        config=config or TopicConfig(),
+        now_ms=NOW_MS,
+    )
+
+
+def bytes_of(placement: Placement) -> bytes:
+    return b"".join(placement.buffers)
+
+
+def test_a_leader_assigns_offsets_and_epoch_and_nothing_else() -> None:
+    """Several batches in one buffer: everything behind byte 16 stays as the producer sent it."""
+    sent = [batch(b"a", b"b"), batch(b"c"), batch(b"d", b"e", b"f")]
+    placement = produced(b"".join(sent))
+    written = bytes_of(placement)
+    assert placement.length == len(written) == sum(map(len, sent))
+    positions = [position for position, _ in iter_batches(written)]
+    headers = [header for _, header in iter_batches(written)]
+    assert [found.header for found in placement.batches] == headers
+    assert [found.position for found in placement.batches] == [5000 + p for p in positions]
+    assert [(h.base_offset, h.end_offset, h.leader_epoch) for h in headers] == [
+        (100, 102, 7),
+        (102, 103, 7),
+        (103, 106, 7),
+    ]
+    for position, original in zip(positions, sent, strict=True):
+        assert written[position + 16 : position + len(original)] == original[16:]
+
+
+def test_bad_crc_is_refused_whole() -> None:
+    """One flipped bit in the second of two batches: nothing is taken."""
+    data = bytearray(batch(b"a") + batch(b"b"))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecord, match="CRC"):
+        produced(data)
+
+
+@pytest.mark.parametrize("cut", [1, 30, HEADER_SIZE])
+def test_half_a_batch_is_refused(cut: int) -> None:
+    """The buffer ends in the middle of a batch."""
+    with pytest.raises(CorruptRecord):
+        produced(batch(b"a") + batch(b"b")[:-cut])
+
+
+def test_an_empty_buffer_is_refused() -> None:
+    """An append without a batch would answer with offsets that nobody got."""
+    with pytest.raises(CorruptRecord, match="no batch"):
+        produced(b"")
+
+
+def test_a_batch_over_the_limit_is_too_large() -> None:
+    """The error names the limit's key (A2.4)."""
+    with pytest.raises(MessageTooLarge, match=r"max\.message\.bytes is 500"):
+        produced(batch(b"x" * 500), TopicConfig(max_message_bytes=500))
+
+
+def test_producers_write_no_control_batches() -> None:
+    """A forged commit marker."""
+    forged = encode_control_batch(
+        kind=ControlType.COMMIT,
+        coordinator_epoch=0,
+        producer_id=1,
+        producer_epoch=0,
+        timestamp=NOW_MS,
+    )
+    with pytest.raises(InvalidRecord, match="control"):
+        produced(forged)
+
+
+def test_offsets_without_gaps() -> None:
+    """Last offset delta 5 with 3 records: as after a compaction, not from a producer."""
+    data = encode_batch(values=[b"a", b"b", b"c"], timestamp=NOW_MS, offset_deltas=[0, 2, 5])
+    with pytest.raises(InvalidRecord, match="gaps"):
+        produced(data)
+
+
+@pytest.mark.parametrize("sent", list(RecordFormat))
+def test_the_topic_says_which_encoding(sent: RecordFormat) -> None:
+    """A topic of Kafka records holds nothing that a Kafka client could not read."""
+    data = encode_batch(values=[b"a"], timestamp=NOW_MS, record_format=sent)
+    assert produced(data, TopicConfig(record_format=sent)).batches
+    other = next(each for each in RecordFormat if each is not sent)
+    with pytest.raises(InvalidRecord, match=f"encoded as {sent}.*is {other}"):
+        produced(data, TopicConfig(record_format=other))
+
+
+def test_timestamps_far_in_the_future_are_refused() -> None:
+    """An hour is allowed: retention by time would never remove such a segment."""
+    assert produced(batch(timestamp=NOW_MS + 3_600_000)).batches
+    with pytest.raises(InvalidTimestamp, match=r"message\.timestamp\.after\.max\.ms"):
+        produced(batch(timestamp=NOW_MS + 3_600_001))
+
+
+def test_log_append_time() -> None:
+    """The broker's clock for every record, with a CRC that fits; the producer's buffer stays."""
+    sent = batch(b"a", timestamp=5) + batch(b"b", timestamp=NOW_MS + 10**9)
+    kept = bytes(sent)
+    config = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    written = bytes_of(produced(sent, config))
+    assert sent == kept
+    for position, header in iter_batches(written):
+        assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        assert list(RecordBatch.decode(written, position).timestamps) == [NOW_MS]
+
+
+def replicated(data: Buffer, offset: int = 100, epoch: int = 7, leader_epoch: int = 7) -> Placement:
+    return place_replicated(data, offset=offset, position=0, epoch=epoch, leader_epoch=leader_epoch)
+
+
+def test_a_follower_takes_the_leaders_bytes_as_they_are() -> None:
+    """What the leader wrote is what the follower writes."""
+    data = bytes_of(produced(batch(b"a", b"b") + batch(b"c")))
+    placement = replicated(data)
+    assert bytes_of(placement) == data
+    assert [found.header.base_offset for found in placement.batches] == [100, 102]
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "leader_epoch", "problem"),
+    [
+        (99, 7, 7, "base offset 100, expected 99"),  # a gap
+        (101, 7, 7, "base offset 100, expected 101"),  # a repetition
+        (100, 8, 9, "leader epoch 7, expected 8 to 9"),  # epochs never fall
+        (100, 5, 6, "leader epoch 7, expected 5 to 6"),  # nor come from the future
+    ],
+)
+def test_a_follower_checks_the_place(
+    offset: int, epoch: int, leader_epoch: int, problem: str
+) -> None:
+    """Header bytes 0-15 lie outside the CRC, so their meaning is checked."""
+    with pytest.raises(CorruptRecord, match=problem):
+        replicated(bytes_of(produced(batch(b"a"))), offset, epoch, leader_epoch)
+
+
+def test_a_follower_checks_the_crc() -> None:
+    """The wire, or the leader's disk, flipped a bit."""
+    data = bytearray(bytes_of(produced(batch(b"a"))))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecord, match="CRC"):
+        replicated(data)
