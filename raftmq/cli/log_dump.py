@@ -46,11 +46,11 @@ RECORD_TITLES = ("offset", "timestamp", "key", "value", "headers", "tags")
 
 
 class Selection(NamedTuple):
-    """Offsets [start_offset, end_offset), at most `count` rows of them; None: no limit."""
+    """Offsets [start_offset, end_offset), at most `rows_max` rows; None: no limit."""
 
     start_offset: int
     end_offset: int | None
-    count: int | None
+    rows_max: int | None
 
     def has(self, offset: int) -> bool:
         return offset >= self.start_offset and not self.is_behind(offset)
@@ -135,9 +135,9 @@ def dump_log(folder: Path, selection: Selection, *, records: bool, as_json: bool
     files = ReadOnlyFiles()
     dump = Dump(files, find_one_partition(files, folder), selection)
     if records:
-        _write_records(islice(dump.records(), selection.count), as_json=as_json)
+        _write_records(islice(dump.records(), selection.rows_max), as_json=as_json)
     else:
-        _write_batches(islice(dump.batches(), selection.count), as_json=as_json)
+        _write_batches(islice(dump.batches(), selection.rows_max), as_json=as_json)
     return dump.exit_code
 
 

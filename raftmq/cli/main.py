@@ -44,12 +44,18 @@ class Noun(click.RichCommand):
 class Program(click.RichGroup):
     """Ends every command in the same way, whatever went wrong inside of it."""
 
-    def main(self, args: Sequence[str] | None = None, *_: object, **extra: object) -> NoReturn:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: object,
+    ) -> NoReturn:
         """Run, and exit: errors become one line on stderr, never a traceback."""
         _never_fail_on_a_character()
-        extra |= {"prog_name": PROGRAM, "standalone_mode": False}
         try:
-            result = super().main(args, **extra)
+            result = super().main(args, PROGRAM, complete_var, False, **extra)
         except click.Abort:
             sys.exit(_complain("interrupted", ExitCode.INTERRUPTED))
         except click.ClickException as error:

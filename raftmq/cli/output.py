@@ -31,16 +31,14 @@ def write_json(rows: Iterable[Row]) -> None:
 
 
 def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as the first block needs; numbers to the right. Nothing without rows."""
-    rows, widths = iter(rows), [len(title) for title in titles]
+    """Columns as wide as the rows so far need; numbers to the right. Nothing without rows."""
+    rows, widths = iter(rows), [0] * len(titles)
     while block := [[_cell(value) for value in row] for row in islice(rows, BLOCK_ROWS)]:
-        if titles:
-            right = [_is_number(text) for text in block[0]]
+        right = [_is_numeric(column) for column in zip(*block, strict=True)]
+        if not any(widths):
             block.insert(0, list(titles))
-            titles = ()
-        widths = [
-            max(width, *(len(row[column]) for row in block)) for column, width in enumerate(widths)
-        ]
+        longest = [max(map(len, column)) for column in zip(*block, strict=True)]
+        widths = list(map(max, widths, longest))
         sys.stdout.write("".join(_line(row, widths, right) for row in block))
     sys.stdout.flush()
 
@@ -49,8 +47,8 @@ def _cell(value: object) -> str:
     return NOTHING if value is None or value == "" else str(value)
 
 
-def _is_number(text: str) -> bool:
-    return text.lstrip("-").isdigit()
+def _is_numeric(column: Sequence[str]) -> bool:
+    return all(text == NOTHING or text.isdigit() for text in column)
 
 
 def _line(row: list[str], widths: list[int], right: list[bool]) -> str:

@@ -6,7 +6,7 @@ A test that uses `rig` fails if its ledger has a finding when it is over, whatev
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _logs_as_text() -> Iterator[None]:
-    """pytest keeps records with the exceptions in them, and those keep files of the disk open."""
-    logger, handler = logging.getLogger("raftmq"), logging.StreamHandler()
-    logger.addHandler(handler)
-    logger.propagate = False
+def _records_without_exceptions() -> Iterator[None]:
+    """pytest keeps log records; with an exception in one, it would keep files of the disk open."""
+    make_record = logging.getLogRecordFactory()
+
+    def make_text(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make_record(*args, **kwargs)
+        record.msg, record.args = record.getMessage(), ()
+        return record
+
+    logging.setLogRecordFactory(make_text)
     yield
-    logger.propagate = True
-    logger.removeHandler(handler)
+    logging.setLogRecordFactory(make_record)
 
 
 @pytest.fixture

@@ -137,7 +137,8 @@ class PartitionLedger:
             self.find(event.damage)
         self._judge_start(event.log_start_offset)
         self._judge_end(event.log_end_offset, self._must_reach(keeps))
-        self.vanished += max(0, self._end - max(event.log_end_offset, self._acknowledged_end))
+        written_end = self._must_reach(Keeps.WRITTEN)
+        self.vanished += max(0, written_end - max(event.log_end_offset, self._acknowledged_end))
         for offset in range(self._end, event.log_end_offset):
             self._newer_than[offset] = self._last_sequence
         self._settle_end(event.log_end_offset)

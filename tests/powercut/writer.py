@@ -91,7 +91,7 @@ async def run(order: Order, tell: Callable[[Event], None]) -> None:
                     writers.start_soon(PartitionWriter(directory, log, partition, order, tell).run)
             nursery.cancel_scope.cancel()
         if order.sampled:
-            tell(Pending(directory.oldest_pending_age(), 0.0))
+            await _sample_at_rest(directory, logs, tell)
     tell(Closed())
 
 
@@ -111,6 +111,14 @@ async def _sample(directory: LogDirectory, tell: Callable[[Event], None]) -> Non
         due = trio.current_time() + SAMPLE_INTERVAL
         await trio.sleep_until(due)
         tell(Pending(directory.oldest_pending_age(), trio.current_time() - due))
+
+
+async def _sample_at_rest(
+    directory: LogDirectory, logs: list[PartitionLog], tell: Callable[[Event], None]
+) -> None:
+    for log in logs:
+        await directory.wait_durable(log, log.log_end_offset)
+    tell(Pending(directory.oldest_pending_age(), 0.0))
 
 
 class PartitionWriter:

@@ -16,7 +16,7 @@ from random import Random
 from raftmq.errors import CorruptRecord, UnsupportedCompression
 from raftmq.wire.header import RECORDS_MAX, check_batch
 from raftmq.wire.records import DecodeLimits, RecordBatch, check_structure
-from tests.property.damage import UNCOMPRESSED_BYTES_MAX, corpus, damage
+from tests.property.batch_mutations import UNCOMPRESSED_BYTES_MAX, corpus, damage
 
 LIMITS = DecodeLimits(uncompressed_bytes_max=UNCOMPRESSED_BYTES_MAX)
 CORPUS_SIZE = 60

@@ -8,7 +8,7 @@ INPUTS = 5_000
 
 
 def test_damaged_batches() -> None:
-    """Damaged batches are refused with CorruptRecord or UnsupportedCompression, and nothing else."""
+    """They are refused with CorruptRecord or UnsupportedCompression, and nothing else."""
     outcomes = fuzz.run(seed=1, count=INPUTS)
     assert outcomes.total() == INPUTS
     # A fuzzer whose inputs all die at the door, or are not damaged at all, tests nothing.

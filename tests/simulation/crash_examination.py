@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Mode = Literal["kill", "power", "reorder"]  # kill -9, power cut, power cut with scattered sectors
 MODES: tuple[Mode, ...] = get_args(Mode)
 INTERRUPTED = 0.3
+CRASHED_AGAIN = 0.7
 OPENING_OPERATIONS = 40  # an opening seldom needs more
 LATER_MS = EPOCH_MS + 100_000_000
 
@@ -54,8 +55,9 @@ class Examination:
         if random.random() < INTERRUPTED:
             self._open_interrupted()
         self._open(appends=random.random() < 0.7, closes=random.random() < 0.3)
-        self._crash()
-        self._open(appends=False, closes=False)
+        if random.random() < CRASHED_AGAIN:
+            self._crash()
+            self._open(appends=False, closes=False)
 
     def _open_interrupted(self) -> None:
         number = self._random.randrange(1, OPENING_OPERATIONS)

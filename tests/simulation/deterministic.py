@@ -44,12 +44,12 @@ def run(seed: str, main: Callable[[], Awaitable[T]]) -> T:
 @contextmanager
 def _seeded_scheduler(seed: str) -> Iterator[None]:
     before = _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r.getstate()
-    _run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    _run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     _run._r.seed(seed)
     try:
         yield
     finally:
-        _run._ALLOW_DETERMINISTIC_SCHEDULING = before[0]
+        _run._ALLOW_DETERMINISTIC_SCHEDULING = before[0]  # type: ignore[misc]
         _run._r.setstate(before[1])
 
 

@@ -1,31 +1,33 @@
 """Bugs that storage code is known to have, to be planted into ours one at a time.
 
-Owns the bugs, each a function that patches the code through pytest's MonkeyPatch; whether they
-are found is tested in `test_planted_bugs.py`. A bug changes what the code does with its disk, or
-what it believes about it; never the simulation's notion of what a crash leaves.
+Owns the bugs, each a function that patches the code through pytest's MonkeyPatch. A bug changes
+what the code does with its disk, or what it believes about it; never the simulation's notion of
+what a crash leaves. That all are found is tested in `test_planted_bugs.py`; which sweep finds
+which, and at how many crashes, says `python -m tests.simulation.planted_bugs`.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import pytest
 
 from raftmq.partition.storage import recovery, walk, work
 from raftmq.partition.storage.directory import LogDirectory
 from raftmq.partition.storage.durability import DurableEnd, FlushMark
 from raftmq.partition.storage.log import PartitionLog
-from raftmq.partition.storage.recovery import Past, Verdict
 from raftmq.partition.storage.work import Flush, Truncation
+from tests.simulation.crash_sweep import SWEEPS, Sweep, failures, first_failure
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_file import SimulatedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pytest import MonkeyPatch
-
     from raftmq.partition.storage.files import Files
-    from raftmq.partition.storage.work import Trim
+    from raftmq.partition.storage.recovery import Past, Verdict
+    from tests.simulation.crash_sweep import Failure
 
 
 def nothing(*_: object, **__: object) -> None:
@@ -35,17 +37,17 @@ def nothing(*_: object, **__: object) -> None:
 # -- becoming durable ------------------------------------------------------------------------
 
 
-def acknowledge_before_sync(patch: MonkeyPatch) -> None:
+def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Writing is taken for keeping."""
     patch.setattr(SimulatedFile, "sync", nothing)
 
 
-def forget_names(patch: MonkeyPatch) -> None:
+def forget_names(patch: pytest.MonkeyPatch) -> None:
     """Files are synced, the directories that name them are not."""
     patch.setattr(SimulatedFiles, "sync_directory", nothing)
 
 
-def forget_names_of_segments(patch: MonkeyPatch) -> None:
+def forget_names_of_segments(patch: pytest.MonkeyPatch) -> None:
     """The same, but only where a flush round follows a roll."""
     begin_flush = PartitionLog.begin_flush
 
@@ -57,7 +59,7 @@ def forget_names_of_segments(patch: MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "begin_flush", begin)
 
 
-def forget_sealed_segments(patch: MonkeyPatch) -> None:
+def forget_sealed_segments(patch: pytest.MonkeyPatch) -> None:
     """A round that follows a roll syncs the active segment only."""
     begin_flush = PartitionLog.begin_flush
 
@@ -68,7 +70,7 @@ def forget_sealed_segments(patch: MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "begin_flush", begin)
 
 
-def forget_leader_epochs(patch: MonkeyPatch) -> None:
+def forget_leader_epochs(patch: pytest.MonkeyPatch) -> None:
     """Batches are synced, the file that says who wrote them is not."""
     begin_flush = PartitionLog.begin_flush
 
@@ -80,7 +82,7 @@ def forget_leader_epochs(patch: MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "begin_flush", begin)
 
 
-def acknowledge_too_much(patch: MonkeyPatch) -> None:
+def acknowledge_too_much(patch: pytest.MonkeyPatch) -> None:
     """A round is taken to cover what was appended while it ran."""
 
     def complete(self: DurableEnd, _mark: FlushMark) -> None:
@@ -93,7 +95,7 @@ def acknowledge_too_much(patch: MonkeyPatch) -> None:
 # -- replacing small files -------------------------------------------------------------------
 
 
-def rename_without_sync(patch: MonkeyPatch) -> None:
+def rename_without_sync(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint gets its name before its bytes are safe."""
     sync = SimulatedFile.sync
 
@@ -104,7 +106,7 @@ def rename_without_sync(patch: MonkeyPatch) -> None:
     patch.setattr(SimulatedFile, "sync", sync_unless_temporary)
 
 
-def checkpoint_what_is_not_durable(patch: MonkeyPatch) -> None:
+def checkpoint_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
     """The recovery point is the log's end."""
 
     async def checkpoint(self: LogDirectory) -> None:
@@ -118,12 +120,12 @@ def checkpoint_what_is_not_durable(patch: MonkeyPatch) -> None:
 # -- cutting ---------------------------------------------------------------------------------
 
 
-def keep_the_recovery_point(patch: MonkeyPatch) -> None:
+def keep_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
     """A truncation that is cut short looks like lost data."""
     patch.setattr(LogDirectory, "_lowered", lambda self, _log: dict(self._recovery_points))
 
 
-def cut_from_the_front(patch: MonkeyPatch) -> None:
+def cut_from_the_front(patch: pytest.MonkeyPatch) -> None:
     """The segments of a truncation go oldest first, which leaves a gap."""
 
     def perform(self: Truncation, files: Files) -> None:
@@ -134,7 +136,7 @@ def cut_from_the_front(patch: MonkeyPatch) -> None:
     patch.setattr(Truncation, "perform", perform)
 
 
-def cut_without_sync(patch: MonkeyPatch) -> None:
+def cut_without_sync(patch: pytest.MonkeyPatch) -> None:
     """What was truncated may come back."""
 
     def perform(self: Truncation, files: Files) -> None:
@@ -146,7 +148,7 @@ def cut_without_sync(patch: MonkeyPatch) -> None:
     patch.setattr(Truncation, "perform", perform)
 
 
-def forget_the_log_start(patch: MonkeyPatch) -> None:
+def forget_the_log_start(patch: pytest.MonkeyPatch) -> None:
     """Deleted records are gone until the next start."""
     patch.setattr(work, "write_log_start", nothing)
 
@@ -154,22 +156,22 @@ def forget_the_log_start(patch: MonkeyPatch) -> None:
 # -- opening ---------------------------------------------------------------------------------
 
 
-def believe_every_header(patch: MonkeyPatch) -> None:
+def believe_every_header(patch: pytest.MonkeyPatch) -> None:
     """Recovery does not look at checksums."""
     patch.setattr(walk, "_check_bytes", nothing)
 
 
-def believe_the_page_cache(patch: MonkeyPatch) -> None:
+def believe_the_page_cache(patch: pytest.MonkeyPatch) -> None:
     """What recovery reads is taken for durable, although nobody ever synced it."""
     patch.setattr(recovery._Recovery, "_read_from_disk", nothing)
 
 
-def leave_the_torn_tail(patch: MonkeyPatch) -> None:
+def leave_the_torn_tail(patch: pytest.MonkeyPatch) -> None:
     """The log ends before the torn batch, but its file does not."""
     patch.setattr(recovery._Recovery, "_cut", nothing)
 
 
-def call_it_damage(patch: MonkeyPatch) -> None:
+def call_it_damage(patch: pytest.MonkeyPatch) -> None:
     """Sectors that arrive out of order after a power cut are taken for rot."""
 
     def judge(past: Past, **facts: bool) -> Verdict:
@@ -179,14 +181,57 @@ def call_it_damage(patch: MonkeyPatch) -> None:
     patch.setattr(recovery, "judge", judge)
 
 
-def always_cut(patch: MonkeyPatch) -> None:
-    """Whatever looks wrong is cut off, and so is what was durable behind it."""
-    patch.setattr(recovery, "judge", lambda *_, **__: Verdict.CUT)
-
-
-def trust_the_last_close(patch: MonkeyPatch) -> None:
+def trust_the_last_close(patch: pytest.MonkeyPatch) -> None:
     """The mark of a clean shutdown outlives the next start."""
     patch.setattr(LogDirectory, "_forget_clean_mark", nothing)
 
 
-BUGS = [v for k, v in list(globals().items()) if callable(v) and getattr(v,'__module__',None)==__name__ and v is not nothing]
+# -- all of them -----------------------------------------------------------------------------
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+
+# Every bug with a sweep that catches it. Where a change of the log's code shifts a script so far
+# that a bug slips through, run this module as a command and choose a sweep that catches it often.
+BUGS: dict[Bug, Sweep] = {
+    acknowledge_before_sync: Sweep(2, "power"),
+    forget_names: Sweep(2, "power"),
+    forget_names_of_segments: Sweep(2, "power"),
+    forget_sealed_segments: Sweep(2, "power"),
+    forget_leader_epochs: Sweep(2, "power"),
+    acknowledge_too_much: Sweep(2, "power"),
+    rename_without_sync: Sweep(2, "power"),
+    checkpoint_what_is_not_durable: Sweep(0, "kill"),
+    keep_the_recovery_point: Sweep(0, "kill"),
+    cut_from_the_front: Sweep(0, "kill"),
+    cut_without_sync: Sweep(2, "power"),
+    forget_the_log_start: Sweep(1, "reorder"),
+    believe_every_header: Sweep(1, "reorder"),
+    believe_the_page_cache: Sweep(0, "kill"),
+    leave_the_torn_tail: Sweep(0, "kill"),
+    call_it_damage: Sweep(2, "power"),
+    trust_the_last_close: Sweep(0, "kill"),
+}
+
+
+def caught(bug: Bug, sweep: Sweep) -> Failure | None:
+    """The first crash that shows the bug."""
+    with pytest.MonkeyPatch.context() as patch:
+        bug(patch)
+        return first_failure(sweep)
+
+
+def main() -> None:
+    """How many crashes of which sweep show which bug."""
+    logging.disable(logging.CRITICAL)
+    for bug in BUGS:
+        sys.stdout.write(f"{bug.__name__:32}")
+        for sweep in SWEEPS:
+            with pytest.MonkeyPatch.context() as patch:
+                bug(patch)
+                count = sum(1 for _ in failures(sweep.seed, [sweep.mode]))
+            sys.stdout.write(f"{sweep!s:>10}: {count:3}")
+        sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

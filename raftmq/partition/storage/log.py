@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.errors import OffsetOutOfRange, StorageError
 from raftmq.model import Durability
 from raftmq.partition.storage.durability import DurableEnd
+from raftmq.partition.storage.found import DAMAGE_MARK
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.partition.storage.reader import LogSlice, find_timestamp, read_batches, read_slice
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
@@ -32,15 +33,12 @@ if TYPE_CHECKING:
 
     from raftmq.config import TopicConfig
     from raftmq.model import TimestampOffset
-    from raftmq.partition.epochs import LeaderEpochs
-    from raftmq.partition.storage.epoch_file import EpochFile
     from raftmq.partition.storage.files import Files
+    from raftmq.partition.storage.found import FoundLog
     from raftmq.wire.header import Buffer
     from raftmq.wire.records import RecordBatch
 
 logger = logging.getLogger(__name__)
-
-DAMAGE_MARK = "damaged"
 
 
 class Appended(NamedTuple):
@@ -50,52 +48,20 @@ class Appended(NamedTuple):
     end_offset: int
 
 
-class Damage(NamedTuple):
-    """The first byte that recovery found wrong although something sound follows it."""
-
-    offset: int
-    what: str
-    behind: tuple[Segment, ...] = ()  # segments that cannot be reached across the damage
-
-    def __str__(self) -> str:
-        return f"damaged from offset {self.offset} on: {self.what}"
-
-
-class RecoveryReport(NamedTuple):
-    """How the log was found. `lost_durable`: less than the recovery point vouched for."""
-
-    clean: bool = True
-    scanned_bytes: int = 0
-    cut_bytes: int = 0
-    lost_durable: bool = False
-
-
-class LogParts(NamedTuple):
-    """What recovery hands over."""
-
-    segments: list[Segment]
-    epochs: LeaderEpochs
-    epoch_file: EpochFile
-    log_start_offset: int
-    durable_end_offset: int
-    damage: Damage | None
-    report: RecoveryReport
-
-
 class PartitionLog:
     """`name` is `<topic folder>/Partition-<n>`."""
 
     def __init__(
-        self, files: Files, folder: Path, name: str, config: TopicConfig, parts: LogParts
+        self, files: Files, folder: Path, name: str, config: TopicConfig, found: FoundLog
     ) -> None:
         self.files, self.folder, self.name, self.config = files, folder, name, config
-        self.segments, self.epochs = parts.segments, parts.epochs
-        self.log_start_offset = parts.log_start_offset
-        self.damage, self.report = parts.damage, parts.report
+        self.segments, self.epochs = found.segments, found.epochs
+        self.log_start_offset = found.log_start_offset
+        self.damage, self.report = found.damage, found.report
         self.offline_reason = ""
         self.on_dirty: Callable[[PartitionLog], None] | None = None
-        self._epoch_file = parts.epoch_file
-        self._end = DurableEnd(parts.segments[-1].end_offset, parts.durable_end_offset)
+        self._epoch_file = found.epoch_file
+        self._end = DurableEnd(found.segments[-1].end_offset, found.durable_end_offset)
         self._unsynced_sealed: list[Segment] = []
         self._names_are_unsynced = True
         self._epochs_are_unsynced = False

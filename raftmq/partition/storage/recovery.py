@@ -18,13 +18,8 @@ from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.checkpoint import TEMPORARY_SUFFIX, read_checkpoint, replace_file
 from raftmq.partition.storage.entries import DamagedEntries
 from raftmq.partition.storage.epoch_file import EpochFile
-from raftmq.partition.storage.log import (
-    DAMAGE_MARK,
-    Damage,
-    LogParts,
-    PartitionLog,
-    RecoveryReport,
-)
+from raftmq.partition.storage.found import DAMAGE_MARK, Damage, FoundLog, RecoveryReport
+from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.segment import LOG_SUFFIX, Segment
 from raftmq.partition.storage.walk import find_sound_batch, scan, walk
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY, remove_all
@@ -323,7 +318,7 @@ class _Recovery:
         log_start_offset = min(self.log_start_offset, end_offset)
         epochs.trim(log_start_offset)
         report = RecoveryReport(was_clean, self.scanned_bytes, self.cut_bytes, lost_durable)
-        parts = LogParts(
+        found = FoundLog(
             self.segments,
             epochs,
             self.epoch_file,
@@ -332,7 +327,7 @@ class _Recovery:
             self.damage,
             report,
         )
-        return PartitionLog(self.files, self.folder, self.name, self.config, parts)
+        return PartitionLog(self.files, self.folder, self.name, self.config, found)
 
 
 def _is_segment(name: str) -> bool:

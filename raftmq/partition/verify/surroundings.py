@@ -14,7 +14,7 @@ from raftmq.partition.storage.inspect import (
     list_indexes,
     read_small_file,
 )
-from raftmq.partition.storage.log import DAMAGE_MARK
+from raftmq.partition.storage.found import DAMAGE_MARK
 from raftmq.partition.storage.segment import log_path
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
 from raftmq.partition.verify.entries import READ_ERRORS

@@ -1,0 +1,82 @@
+"""The scheduler of simulations: the private names of trio that it needs are there, and work."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+from trio._core import _run
+
+from tests.simulation.deterministic import run, run_inline
+from tests.simulation.disk_faults import PowerCut
+
+
+async def race(order: list[int]) -> None:
+    async def step(number: int) -> None:
+        await trio.lowlevel.checkpoint()
+        order.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(step, number)
+
+
+def order_of(seed: str) -> list[int]:
+    order: list[int] = []
+    run(seed, partial(race, order))
+    return order
+
+
+def test_a_seed_is_an_order_of_tasks() -> None:
+    """Twenty tasks that become runnable at once run in the seed's order."""
+    assert order_of("a") == order_of("a") != order_of("b")
+
+
+def test_trio_is_left_as_it_was() -> None:
+    """Other tests keep the scheduler that they came with."""
+    before = _run._ALLOW_DETERMINISTIC_SCHEDULING
+    order_of("a")
+    assert before == _run._ALLOW_DETERMINISTIC_SCHEDULING
+
+
+def test_time_is_virtual() -> None:
+    """An hour passes as soon as nobody has anything else to do."""
+
+    async def sleep() -> float:
+        before = trio.current_time()
+        await trio.sleep(3600)
+        return trio.current_time() - before
+
+    assert run("a", sleep) == 3600
+
+
+@pytest.mark.parametrize("first", [ValueError("wrong"), PowerCut()])
+def test_the_error_that_matters_comes_out_of_the_group(first: BaseException) -> None:
+    """A PowerCut is the way out of a simulation; an error beside it is what went wrong."""
+
+    async def fail(error: BaseException) -> None:
+        raise error
+
+    async def fail_twice() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail, first)
+            nursery.start_soon(fail, PowerCut())
+
+    with pytest.raises(type(first)):
+        run("a", fail_twice)
+
+
+async def test_what_runs_inline_gives_way_before_and_after() -> None:
+    """As a worker thread does: the loop is free while it starts and while it ends."""
+    order: list[str] = []
+
+    async def other() -> None:
+        for name in ("before", "after"):
+            order.append(name)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        await run_inline(lambda: order.append("function"))
+    assert sorted(order) == ["after", "before", "function"]
