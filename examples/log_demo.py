@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import os
 import shutil
 import signal
 import subprocess
@@ -21,9 +19,11 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
 from itertools import islice
+from operator import itemgetter, ne
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import trio
@@ -47,7 +47,7 @@ MB = 1e6
 
 INTRODUCTION = f"""\
 This demo shows the partition log of raftmq on one machine; the cluster comes later.
-  1. A process writes {{records:,}} records into {PARTITIONS} partitions, every batch fsynced before
+  1. A process writes {{:,}} records into {PARTITIONS} partitions, every batch fsynced before
      it counts as acknowledged. Halfway it is killed with SIGKILL.
   2. Another process recovers the log and writes the rest.
   3. Everything is read back and compared, record by record, with the data and with what was
@@ -97,7 +97,7 @@ async def write(root: Path, records_max: int) -> None:
     async with open_log_directory(root) as directory:
         logs = [await directory.open_log(TOPIC, number) for number in range(PARTITIONS)]
         report(
-            recovered_in=time.perf_counter() - opened_at,
+            seconds=time.perf_counter() - opened_at,
             ends=[log.log_end_offset for log in logs],
             scanned_bytes=sum(log.report.scanned_bytes for log in logs),
             cut_bytes=sum(log.report.cut_bytes for log in logs),
@@ -106,7 +106,6 @@ async def write(root: Path, records_max: int) -> None:
             for number, log in enumerate(logs):
                 log.assign_epoch(log.epochs.latest + 1)
                 nursery.start_soon(_write_partition, directory, log, number, partitions[number])
-    report(done=True)
 
 
 async def _write_partition(
@@ -147,85 +146,217 @@ def report(**what: object) -> None:
 # -- the one who starts it, kills it and checks ------------------------------------------------
 
 
-class Acknowledged:
-    """What the writers said, so that it can be held against what is read."""
+class Run(NamedTuple):
+    """One writer. `seconds` and `bytes` are those of writing, without the opening."""
 
-    def __init__(self) -> None:
-        self.ends = [0] * PARTITIONS
-        self.sizes = [0] * PARTITIONS
-
-    def note(self, said: dict[str, int]) -> None:
-        number = said["partition"]
-        assert said["end"] >= self.ends[number], "acknowledgements come in order"
-        self.ends[number], self.sizes[number] = said["end"], said["size"]
-
-    @property
-    def records(self) -> int:
-        return sum(self.ends)
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.sizes)
-
-
-class Written(NamedTuple):
-    """One run of a writer. Seconds of writing count from the first append on."""
-
+    recovery: dict[str, Any]  # what it reported first
     seconds: float
-    records: int
     bytes: int
-    recovery: dict[str, float]
-    first_ends: list[int]
+
+
+class Comparison(NamedTuple):
+    """What was read against what was written, key by key."""
+
+    lost: int = 0
+    doubled: int = 0
+    out_of_order: int = 0
+
+    def plus(self, other: Comparison) -> Comparison:
+        return Comparison(*map(sum, zip(self, other, strict=True)))
+
+
+def compare(written: list[Line], found: list[Line]) -> Comparison:
+    if found == written:
+        return Comparison()
+    lost, doubled = Counter(written) - Counter(found), Counter(found) - Counter(written)
+    if lost or doubled:
+        return Comparison(lost.total(), doubled.total())
+    return Comparison(out_of_order=sum(map(ne, _by_key(written), _by_key(found))))
+
+
+def _by_key(lines: list[Line]) -> list[Line]:
+    """In the order of keys, and for each key in the order of the log."""
+    return sorted(lines, key=itemgetter(0))
 
 
 class Demo:
-    """The course of events, and what is to be told about them."""
+    """The course of events."""
 
     def __init__(self, root: Path, records_max: int, console: Console) -> None:
         self.root, self.records_max, self.console = root, records_max, console
-        self.acknowledged = Acknowledged()
+        self.ends = [0] * PARTITIONS  # acknowledged by the writers
+        self.sizes = [0] * PARTITIONS  # bytes up to there
         self.problems: list[str] = []
 
     def run(self) -> int:
-        self.console.print(INTRODUCTION.format(records=self.records_max), highlight=False)
         partitions = deal_out(read_lines(self.records_max))
         total = sum(map(len, partitions))
-        first = self._write("write", total, kill_at=total // 2)
-        promised = list(self.acknowledged.ends)
-        self._say(f"killed with SIGKILL after {sum(promised):,} acknowledged records")
-        second = self._write("write on", total, kill_at=None)
-        self._check_survivors(promised, second)
-        read_seconds = self._read_back(partitions)
+        self.console.print(INTRODUCTION.format(total), highlight=False)
+        first = self._write("writing", total, kill_at=total // 2)
+        promised = list(self.ends)
+        self._say(f"killed it after {sum(promised):,} acknowledged records; starting another one")
+        second = self._write("writing on", total, kill_at=None)
+        comparison = self._check_survivors(promised, second.recovery["ends"])
+        started = time.perf_counter()
+        found = trio.run(read_all, self.root)
+        read_seconds = time.perf_counter() - started
+        for pair in zip(partitions, found, strict=True):
+            comparison = comparison.plus(compare(*pair))
+        self._check(comparison == Comparison(), f"the log is not what was written: {comparison}")
         self._check_verify()
-        self._print_result(total, first, second, read_seconds)
-        for problem in self.problems:
-            self.console.print(f"FAILED: {problem}", style="bold red", markup=False)
-        return 1 if self.problems else 0
+        self.console.print(self._result(total, first, second, read_seconds, comparison))
+        return self._conclude()
 
     def _say(self, what: str) -> None:
         self.console.print(f"  {what}", highlight=False, markup=False)
 
-    # -- writing -------------------------------------------------------------------------------
+    def _check(self, is_good: bool, problem: str) -> None:
+        if not is_good:
+            self.problems.append(problem)
 
-    def _write(self, title: str, total: int, *, kill_at: int | None) -> Written:
-        command = [sys.executable, __file__, "--write", str(self.root)]
-        command += ["--records", str(self.records_max)]
+    # -- writing -----------------------------------------------------------------------------
+
+    def _write(self, title: str, total: int, *, kill_at: int | None) -> Run:
+        command = [sys.executable, __file__, "--records", str(self.records_max)]
+        command += ["--write", str(self.root)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None
             said = map(json.loads, writer.stdout)
             recovery = next(said)
-            started, records = time.perf_counter(), self.acknowledged.records
-            size = self.acknowledged.bytes
-            with self._progress(title, total) as progress:
-                task = progress.add_task(title, total=total, completed=records)
-                finished = False
-                for each in said:
-                    if each.get("done"):
-                        finished = True
-                        continue
-                    self.acknowledged.note(each)
-                    progress.update(task, completed=self.acknowledged.records)
-                    if kill_at is not None and self.acknowledged.records >= kill_at:
-                        writer.send_signal(signal.SIGKILL)
-                        kill_at = None
-"""""
+            started, size = time.perf_counter(), sum(self.sizes)
+            self._follow(writer, said, title, total, kill_at)
+            seconds = time.perf_counter() - started
+        expected = -signal.SIGKILL if kill_at else 0
+        self._check(writer.returncode == expected, f"the writer ended with {writer.returncode}")
+        return Run(recovery, seconds, sum(self.sizes) - size)
+
+    def _follow(
+        self,
+        writer: subprocess.Popen[str],
+        said: Iterator[dict[str, int]],
+        title: str,
+        total: int,
+        kill_at: int | None,
+    ) -> None:
+        """Take its acknowledgements to the last one, and kill it when there are enough."""
+        with Progress(
+            TextColumn(f"  {title}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+        ) as progress:  # fmt: skip
+            task = progress.add_task(title, total=total)
+            for each in said:
+                self.ends[each["partition"]] = each["end"]
+                self.sizes[each["partition"]] = each["size"]
+                progress.update(task, completed=sum(self.ends))
+                if kill_at and sum(self.ends) >= kill_at:
+                    writer.send_signal(signal.SIGKILL)
+
+    def _check_survivors(self, promised: list[int], recovered: list[int]) -> Comparison:
+        """Nothing that was acknowledged before the kill may be gone after it."""
+        lost = sum(max(0, end - now) for end, now in zip(promised, recovered, strict=True))
+        extra = sum(recovered) - sum(promised) + lost
+        self._say(f"recovered {sum(recovered):,} records: {lost} of the acknowledged are missing,")
+        self._say(f"{extra:,} more were written, but not acknowledged yet")
+        return Comparison(lost=lost)
+
+    # -- verifying ---------------------------------------------------------------------------
+
+    def _check_verify(self) -> None:
+        """The log as it is must pass, and a copy with one flipped bit must not."""
+        healthy = _verify(self.root)
+        self._check(healthy.returncode == 0, f"log verify complains: {healthy.stdout}")
+        folder = self.root / "damaged" / "Partition-0"
+        shutil.copytree(self.root / "topics" / TOPIC / "Partition-0", folder)
+        segment = next(folder.glob("*.log"))
+        position = segment.stat().st_size // 2
+        flip_bit(segment, position)
+        self._say(f"flipped one bit of byte {position:,} in a copy of Partition-0; log verify says")
+        damaged = _verify(folder)
+        for line in damaged.stdout.splitlines():
+            finding = json.loads(line)
+            if finding["type"] == "finding":
+                self._say(f"  {finding['severity']}: byte {finding['position']}: {finding['what']}")
+        self._check(damaged.returncode == 7, f"log verify ended with {damaged.returncode}, not 7")
+
+    # -- telling -----------------------------------------------------------------------------
+
+    def _result(
+        self, total: int, first: Run, second: Run, read_seconds: float, comparison: Comparison
+    ) -> Table:
+        size, seconds = first.bytes + second.bytes, first.seconds + second.seconds
+        recovery = second.recovery
+        rows = {
+            "records": f"{total:,}",
+            "bytes in the log": f"{sum(self.sizes) / MB:.1f} MB",
+            "written, each batch fsynced": f"{size / seconds / MB:.1f} MB/s",
+            "read and compared": f"{sum(self.sizes) / read_seconds / MB:.1f} MB/s",
+            "recovery after SIGKILL": f"{recovery['seconds']:.3f} s",
+            "   scanned": f"{recovery['scanned_bytes'] / MB:.2f} MB",
+            "   torn bytes cut": f"{recovery['cut_bytes']:,}",
+        } | {name.replace("_", " "): str(count) for name, count in comparison._asdict().items()}
+        table = Table(title="What this machine did", show_header=False)
+        table.add_column()
+        table.add_column(justify="right")
+        for row in rows.items():
+            table.add_row(*row)
+        return table
+
+    def _conclude(self) -> int:
+        for problem in self.problems:
+            self.console.print(f"FAILED: {problem}", style="bold red", markup=False)
+        return 1 if self.problems else 0
+
+
+async def read_all(root: Path) -> list[list[Line]]:
+    """Every record of every partition, in the order of the log."""
+    async with open_log_directory(root) as directory:
+        logs = [await directory.open_log(TOPIC, number) for number in range(PARTITIONS)]
+        return [_read_log(log) for log in logs]
+
+
+def _read_log(log: PartitionLog) -> list[Line]:
+    lines: list[Line] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        for batch in log.batches(offset):
+            lines += map(Line, batch.keys, batch.values)
+            offset = batch.header.end_offset
+    return lines
+
+
+def _verify(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "raftmq", "log", "verify", str(folder), "-o", "json"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def flip_bit(path: Path, position: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 1]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=400_000, help="how many (default 400000)")
+    parser.add_argument("--directory", type=Path, default=Path("demo-data"))
+    parser.add_argument("--keep", action="store_true", help="leave the log there to look at")
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.write:
+        trio.run(write, arguments.write, arguments.records)
+        return 0
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="log-", dir=arguments.directory))
+    try:
+        return Demo(root, arguments.records, Console()).run()
+    finally:
+        if arguments.keep:
+            sys.stdout.write(f"kept: {root}\n")
+        else:
+            shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -24,7 +24,7 @@ from raftmq.wire.columns import (
 )
 from raftmq.wire.directory import Tags, problem_of_tags
 from raftmq.wire.header import RECORDS_MAX
-from raftmq.wire.record_headers import HEADERS_MAX, NO_HEADERS, Headers
+from raftmq.wire.record_headers import HEADERS_MAX, FlatHeaders
 
 Item = TypeVar("Item")
 GivenHeaders = Mapping[str, Value] | Sequence[tuple[str, Value]] | None
@@ -40,7 +40,7 @@ class CheckedRecords(NamedTuple):
     timestamp_deltas: list[int] | None  # None: every record has the base timestamp
     keys: Sequence[Key] | None
     values: Sequence[Value] | None
-    headers: list[Headers] | None
+    headers: list[FlatHeaders] | None
     tags: list[Tags] | None
 
 
@@ -198,57 +198,73 @@ def check_offset_deltas(deltas: Sequence[int] | None, count: int) -> list[int] |
     return None if deltas[-1] == count - 1 else deltas
 
 
-def check_headers(headers: Sequence[GivenHeaders] | None) -> list[Headers] | None:
-    """Pairs of name and value; None altogether where no record has any."""
+def check_headers(headers: Sequence[GivenHeaders] | None) -> list[FlatHeaders] | None:
+    """Names (in UTF-8) and values in turn; None altogether where no record has any."""
     if headers is None:
         return None
-    checked = [_to_headers(each, index) for index, each in enumerate(headers)]
+    names: dict[object, bytes] = {}  # the same few occur in record after record
+    checked = [
+        _to_flat(each, f"headers[{index}]", names) if each else []
+        for index, each in enumerate(headers)
+    ]
     return checked if any(checked) else None
 
 
-def _to_headers(given: object, index: int) -> Headers:
-    if not given:
-        return NO_HEADERS
-    name = f"headers[{index}]"
+def _to_flat(given: object, where: str, names: dict[object, bytes]) -> FlatHeaders:
     if isinstance(given, Mapping):
         given = list(given.items())
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes, bytearray)):
-        raise InvalidRecord(f"{name} is a {type(given).__name__}, expected a mapping or pairs")
+        raise InvalidRecord(f"{where} is a {type(given).__name__}, expected a mapping or pairs")
     if len(given) > HEADERS_MAX:
-        raise InvalidRecord(f"{name}: {len(given)} headers, allowed {HEADERS_MAX}")
-    return tuple([_to_header(pair, name) for pair in given])
+        raise InvalidRecord(f"{where}: {len(given)} headers, allowed {HEADERS_MAX}")
+    flat: FlatHeaders = []
+    try:
+        for name, value in given:
+            flat.append(names.get(name) or _to_name(name, where, names))
+            flat.append(value if type(value) is bytes else _to_value(value, f"{where}: {name!r}"))
+    except (TypeError, ValueError) as error:  # no pair, or a name that is not even hashable
+        raise InvalidRecord(f"{where}: expected pairs of name and value: {error}") from error
+    return flat
 
 
-def _to_header(pair: object, name: str) -> tuple[str, Value]:
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InvalidRecord(f"{name}: expected pairs of name and value")
-    key, value = pair
-    if not isinstance(key, str):
-        raise InvalidRecord(f"{name}: the name is a {type(key).__name__}, expected str")
-    encode_text(key, name)
-    return key, _to_value(value, f"{name}: {key!r}")
+def _to_name(name: object, where: str, names: dict[object, bytes]) -> bytes:
+    if not isinstance(name, str):
+        raise InvalidRecord(f"{where}: the name is a {type(name).__name__}, expected str")
+    names[name] = encode_text(name, where)
+    return names[name]
 
 
 def check_tags(tags: Sequence[object] | None) -> list[Tags] | None:
     """Each record's tags sorted and unique; None altogether where no record has any."""
     if tags is None:
         return None
-    checked = [_to_tags(each, index) for index, each in enumerate(tags)]
+    known: dict[tuple[object, ...], Tags] = {}  # the same few sets occur again and again
+    checked = [
+        _to_tags(each, f"tags[{index}]", known) if each else () for index, each in enumerate(tags)
+    ]
     return checked if any(checked) else None
 
 
-def _to_tags(given: object, index: int) -> Tags:
-    if not given:
-        return ()
-    name = f"tags[{index}]"
-    if not isinstance(given, (Sequence, set, frozenset)) or isinstance(given, (str, bytes)):
-        raise InvalidRecord(f"{name} is a {type(given).__name__}, expected a list of str")
-    for tag in given:
+def _to_tags(given: object, where: str, known: dict[tuple[object, ...], Tags]) -> Tags:
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        raise InvalidRecord(f"{where} is a {type(given).__name__}, expected a list of str")
+    written = tuple(given)
+    try:
+        if written in known:
+            return known[written]
+    except TypeError as error:
+        raise InvalidRecord(f"{where}: a tag that is not a str: {error}") from error
+    known[written] = _sorted_tags(written, where)
+    return known[written]
+
+
+def _sorted_tags(written: tuple[object, ...], where: str) -> Tags:
+    for tag in written:
         if not isinstance(tag, str):
-            raise InvalidRecord(f"{name}: a tag is a {type(tag).__name__}, expected str")
-        encode_text(tag, name)
-    result = tuple(sorted(set(given)))
+            raise InvalidRecord(f"{where}: a tag is a {type(tag).__name__}, expected str")
+        encode_text(tag, where)
+    result = tuple(sorted(cast("set[str]", set(written))))
     problem = problem_of_tags(result)
     if problem:
-        raise InvalidRecord(f"{name}: {problem}")
+        raise InvalidRecord(f"{where}: {problem}")
     return result

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from raftmq.wire.columns import Key, Value
     from raftmq.wire.directory import Tags
     from raftmq.wire.origin import Origin
-    from raftmq.wire.record_headers import Headers, RecordExtras
+    from raftmq.wire.record_headers import Headers
 
 Item = TypeVar("Item")
 
@@ -86,7 +86,7 @@ def _pick(column: Sequence[Item] | None, indexes: list[int]) -> list[Item] | Non
 
 def _pack_headers(records: CheckedRecords, *, mixed: bool) -> list[bytes | None] | None:
     if mixed:
-        headers = records.headers or [NO_HEADERS] * records.record_count
+        headers = records.headers or [[]] * records.record_count
         return list(map(pack_mixed_headers, records.tags or (), headers))
     return None if records.headers is None else list(map(pack_headers, records.headers))
 
@@ -174,19 +174,21 @@ class ChunkedContents:
         count = len(self.offset_deltas)
         if not any(chunk.opened.headers for chunk in self.chunks):
             return (NO_HEADERS,) * count
-        return Computed(count, lambda index: self._extras(index).headers)
+        if self._order is None:
+            return Computed(count, self.chunks[0].headers_at)
+        return Computed(count, lambda index: Chunk.headers_at(*self._place_of(index)))
 
     def tags(self) -> Sequence[Tags]:
         count = len(self.offset_deltas)
         if self._order is None and (tags := self.chunks[0].entry.tags) is not None:
             return (tags,) * count
-        return Computed(count, lambda index: self._extras(index).tags or ())
+        return Computed(count, lambda index: Chunk.tags_at(*self._place_of(index)))
 
-    def _extras(self, index: int) -> RecordExtras:
-        if self._order is not None:
-            index = self._order[index]
-        chunk = bisect_right(self._chunk_starts, index) - 1
-        return self.chunks[chunk].extras(index - self._chunk_starts[chunk])
+    def _place_of(self, index: int) -> tuple[Chunk, int]:
+        """The chunk of a record, and its index in there."""
+        number = index if self._order is None else self._order[index]
+        chunk = bisect_right(self._chunk_starts, number) - 1
+        return self.chunks[chunk], number - self._chunk_starts[chunk]
 
     @cached_property
     def _chunk_starts(self) -> list[int]:

@@ -24,15 +24,16 @@ import msgspec
 from crc32c import crc32c
 
 from raftmq.wire.compression import decompress
-from raftmq.wire.record_headers import NO_HEADERS, HeaderColumn, RecordExtras
+from raftmq.wire.record_headers import NO_HEADERS, HeaderColumn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.model import Compression
-    from raftmq.wire.directory import ChunkEntry
+    from raftmq.wire.directory import ChunkEntry, Tags
     from raftmq.wire.header import Buffer
     from raftmq.wire.origin import Origin
+    from raftmq.wire.record_headers import Headers
 
 Key = bytes | int | None
 Value = bytes | None
@@ -108,13 +109,15 @@ class Chunk:
         column = self._decode(_VALUES, "values", self.opened.values)
         return column or (None,) * self.entry.record_count
 
-    def extras(self, index: int) -> RecordExtras:
-        """Tags and headers of the record at `index` of this chunk."""
-        tags, column = self.entry.tags, self.opened.headers
-        if column is None:
-            return RecordExtras(tags or (), NO_HEADERS)
-        extras = column.parse(index)
-        return extras if tags is None else RecordExtras(tags, extras.headers)
+    def headers_at(self, index: int) -> Headers:
+        column = self.opened.headers
+        return NO_HEADERS if column is None else column.headers_at(index)
+
+    def tags_at(self, index: int) -> Tags:
+        if self.entry.tags is not None:
+            return self.entry.tags
+        column = self.opened.headers
+        return () if column is None else column.tags_at(index)
 
     def _uncompressed(self) -> Buffer:
         computed = crc32c(self.stored)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from raftmq.wire.directory import Tags
     from raftmq.wire.header import BatchHeader
     from raftmq.wire.origin import Origin
-    from raftmq.wire.record_headers import Headers
+    from raftmq.wire.record_headers import FlatHeaders, Headers
 
 _NULL = write_varint(-1)
 _NO_ATTRIBUTES = b"\0"
@@ -57,7 +57,7 @@ def encode_records(records: CheckedRecords) -> bytes:
 
 
 def encode_record(
-    timestamp_delta: int, offset_delta: int, key: Key, value: Value, headers: Headers | None
+    timestamp_delta: int, offset_delta: int, key: Key, value: Value, headers: FlatHeaders | None
 ) -> bytes:
     if isinstance(key, int):
         key = key.to_bytes(_KEY_INTEGER_BYTES, "big", signed=True)
@@ -74,12 +74,10 @@ def encode_record(
     return write_varint(len(body)) + body
 
 
-def _encode_headers(headers: Headers) -> bytes:
-    pieces = [write_varint(len(headers))]
-    for name, value in headers:
-        encoded = name.encode()
-        pieces += write_varint(len(encoded)), encoded
-        pieces += (_NULL,) if value is None else (write_varint(len(value)), value)
+def _encode_headers(flat: FlatHeaders) -> bytes:
+    pieces = [write_varint(len(flat) // 2)]
+    for field in flat:
+        pieces += (_NULL,) if field is None else (write_varint(len(field)), field)
     return b"".join(pieces)
 
 

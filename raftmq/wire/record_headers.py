@@ -10,49 +10,37 @@ objects for all headers of a batch would be many times its bytes.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Annotated, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import msgspec
 
-from raftmq.wire.directory import Tags, problem_of_tags
+from raftmq.wire.directory import problem_of_tags
 
 if TYPE_CHECKING:
+    from raftmq.wire.directory import Tags
     from raftmq.wire.header import Buffer
     from raftmq.wire.origin import Origin
 
 Headers = tuple[tuple[str, bytes | None], ...]
+FlatHeaders = list[bytes | None]  # as they are written: name, value, name, value ...
 
 HEADERS_MAX = 1024  # of one record, in either record format
 NO_HEADERS: Headers = ()
 
-_NIL = 0xC0
-_BIN_LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+_NIL, _BIN8 = 0xC0, 0xC4
+_BIN_LENGTH_BYTES = {_BIN8: 1, 0xC5: 2, 0xC6: 4}
 _ENCODER = msgspec.msgpack.Encoder()
 _LENGTH_MAX = msgspec.Meta(max_length=2 * HEADERS_MAX + 1)
 _DECODER = msgspec.msgpack.Decoder(Annotated[list[bytes | None], _LENGTH_MAX])
 _MIXED_DECODER = msgspec.msgpack.Decoder(Annotated[list[list[str] | bytes | None], _LENGTH_MAX])
 
 
-class RecordExtras(NamedTuple):
-    """What a header bin holds; `tags` is None outside of the mixed chunk."""
-
-    tags: Tags | None
-    headers: Headers
+def pack_headers(flat: FlatHeaders) -> bytes | None:
+    return _ENCODER.encode(flat) if flat else None
 
 
-def pack_headers(headers: Headers) -> bytes | None:
-    return _ENCODER.encode(_flatten(headers)) if headers else None
-
-
-def pack_mixed_headers(tags: Tags, headers: Headers) -> bytes:
-    return _ENCODER.encode([tags, *_flatten(headers)])
-
-
-def _flatten(headers: Headers) -> list[bytes | None]:
-    flat: list[bytes | None] = []
-    for name, value in headers:
-        flat += name.encode(), value
-    return flat
+def pack_mixed_headers(tags: Tags, flat: FlatHeaders) -> bytes:
+    return _ENCODER.encode([tags, *flat])
 
 
 class HeaderColumn:
@@ -83,45 +71,69 @@ class HeaderColumn:
             return position + 1
         if kind not in _BIN_LENGTH_BYTES:
             return 0
+        if kind == _BIN8 and position + 1 < len(self._packed):
+            return position + 2 + self._packed[position + 1]
         start = position + 1 + _BIN_LENGTH_BYTES[kind]
         return start + int.from_bytes(self._packed[position + 1 : start], "big")
 
-    def parse(self, index: int) -> RecordExtras:
-        """Tags and headers of the record at `index` of this chunk.
+    def headers_at(self, index: int) -> Headers:
+        """The headers of the record at `index` of this chunk.
 
         Raises:
             CorruptRecord: the bin does not hold what it should.
         """
-        start = self._starts[index]
-        kind = self._packed[start]
-        if kind == _NIL:
-            return RecordExtras(() if self._mixed else None, NO_HEADERS)
-        packed = self._packed[start + 1 + _BIN_LENGTH_BYTES[kind] : self._end_of(start)]
+        packed = self._packed_at(index)
+        if packed is None:
+            return NO_HEADERS
         try:
-            return _unpack(packed, mixed=self._mixed)
+            flat = _unpack_mixed(packed)[1] if self._mixed else _DECODER.decode(packed)
+            return _pair_up(flat)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             raise self._origin.corrupt(f"headers of record {index}: {error}") from error
 
+    def tags_at(self, index: int) -> Tags:
+        """The tags of the record at `index` of this chunk, which is the mixed one.
 
-def _unpack(packed: Buffer, *, mixed: bool) -> RecordExtras:
-    if not mixed:
-        return RecordExtras(None, _pair_up(_DECODER.decode(packed)))
+        Raises:
+            CorruptRecord: the bin does not hold what it should.
+        """
+        packed = self._packed_at(index)
+        if packed is None:
+            return ()
+        try:
+            return _unpack_mixed(packed)[0]
+        except (ValueError, RecursionError) as error:
+            raise self._origin.corrupt(f"tags of record {index}: {error}") from error
+
+    def _packed_at(self, index: int) -> Buffer | None:
+        start, packed = self._starts[index], self._packed
+        kind = packed[start]
+        if kind == _NIL:
+            return None
+        if kind == _BIN8:
+            return packed[start + 2 : start + 2 + packed[start + 1]]
+        return packed[start + 1 + _BIN_LENGTH_BYTES[kind] : self._end_of(start)]
+
+
+def _unpack_mixed(packed: Buffer) -> tuple[Tags, FlatHeaders]:
     tags, *flat = _MIXED_DECODER.decode(packed) or [None]
     if not isinstance(tags, list):
         raise ValueError("no tags in front")
     problem = problem_of_tags(tuple(tags))
     if problem or list in map(type, flat):
         raise ValueError(problem or "a list where bytes belong")
-    return RecordExtras(tuple(tags), _pair_up(cast("list[bytes | None]", flat)))
+    return tuple(tags), cast("FlatHeaders", flat)
 
 
-def _pair_up(flat: list[bytes | None]) -> Headers:
+def _pair_up(flat: FlatHeaders) -> Headers:
     names, values = flat[::2], flat[1::2]
+    if len(names) != len(values) or len(names) > HEADERS_MAX or None in names:
+        raise ValueError(_problem_of(names, values))
+    texts = map(bytes.decode, cast("list[bytes]", names))
+    return tuple(zip(texts, values))  # noqa: B905  # of one length, and "strict" takes time
+
+
+def _problem_of(names: list[bytes | None], values: list[bytes | None]) -> str:
     if len(names) != len(values):
-        raise ValueError("a name without a value")
-    if len(names) > HEADERS_MAX:
-        raise ValueError(f"{len(names)} headers, allowed {HEADERS_MAX}")
-    if None in names:
-        raise ValueError("a value without a name")
-    texts = [name.decode() for name in names if name is not None]
-    return tuple(zip(texts, values, strict=True))
+        return "a name without a value"
+    return "a value without a name" if None in names else f"{len(names)} headers"

@@ -8,6 +8,7 @@ the kernel decides the rest.
 from __future__ import annotations
 
 import signal
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import trio
 
 from tests.powercut.check import check
 from tests.powercut.child import WriterFailed, WriterProcess
-from tests.powercut.events import Acknowledged, Closed, Ready, WentOffline
+from tests.powercut.events import Appended, Closed, Ready, WentOffline
 from tests.powercut.ledger import Keeps, Ledger
 from tests.powercut.writer import Order
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from tests.powercut.events import AnyEvent
 
 UNDER_LOAD = 0.8  # of the lives
-SECONDS_MAX = 0.25  # until the kill
+APPENDS_MAX = 250  # of all partitions, until the kill
+SECONDS_MAX = 0.05  # ... and after them
 
 
 class Rig:
@@ -70,11 +72,22 @@ class Rig:
     def live_and_die(self, *, under: Sequence[str] = ()) -> None:
         """A writer is killed at a random moment: mostly under load, else while it recovers."""
         with self.start(under=under) as writer:
-            writer.hear_until(_is_ready)
+            writer.hear_until(lambda event: isinstance(event, Ready))
             if self.random.random() < UNDER_LOAD:
-                writer.hear_until(_is_at_work)
+                self._hear_appends(writer, self.random.randint(1, APPENDS_MAX))
             writer.hear_for(self.random.uniform(0.0, SECONDS_MAX))
             self.bury(writer)
+
+    def _hear_appends(self, writer: WriterProcess, number: int) -> None:
+        """Counted, not timed, so that a busy machine tests as much as an idle one."""
+        heard = count(1)
+
+        def is_enough(event: AnyEvent) -> bool:
+            if isinstance(event, Appended):
+                return next(heard) >= number
+            return isinstance(event, WentOffline | Closed)
+
+        writer.hear_until(is_enough)
 
     def check(self) -> None:
         """Open, read everything back, append, close cleanly."""
@@ -84,11 +97,3 @@ class Rig:
 
     def _next_life(self) -> None:
         self.order = self.order._replace(life=self.order.life + 1)
-
-
-def _is_ready(event: AnyEvent) -> bool:
-    return isinstance(event, Ready)
-
-
-def _is_at_work(event: AnyEvent) -> bool:
-    return isinstance(event, Acknowledged | WentOffline)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.powercut.events import (
@@ -16,19 +18,22 @@ from tests.powercut.events import (
 )
 from tests.powercut.ledger import Found, Keeps, PartitionLedger
 
+if TYPE_CHECKING:
+    from tests.powercut.events import AnyEvent
+
 pytestmark = pytest.mark.powercut
 
 POWER_CUT, KILL = Keeps.ACKNOWLEDGED, Keeps.WRITTEN
 
 
-def ledger_of(*events: object) -> PartitionLedger:
+def ledger_of(*events: AnyEvent) -> PartitionLedger:
     ledger = PartitionLedger(0)
     for event in events:
         ledger.record(event)
     return ledger
 
 
-def ten_written(*, acknowledged: int, and_then: tuple[object, ...] = ()) -> PartitionLedger:
+def ten_written(*, acknowledged: int, and_then: tuple[AnyEvent, ...] = ()) -> PartitionLedger:
     """Offsets 0 to 9 hold the sequences 100 to 109."""
     return ledger_of(
         Appended(0, 0, 10, 100, 1), Acknowledged(0, end_offset=acknowledged), *and_then
@@ -130,7 +135,7 @@ def test_records_below_a_deletion() -> None:
 @pytest.mark.parametrize(
     "event", [Acknowledged(0, end_offset=10), Appended(0, 10, 11, 110, 1)], ids=["ack", "append"]
 )
-def test_a_promise_while_offline(event: object) -> None:
+def test_a_promise_while_offline(event: AnyEvent) -> None:
     """Nothing may be taken or acknowledged once the log went offline, until it is opened again."""
     ledger = ten_written(acknowledged=6, and_then=(WentOffline(0, "EIO"), event))
     assert "while it was offline" in ledger.findings[0]

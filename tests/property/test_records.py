@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import given
@@ -15,9 +16,8 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 BYTES = st.none() | st.binary(max_size=40)
 NAMES = st.text(max_size=8)
 HEADERS = st.none() | st.lists(st.tuples(NAMES, BYTES), max_size=3) | st.dictionaries(NAMES, BYTES)
-# Few enough values that tag sets repeat, enough that there can be more than 64 of them.
-TAGS = st.none() | st.lists(st.sampled_from([f"tag-{index}" for index in range(40)]), max_size=3)
-TIMESTAMPS = st.integers(0, 1 << 45) | st.integers(-(1 << 62), 1 << 62)
+TIMESTAMPS = st.integers(0, 1 << 45) | st.integers(-(1 << 61), 1 << 61)
+KEYS = (BYTES, NAMES, INT64, BYTES | NAMES | INT64)
 
 
 @st.composite
@@ -25,20 +25,30 @@ def columns(draw: st.DrawFn) -> dict[str, Any]:
     """The arguments of `encode_batch` that hold records."""
     count = draw(st.integers(1, 8) | st.integers(60, 200))
 
-    def column(items: st.SearchStrategy[Any]) -> Any:
-        if not draw(st.booleans()):
-            return None
-        return draw(st.lists(items, min_size=count, max_size=count))
+    def dice() -> bytes | None:
+        return draw(st.none() | st.binary(min_size=count, max_size=count))
 
-    deltas = draw(st.none() | st.sets(st.integers(0, 1 << 20), min_size=count, max_size=count))
+    def column(items: st.SearchStrategy[Any]) -> Any:
+        """Items from a small choice: drawing each of them would take all the time there is."""
+        choice, numbers = draw(st.lists(items, min_size=1, max_size=6)), dice()
+        return numbers and [choice[number % len(choice)] for number in numbers]
+
+    steps = dice()
     return {
         "values": column(BYTES) or [None] * count,
-        "keys": column(draw(st.sampled_from([BYTES, NAMES, INT64, BYTES | NAMES | INT64]))),
+        "keys": column(draw(st.sampled_from(KEYS))),
         "headers": column(HEADERS),
-        "tags": column(TAGS),
+        "tags": tags_of(dice()),
         "timestamps": column(TIMESTAMPS) or [draw(INT64)] * count,
-        "offset_deltas": None if deltas is None else sorted(deltas),
+        "offset_deltas": steps and list(accumulate([1 + step for step in steps], initial=-1))[1:],
     }
+
+
+def tags_of(numbers: bytes | None) -> list[list[str] | None] | None:
+    """Up to 256 different tag sets, of which 64 get a chunk of their own."""
+    if numbers is None:
+        return None
+    return [[f"b{number // 16}", f"a{number % 16}"] if number else None for number in numbers]
 
 
 @st.composite

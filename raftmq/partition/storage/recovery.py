@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from raftmq.config import TopicConfig
     from raftmq.partition.storage.files import Files
+    from raftmq.partition.storage.segment_index import BatchStart
 
 logger = logging.getLogger(__name__)
 
@@ -201,10 +202,11 @@ class _Recovery:
         start = self.segments[first].resume(self.past.recovery_point)
         for segment in self.segments[first + 1 :]:
             segment.resume(segment.base_offset)
+        if self._has_tail(first, start, sizes):
+            self._read_from_disk(first)
         known = self._known_epochs(first)
         epochs = LeaderEpochs.replay(known.entries)
         epochs.truncate(start.offset)
-        self._read_from_disk(first, sizes)
         for index in range(first, len(self.segments)):
             problem = self._scan_segment(index, sizes[index], epochs)
             if problem:
@@ -226,13 +228,26 @@ class _Recovery:
         except DamagedEntries:
             return self._walk_epochs(self.segments[: first + 1])
 
-    def _read_from_disk(self, first: int, sizes: list[int]) -> None:
-        """After a failed fsync the page cache shows what the disk does not hold: drop it."""
-        for index in range(first, len(self.segments)):
-            segment = self.segments[index]
-            if segment.size < sizes[index]:
-                segment.file.sync()
-                segment.file.evict()
+    def _has_tail(self, first: int, start: BatchStart, sizes: list[int]) -> bool:
+        """Whether there is anything behind the recovery point."""
+        if any(sizes[first + 1 :]):
+            return True
+        end_offset = start.offset
+        try:
+            for found in walk(self.segments[first].file, start, sizes[first]):
+                end_offset = found.header.end_offset
+                if end_offset > self.past.recovery_point:
+                    break
+        except CorruptRecord:
+            return True
+        return end_offset != self.past.recovery_point
+
+    def _read_from_disk(self, first: int) -> None:
+        """Make durable what is there, then see whether it is: after a failed fsync the page cache
+        shows what the disk does not hold."""
+        for file in [*(segment.file for segment in self.segments[first:]), self.epoch_file.file]:
+            file.sync()
+            file.evict()
 
     def _scan_segment(self, index: int, size: int, epochs: LeaderEpochs) -> CorruptRecord | None:
         """Note what is sound; return what is wrong at the segment's end then, if anything."""

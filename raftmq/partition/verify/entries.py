@@ -9,31 +9,32 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import StorageError
 from raftmq.partition.storage.entries import ENTRY_SIZE
-from raftmq.partition.storage.inspect import EntriesFound, read_entries
+from raftmq.partition.storage.inspect import read_entries
 from raftmq.partition.verify.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from raftmq.partition.storage.entries import Entry
     from raftmq.partition.storage.files import Files
+    from raftmq.partition.storage.inspect import EntriesFound
     from raftmq.partition.verify.findings import Findings
 
 READ_ERRORS = (StorageError, OSError)
-NOTHING = EntriesFound([], 0)
 
 
-def load_entries(files: Files, path: Path, findings: Findings) -> EntriesFound:
-    """The entries of `path`; none, and a finding, where they cannot be had."""
+def load_entries(files: Files, path: Path, findings: Findings) -> list[Entry | None]:
+    """The entries of `path`, None for damaged ones; a finding for whatever is wrong with them."""
     try:
         if not files.exists(path):
             findings.warning(path, "missing")
-            return NOTHING
+            return []
         found = read_entries(files, path)
     except READ_ERRORS as error:
-        findings.warning(path, f"cannot be read: {error}")
-        return NOTHING
+        findings.error(path, f"cannot be read: {error}")
+        return [None]
     _report(found, path, findings)
-    return found
+    return found.entries
 
 
 def _report(found: EntriesFound, path: Path, findings: Findings) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.partition.epochs import LeaderEpochs
+from raftmq.partition.storage.entries import DamagedEntries
 from raftmq.partition.storage.epoch_file import EPOCH_FILE, EpochFile
-from raftmq.partition.verify.entries import load_entries
+from raftmq.partition.verify.entries import READ_ERRORS, load_entries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +43,12 @@ class EpochCheck:
         """None where the log would not believe the file either."""
         if not files.exists(self._path):
             return LeaderEpochs()  # as the log takes it; what comes of that is found below
-        if None in load_entries(files, self._path, self._findings).entries:
+        if None in load_entries(files, self._path, self._findings):
             return None
-        return EpochFile(files, folder).read()
+        try:
+            return EpochFile(files, folder).read()
+        except (DamagedEntries, *READ_ERRORS):  # it was sound just now: a broker is at work
+            return None
 
     def note(self, header: BatchHeader) -> None:
         offset = max(header.base_offset, self._log_start_offset)

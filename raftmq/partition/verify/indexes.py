@@ -85,9 +85,9 @@ class IndexCheck:
         self._unmatched: list[tuple[Claims, Claim]] = []
         self._late: list[Claim] = []
         self._offsets = Claims(segment.path.with_suffix(".index"), findings)
-        self._offsets.fill(load_entries(files, self._offsets.path, findings).entries, None)
+        self._offsets.fill(load_entries(files, self._offsets.path, findings), None)
         self._times = Claims(segment.path.with_suffix(".timeindex"), findings)
-        times = load_entries(files, self._times.path, findings).entries
+        times = load_entries(files, self._times.path, findings)
         self._times.fill(times, segment.base_offset)
         # What the log takes for the segment's largest timestamp.
         self._last_time = times[-1] if times else None

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.partition.storage.checkpoint import read_file
+from raftmq.partition.storage.found import DAMAGE_MARK
 from raftmq.partition.storage.inspect import (
     CHECKPOINTS,
     CHECKPOINTS_FOLDER,
     list_indexes,
     read_small_file,
 )
-from raftmq.partition.storage.found import DAMAGE_MARK
 from raftmq.partition.storage.segment import log_path
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
 from raftmq.partition.verify.entries import READ_ERRORS

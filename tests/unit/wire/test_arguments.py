@@ -43,7 +43,7 @@ TWO: dict[str, Any] = {"values": [b"a", b"b"], "timestamp": 0}
         ({"offset_deltas": [0, 1 << 31]}, "strictly increasing"),
         ({"headers": [None, 5]}, r"headers\[1\] is a int"),
         ({"headers": [None, "ab"]}, r"headers\[1\] is a str"),
-        ({"headers": [None, ["ab"]]}, r"headers\[1\]: expected pairs"),
+        ({"headers": [None, ["abc"]]}, r"headers\[1\]: expected pairs"),
         ({"headers": [{b"n": b"v"}, None]}, r"headers\[0\]: the name is a bytes"),
         ({"headers": [{"n": "v"}, None]}, r"headers\[0\]: 'n' is a str"),
         ({"headers": [{"\ud800": b""}, None]}, r"headers\[0\] is not valid Unicode"),
@@ -55,6 +55,9 @@ TWO: dict[str, Any] = {"values": [b"a", b"b"], "timestamp": 0}
         ({"tags": [["\ud800"], []]}, r"tags\[0\] is not valid Unicode"),
         ({"tags": [[str(n) for n in range(17)], []]}, r"tags\[0\]: 17 tags, allowed 16"),
         ({"producer_epoch": 1 << 15}, "a header field is out of range"),
+        ({"tags": [[["a"]], []]}, r"tags\[0\]: a tag that is not a str"),
+        ({"headers": [[(["n"], b"")], None]}, r"headers\[0\]: expected pairs"),
+        ({"headers": [[5], None]}, r"headers\[0\]: expected pairs"),
         ({"tags": [["a"], []], "record_format": RecordFormat.KAFKA}, "cannot hold tags"),
     ],
 )
@@ -76,7 +79,7 @@ def test_taken_in_other_forms() -> None:
     )
     assert records.values == [b"a", b"b", b"c"]
     assert records.keys == [b"text", 5, None]
-    assert records.headers == [(("n", b"v"),), (("m", None),), ()]
+    assert records.headers == [[b"n", b"v"], [b"m", None], []]
     assert records.tags == [("a", "b"), ("c",), ()]
     assert (records.base_timestamp, records.max_timestamp) == (5, 9)
     assert records.timestamp_deltas == [0, -1, 4]
