@@ -20,6 +20,8 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from operator import itemgetter, ne
 from pathlib import Path
@@ -45,13 +47,14 @@ BATCH_RECORDS = 500
 BATCHES_IN_FLIGHT = 4  # of each partition: appended, but not durable yet
 MB = 1e6
 
-INTRODUCTION = f"""\
-This demo shows the partition log of raftmq on one machine; the cluster comes later.
-  1. A process writes {{:,}} records into {PARTITIONS} partitions, every batch fsynced before
-     it counts as acknowledged. Halfway it is killed with SIGKILL.
-  2. Another process recovers the log and writes the rest.
-  3. Everything is read back and compared, record by record, with the data and with what was
-     acknowledged. One bit is flipped in a copy, and `raftmq log verify` must find it.
+INTRODUCTION = """\
+This shows the partition log of raftmq on one machine; the cluster comes later.
+
+1. A process writes {:,} records into {} partitions. A record counts as acknowledged
+   once it is fsynced. Halfway the process is killed with SIGKILL.
+2. Another process recovers the log and writes the rest.
+3. Every record is read back and compared with what was written, key by key.
+4. One bit is flipped in a copy, and `raftmq log verify` must find it.
 """
 
 
@@ -90,8 +93,11 @@ def deal_out(lines: Iterator[Line]) -> list[list[Line]]:
 # -- the writer, a process of its own ----------------------------------------------------------
 
 
-async def write(root: Path, records_max: int) -> None:
-    """Write what is not in the log yet, and report on stdout what is durable."""
+async def write(root: Path, records_max: int, *, until_killed: bool) -> None:
+    """Write what is not in the log yet, and report on stdout what is durable.
+
+    `until_killed`: do not close the log, but wait for the end that the parent has in mind.
+    """
     partitions = deal_out(read_lines(records_max))
     opened_at = time.perf_counter()
     async with open_log_directory(root) as directory:
@@ -106,6 +112,8 @@ async def write(root: Path, records_max: int) -> None:
             for number, log in enumerate(logs):
                 log.assign_epoch(log.epochs.latest + 1)
                 nursery.start_soon(_write_partition, directory, log, number, partitions[number])
+        if until_killed:
+            await trio.to_thread.run_sync(sys.stdin.read)  # returns if the parent goes away
 
 
 async def _write_partition(
@@ -179,6 +187,18 @@ def _by_key(lines: list[Line]) -> list[Line]:
     return sorted(lines, key=itemgetter(0))
 
 
+@contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that does not outlive whoever started it, and has ended afterwards."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise
+
+
 class Demo:
     """The course of events."""
 
@@ -191,10 +211,10 @@ class Demo:
     def run(self) -> int:
         partitions = deal_out(read_lines(self.records_max))
         total = sum(map(len, partitions))
-        self.console.print(INTRODUCTION.format(total), highlight=False)
+        self._say(INTRODUCTION.format(total, PARTITIONS))
         first = self._write("writing", total, kill_at=total // 2)
         promised = list(self.ends)
-        self._say(f"killed it after {sum(promised):,} acknowledged records; starting another one")
+        self._say(f"killed the writer after {sum(promised):,} acknowledged records")
         second = self._write("writing on", total, kill_at=None)
         comparison = self._check_survivors(promised, second.recovery["ends"])
         started = time.perf_counter()
@@ -208,7 +228,7 @@ class Demo:
         return self._conclude()
 
     def _say(self, what: str) -> None:
-        self.console.print(f"  {what}", highlight=False, markup=False)
+        self.console.print(what, highlight=False, markup=False, soft_wrap=True)
 
     def _check(self, is_good: bool, problem: str) -> None:
         if not is_good:
@@ -218,10 +238,9 @@ class Demo:
 
     def _write(self, title: str, total: int, *, kill_at: int | None) -> Run:
         command = [sys.executable, __file__, "--records", str(self.records_max)]
-        command += ["--write", str(self.root)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            said = map(json.loads, writer.stdout)
+        command += ["--write", str(self.root), *(["--until-killed"] if kill_at else [])]
+        with _started(command) as writer:
+            said = map(json.loads, writer.stdout or ())
             recovery = next(said)
             started, size = time.perf_counter(), sum(self.sizes)
             self._follow(writer, said, title, total, kill_at)
@@ -255,8 +274,8 @@ class Demo:
         """Nothing that was acknowledged before the kill may be gone after it."""
         lost = sum(max(0, end - now) for end, now in zip(promised, recovered, strict=True))
         extra = sum(recovered) - sum(promised) + lost
-        self._say(f"recovered {sum(recovered):,} records: {lost} of the acknowledged are missing,")
-        self._say(f"{extra:,} more were written, but not acknowledged yet")
+        self._say(f"recovered {sum(recovered):,}: {lost} of the acknowledged ones are missing, and")
+        self._say(f"{extra:,} that were written, but not acknowledged yet, are there as well")
         return Comparison(lost=lost)
 
     # -- verifying ---------------------------------------------------------------------------
@@ -270,7 +289,9 @@ class Demo:
         segment = next(folder.glob("*.log"))
         position = segment.stat().st_size // 2
         flip_bit(segment, position)
-        self._say(f"flipped one bit of byte {position:,} in a copy of Partition-0; log verify says")
+        self._say(
+            f"flipped one bit of byte {position:,} in a copy of Partition-0; log verify says:"
+        )
         damaged = _verify(folder)
         for line in damaged.stdout.splitlines():
             finding = json.loads(line)
@@ -289,7 +310,7 @@ class Demo:
             "records": f"{total:,}",
             "bytes in the log": f"{sum(self.sizes) / MB:.1f} MB",
             "written, each batch fsynced": f"{size / seconds / MB:.1f} MB/s",
-            "read and compared": f"{sum(self.sizes) / read_seconds / MB:.1f} MB/s",
+            "read back": f"{sum(self.sizes) / read_seconds / MB:.1f} MB/s",
             "recovery after SIGKILL": f"{recovery['seconds']:.3f} s",
             "   scanned": f"{recovery['scanned_bytes'] / MB:.2f} MB",
             "   torn bytes cut": f"{recovery['cut_bytes']:,}",
@@ -343,17 +364,22 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, default=Path("demo-data"))
     parser.add_argument("--keep", action="store_true", help="leave the log there to look at")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--until-killed", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.write:
-        trio.run(write, arguments.write, arguments.records)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+        until_killed = arguments.until_killed
+        trio.run(partial(write, arguments.write, arguments.records, until_killed=until_killed))
         return 0
     arguments.directory.mkdir(parents=True, exist_ok=True)
     root = Path(tempfile.mkdtemp(prefix="log-", dir=arguments.directory))
     try:
         return Demo(root, arguments.records, Console()).run()
+    except KeyboardInterrupt:
+        return 130
     finally:
         if arguments.keep:
-            sys.stdout.write(f"kept: {root}\n")
+            sys.stdout.write(f"look at it: raftmq log dump {root}/topics/{TOPIC}/Partition-0\n")
         else:
             shutil.rmtree(root)
 

@@ -26,6 +26,7 @@ from raftmq.wire.origin import Origin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from raftmq.errors import CorruptRecord
     from raftmq.wire.header import Buffer
 
 Tags = tuple[str, ...]
@@ -39,6 +40,7 @@ IGNORED_KEYS_START = 128
 
 LENGTH = Struct(">I")
 _FIXMAP, _FIXMAP_END = 0x80, 0x90
+_ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)]
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)]
@@ -87,42 +89,46 @@ def read_directory(
         CorruptRecord: it is malformed, or does not add up to the batch.
         UnsupportedCompression: the chunks are compressed with a codec that nobody has.
     """
-    origin = Origin(position + HEADER_SIZE, where)
     codec = codec_of(header.attributes)
-    packed, chunks_position = _find_directory(buffer, position, header, origin)
     try:
-        entries = _ENTRIES.decode(_read_map(packed, origin)[CHUNKS_KEY])
+        packed, chunks_position = _find_directory(buffer, position, header)
+        entries = _ENTRIES.decode(_packed_entries(packed))
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise origin.corrupt(f"directory: {error}") from error
+        raise _corrupt(str(error), position, where) from error
     room = position + header.size - chunks_position
     problem = _problem_of_sums(entries, header.record_count, room) or _problem_of(entries, codec)
     if problem:
-        raise origin.corrupt(f"directory: {problem}")
+        raise _corrupt(problem, position, where)
     return Directory(entries, chunks_position)
 
 
-def _find_directory(
-    buffer: Buffer, position: int, header: BatchHeader, origin: Origin
-) -> tuple[memoryview, int]:
-    start, end = origin.position + LENGTH.size, position + header.size
+def _corrupt(what: str, position: int, where: str) -> CorruptRecord:
+    return Origin(position + HEADER_SIZE, where).corrupt(f"directory: {what}")
+
+
+def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple[memoryview, int]:
+    start, end = position + HEADER_SIZE + LENGTH.size, position + header.size
     if start > end:
-        raise origin.corrupt("no room for a directory")
-    (length,) = LENGTH.unpack_from(buffer, origin.position)
+        raise ValueError("no room for it")
+    (length,) = LENGTH.unpack_from(buffer, position + HEADER_SIZE)
     if length > min(end - start, DIRECTORY_BYTES_MAX):
-        raise origin.corrupt(f"directory claims {length} bytes")
+        raise ValueError(f"it claims {length} bytes")
     return memoryview(buffer)[start : start + length], start + length
 
 
-def _read_map(packed: memoryview, origin: Origin) -> dict[int, msgspec.Raw]:
+def _packed_entries(packed: memoryview) -> Buffer:
+    """The value of key 0; a map of nothing else, as almost all are, needs no decoding for it."""
+    if packed[:2] == _ONLY_CHUNKS:
+        return packed[2:]
     if not packed or not _FIXMAP <= packed[0] < _FIXMAP_END:
-        raise origin.corrupt("directory: not a map of at most 15 entries")
+        raise ValueError("not a map of at most 15 entries")
     fields = _MAP.decode(packed)
     if len(fields) != packed[0] - _FIXMAP:
-        raise origin.corrupt("directory: a key occurs twice")
+        raise ValueError("a key occurs twice")
     unknown = [key for key in fields if key != CHUNKS_KEY and key < IGNORED_KEYS_START]
     if unknown or CHUNKS_KEY not in fields:
-        raise origin.corrupt(f"directory: unknown keys {unknown}" if unknown else "no chunks")
-    return fields
+        raise ValueError(f"unknown keys {unknown}" if unknown else "no chunks")
+    return fields[CHUNKS_KEY]
 
 
 def _problem_of_sums(entries: list[ChunkEntry], record_count: int, room: int) -> str:
@@ -140,10 +146,9 @@ def _problem_of(entries: list[ChunkEntry], codec: Compression) -> str:
     for entry in entries:
         if codec is Compression.NONE and entry.byte_length != entry.uncompressed_length:
             return f"an uncompressed chunk claims {entry.uncompressed_length} bytes uncompressed"
-        problem = problem_of_tags(entry.tags or ())
-        if problem:
+        if entry.tags and (problem := problem_of_tags(entry.tags)):
             return problem
-    return _problem_of_tag_sets([entry.tags for entry in entries])
+    return _problem_of_tag_sets([entry.tags for entry in entries]) if len(entries) > 1 else ""
 
 
 def _problem_of_tag_sets(tag_sets: list[Tags | None]) -> str:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from raftmq.errors import CorruptRecord
-from raftmq.model import Compression, TimestampType
+from raftmq.model import TimestampType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,10 +91,6 @@ class BatchHeader(NamedTuple):
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def compression(self) -> Compression:
-        return Compression(self.attributes & COMPRESSION_BITS)
 
     @property
     def timestamp_type(self) -> TimestampType:

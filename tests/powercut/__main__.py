@@ -59,7 +59,9 @@ def run(rig: Rig, cycles: int) -> str:
             return "\n".join([f"cycle {cycle}:", *rig.ledger.findings])
         sys.stderr.write(f"\r{cycle}/{cycles} power cuts, {rig.ledger.acknowledged} acknowledged ")
         sys.stderr.flush()
-    return "" if rig.ledger.acknowledged else "nothing was acknowledged: nothing was tested"
+    if rig.promises < cycles:
+        return f"{rig.promises} acknowledgements in {cycles} cycles: nothing was tested"
+    return ""
 
 
 def report(rig: Rig, cycles: int, seconds: float) -> None:

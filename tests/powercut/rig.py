@@ -16,12 +16,12 @@ import trio
 
 from tests.powercut.check import check
 from tests.powercut.child import WriterFailed, WriterProcess
-from tests.powercut.events import Appended, Closed, Ready, WentOffline
+from tests.powercut.events import Acknowledged, Appended, Closed, Ready, WentOffline
 from tests.powercut.ledger import Keeps, Ledger
 from tests.powercut.writer import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.powercut.disk import LoopDisk
@@ -37,6 +37,7 @@ class Rig:
 
     Attributes:
         disk: where it lies; None where only processes are killed.
+        promises: acknowledgements heard from writers that were killed later.
         order: what the next life is to do; the rig keeps `life` and `power_cuts` in it.
     """
 
@@ -46,6 +47,7 @@ class Rig:
         self.disk, self.random = disk, Random(seed)
         self.ledger = Ledger(partitions)
         self.order = Order(root, seed=seed, partitions=partitions)
+        self.promises = 0
         self._kept = Keeps.WRITTEN  # what the last disaster left
 
     def start(self, *, under: Sequence[str] = ()) -> WriterProcess:
@@ -58,6 +60,7 @@ class Rig:
         status = writer.kill()
         for event in writer.events:
             self.ledger.record(event, self._kept)
+            self.promises += isinstance(event, Acknowledged)
         if status != -signal.SIGKILL and not isinstance(writer.events[-1], Closed):
             raise WriterFailed(f"ended with status {status}: {writer.stderr()}")
         self._kept = Keeps.WRITTEN
@@ -69,25 +72,20 @@ class Rig:
         if loses_unacknowledged:
             self._kept = Keeps.ACKNOWLEDGED
 
-    def live_and_die(self, *, under: Sequence[str] = ()) -> None:
+    def live_and_die(self, *, appends: int | None = None, under: Sequence[str] = ()) -> None:
         """A writer is killed at a random moment: mostly under load, else while it recovers."""
+        if appends is None:
+            appends = self._draw_appends()
         with self.start(under=under) as writer:
             writer.hear_until(lambda event: isinstance(event, Ready))
-            if self.random.random() < UNDER_LOAD:
-                self._hear_appends(writer, self.random.randint(1, APPENDS_MAX))
+            if appends:
+                writer.hear_until(_appends_or_gives_up(appends))
             writer.hear_for(self.random.uniform(0.0, SECONDS_MAX))
             self.bury(writer)
 
-    def _hear_appends(self, writer: WriterProcess, number: int) -> None:
+    def _draw_appends(self) -> int:
         """Counted, not timed, so that a busy machine tests as much as an idle one."""
-        heard = count(1)
-
-        def is_enough(event: AnyEvent) -> bool:
-            if isinstance(event, Appended):
-                return next(heard) >= number
-            return isinstance(event, WentOffline | Closed)
-
-        writer.hear_until(is_enough)
+        return self.random.randint(1, APPENDS_MAX) if self.random.random() < UNDER_LOAD else 0
 
     def check(self) -> None:
         """Open, read everything back, append, close cleanly."""
@@ -97,3 +95,14 @@ class Rig:
 
     def _next_life(self) -> None:
         self.order = self.order._replace(life=self.order.life + 1)
+
+
+def _appends_or_gives_up(number: int) -> Callable[[AnyEvent], bool]:
+    heard = count(1)
+
+    def is_enough(event: AnyEvent) -> bool:
+        if isinstance(event, Appended):
+            return next(heard) >= number
+        return isinstance(event, WentOffline | Closed)
+
+    return is_enough

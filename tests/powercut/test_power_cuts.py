@@ -43,6 +43,7 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(rig: Rig) -> None:
         rig.cut_power()
         rig.check()
     assert rig.order.power_cuts == 10
+    assert rig.promises > 100
     assert rig.ledger.vanished, "no cut took anything: the page cache was never at stake"
 
 
@@ -62,7 +63,7 @@ def test_a_killed_process_loses_nothing_that_was_written(tmp_path: Path) -> None
         rig.check()
     assert not rig.ledger.findings
     assert not rig.ledger.vanished
-    assert rig.ledger.acknowledged
+    assert rig.promises > 50
 
 
 def test_a_closed_directory_survives_a_power_cut_whole(rig: Rig) -> None:
@@ -104,7 +105,7 @@ def die_at_sync(rig: Rig, number: int) -> None:
 def test_one_sync_for_the_whole_file_system(own_disk_rig: Rig, tmp_path: Path) -> None:
     """Many dirty logs on a disk of their own share a syncfs, and power cuts lose nothing."""
     require(strace)
-    own_disk_rig.live_and_die(under=counted_syncs(tmp_path / "syncs"))
+    own_disk_rig.live_and_die(appends=100, under=counted_syncs(tmp_path / "syncs"))
     own_disk_rig.cut_power()
     own_disk_rig.check()
     assert "syncfs(" in (tmp_path / "syncs").read_text()
@@ -112,7 +113,7 @@ def test_one_sync_for_the_whole_file_system(own_disk_rig: Rig, tmp_path: Path) -
         own_disk_rig.live_and_die()
         own_disk_rig.cut_power()
         own_disk_rig.check()
-    assert own_disk_rig.ledger.acknowledged
+    assert own_disk_rig.promises > 30
 
 
 @pytest.mark.parametrize("partitions", [4, MANY])

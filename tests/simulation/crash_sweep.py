@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.crash_expectation import Expectation
     from tests.simulation.disk_faults import Moment
 
-OPERATIONS = 300
+OPERATIONS = 260
 
 
 class Sweep(NamedTuple):

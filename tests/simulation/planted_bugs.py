@@ -198,18 +198,18 @@ BUGS: dict[Bug, Sweep] = {
     forget_names_of_segments: Sweep(2, "power"),
     forget_sealed_segments: Sweep(2, "power"),
     forget_leader_epochs: Sweep(2, "power"),
-    acknowledge_too_much: Sweep(2, "power"),
+    acknowledge_too_much: Sweep(1, "reorder"),
     rename_without_sync: Sweep(2, "power"),
-    checkpoint_what_is_not_durable: Sweep(0, "kill"),
+    checkpoint_what_is_not_durable: Sweep(2, "power"),
     keep_the_recovery_point: Sweep(0, "kill"),
     cut_from_the_front: Sweep(0, "kill"),
     cut_without_sync: Sweep(2, "power"),
-    forget_the_log_start: Sweep(1, "reorder"),
+    forget_the_log_start: Sweep(2, "power"),
     believe_every_header: Sweep(1, "reorder"),
     believe_the_page_cache: Sweep(0, "kill"),
-    leave_the_torn_tail: Sweep(0, "kill"),
+    leave_the_torn_tail: Sweep(2, "power"),
     call_it_damage: Sweep(2, "power"),
-    trust_the_last_close: Sweep(0, "kill"),
+    trust_the_last_close: Sweep(1, "reorder"),
 }
 
 

@@ -10,16 +10,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.errors import CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge
+from raftmq.errors import (
+    CorruptRecord,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    RaftmqError,
+)
 from raftmq.model import RecordFormat, TimestampType
 from raftmq.partition.storage.walk import FoundBatch
-from raftmq.wire.header import LENGTH_END, BatchHeader, Buffer, iter_batches, pack_prefix
+from raftmq.wire.header import (
+    COLUMNS_BIT,
+    CONTROL_BIT,
+    LENGTH_END,
+    BatchHeader,
+    Buffer,
+    iter_batches,
+    pack_prefix,
+)
 from raftmq.wire.records import check_structure, stamp_log_append_time
 
 if TYPE_CHECKING:
     from raftmq.config import TopicConfig
 
 PREFIX_SIZE = 16
+_KIND_BITS = COLUMNS_BIT | CONTROL_BIT
+_KINDS = {RecordFormat.COLUMNS: COLUMNS_BIT, RecordFormat.KAFKA: 0}
 
 
 class Placement(NamedTuple):
@@ -77,31 +93,35 @@ def _stamped(buffer: Buffer, now_ms: int) -> bytearray:
 
 
 def _check_produced(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+    """One condition for the batches that are right; the reason is looked for only afterwards."""
+    if not (
+        header.batch_length + LENGTH_END <= config.max_message_bytes
+        and header.last_offset_delta == header.record_count - 1
+        and header.attributes & _KIND_BITS == _KINDS[config.record_format]
+        and header.max_timestamp <= now_ms + config.message_timestamp_after_max_ms
+    ):
+        raise _refusal(header, config, now_ms)
+
+
+def _refusal(header: BatchHeader, config: TopicConfig, now_ms: int) -> RaftmqError:
     if header.size > config.max_message_bytes:
-        raise MessageTooLarge(
+        return MessageTooLarge(
             f"batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}: "
             "send smaller batches or raise it for the topic"
         )
     if header.last_offset_delta != header.record_count - 1:
-        raise InvalidRecord("a producer's batch must have offsets without gaps")
+        return InvalidRecord("a producer's batch must have offsets without gaps")
     if header.is_control:
-        raise InvalidRecord("control batches are written by brokers only")
-    _check_format(header, config)
-    latest = now_ms + config.message_timestamp_after_max_ms
-    if header.max_timestamp > latest:
-        raise InvalidTimestamp(
-            f"timestamp {header.max_timestamp} is over message.timestamp.after.max.ms ahead of "
-            f"the broker's clock ({now_ms})"
-        )
-
-
-def _check_format(header: BatchHeader, config: TopicConfig) -> None:
+        return InvalidRecord("control batches are written by brokers only")
     sent = RecordFormat.COLUMNS if header.is_columns else RecordFormat.KAFKA
     if sent is not config.record_format:
-        raise InvalidRecord(
-            f"records encoded as {sent.value}, the topic's record.format is "
-            f"{config.record_format.value}"
+        return InvalidRecord(
+            f"records encoded as {sent}, the topic's record.format is {config.record_format}"
         )
+    return InvalidTimestamp(
+        f"timestamp {header.max_timestamp} is over message.timestamp.after.max.ms "
+        f"({config.message_timestamp_after_max_ms}) ahead of the broker's clock ({now_ms})"
+    )
 
 
 def place_replicated(

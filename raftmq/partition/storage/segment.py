@@ -109,6 +109,8 @@ class Segment:
         base_offset = header.base_offset
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
+        if not position:
+            self._first_timestamp = header.max_timestamp
         self.index.note(found, self.max_timestamp)
         self._know(base_offset, position)
         self._last_base_offset = base_offset

@@ -121,3 +121,12 @@ def test_compressed_chunk_with_a_false_length(claim: int) -> None:
     damaged = with_directory(PACK({0: [fields]}), stored, 2, codec=Compression.GZIP)
     with pytest.raises(CorruptRecord, match="bytes uncompressed, holds"):
         read_all(damaged)
+
+
+def test_mixed_chunk_whose_tags_are_damaged() -> None:
+    """Tags alone are touched: the complaint is about them."""
+    mixed = RawChunk(2, VALUES, headers=packed_headers(b"\x90", b"\x91\xc0"), tags=None)
+    batch = RecordBatch.decode(columns_batch(mixed))
+    with pytest.raises(CorruptRecord, match="tags of record 1: no tags in front"):
+        _ = batch.tags[1]
+    assert list(RecordBatch.decode(columns_batch(RawChunk(1, NIL, tags=None))).tags) == [()]

@@ -1,0 +1,95 @@
+"""Rows for people and for programs, whatever bytes are in them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from raftmq.cli.output import BLOCK_ROWS, Row, put_bytes, show_time, shown, write_json, write_table
+
+
+def test_columns_are_aligned_and_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    """Missing values are a dash, and nothing trails."""
+    write_table(
+        ("name", "size", "note"), [("a", 5, None), ("long name", 1234, "x"), ("b", None, "")]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "name       size  note",
+        "a             5  -",
+        "long name  1234  x",
+        "b             -  -",
+    ]
+
+
+def test_a_long_table_keeps_one_heading_and_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows are written in blocks; later ones line up with the first."""
+    write_table(("n", "m"), [(1000, 1)] * BLOCK_ROWS + [(2, 3)])
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("   n  m", "   2  3", BLOCK_ROWS + 2)
+
+
+def test_an_empty_table_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not even a heading."""
+    write_table(("n",), [])
+    assert capsys.readouterr().out == ""
+
+
+def test_json_is_one_ascii_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Any terminal and any pipe takes it."""
+    rows: list[Row] = [{"n": number, "text": "ü"} for number in range(BLOCK_ROWS + 1)]
+    write_json(rows)
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert [json.loads(line) for line in out.splitlines()] == rows
+
+
+@pytest.mark.parametrize(
+    ("value", "row"),
+    [
+        (b"caf\xc3\xa9", {"key": "café"}),
+        (b"", {"key": ""}),
+        (b"\xff\x00", {"key_base64": "/wA="}),
+        (None, {"key": None}),
+        (-7, {"key": -7}),
+    ],
+)
+def test_bytes_in_json_are_text_or_base64_under_another_name(
+    value: bytes | int | None, row: Row
+) -> None:
+    """So that no value is ambiguous."""
+    put: Row = {}
+    put_bytes(put, "key", value)
+    assert put == row
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (42, "42"),
+        (b"plain", "plain"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        (b"a\nb\x1b[", "a\\nb\\x1b["),
+        (b"0123456789abcdef", "01234567…"),
+        ("ü" * 9, "ü" * 9),
+        (b"\x00" * 1000, "\\x00\\x00…"),
+    ],
+)
+def test_values_in_tables_are_printable_and_short(value: bytes | str | int, text: str) -> None:
+    """A record must not move anybody's cursor."""
+    assert shown(value, 9) == text
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (-1, "-"),
+        ((1 << 63) - 1, "9223372036854775807"),
+    ],
+)
+def test_timestamps_are_dates_where_there_is_one(timestamp: int, text: str) -> None:
+    """Anybody may write any 64 bits there."""
+    assert show_time(timestamp) == text
