@@ -107,7 +107,7 @@ def test_directory_beyond_the_batch(contents: bytes) -> None:
 def test_directory_over_its_limit() -> None:
     """However long the batch, a directory has a limit of its own."""
     batch = with_directory(bytes(600 << 10), STORED, 2)
-    with pytest.raises(CorruptRecord, match="directory claims 614400 bytes"):
+    with pytest.raises(CorruptRecord, match="directory: it claims 614400 bytes"):
         RecordBatch.decode(batch)
 
 
