@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter, ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,6 +46,7 @@ PARTITIONS = 6
 BATCH_RECORDS = 500
 BATCHES_IN_FLIGHT = 4  # of each partition: appended, but not durable yet
 MB = 1e6
+NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__"}
 
 INTRODUCTION = """\
 This shows the partition log of raftmq on one machine; the cluster comes later.
@@ -71,15 +72,20 @@ class Line(NamedTuple):
 def read_lines(records_max: int) -> Iterator[Line]:
     """The same lines in the same order every time, so that two processes agree about them."""
     root = Path(sysconfig.get_path("stdlib"))
-    return islice(_lines_below(root), records_max)
+    return islice(chain.from_iterable(map(partial(_lines_of, root), _modules(root))), records_max)
 
 
-def _lines_below(root: Path) -> Iterator[Line]:
-    for path in sorted(root.rglob("*.py")):
-        if "site-packages" not in path.parts and "dist-packages" not in path.parts:
-            key = ".".join(path.relative_to(root).with_suffix("").parts).encode()
-            for line in path.read_bytes().splitlines():
-                yield Line(key, line)
+def _modules(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and path.name not in NOT_STANDARD:
+            yield from _modules(path)
+        elif path.suffix == ".py":
+            yield path
+
+
+def _lines_of(root: Path, path: Path) -> Iterator[Line]:
+    key = ".".join(path.relative_to(root).with_suffix("").parts).encode()
+    return (Line(key, line) for line in path.read_bytes().splitlines())
 
 
 def deal_out(lines: Iterator[Line]) -> list[list[Line]]:
@@ -220,8 +226,8 @@ class Demo:
         started = time.perf_counter()
         found = trio.run(read_all, self.root)
         read_seconds = time.perf_counter() - started
-        for pair in zip(partitions, found, strict=True):
-            comparison = comparison.plus(compare(*pair))
+        for written, read in zip(partitions, found, strict=True):
+            comparison = comparison.plus(compare(written, read))
         self._check(comparison == Comparison(), f"the log is not what was written: {comparison}")
         self._check_verify()
         self.console.print(self._result(total, first, second, read_seconds, comparison))
@@ -284,17 +290,17 @@ class Demo:
         """The log as it is must pass, and a copy with one flipped bit must not."""
         healthy = _verify(self.root)
         self._check(healthy.returncode == 0, f"log verify complains: {healthy.stdout}")
-        folder = self.root / "damaged" / "Partition-0"
-        shutil.copytree(self.root / "topics" / TOPIC / "Partition-0", folder)
-        segment = next(folder.glob("*.log"))
-        position = segment.stat().st_size // 2
-        flip_bit(segment, position)
+        with tempfile.TemporaryDirectory(dir=self.root.parent) as name:
+            copy = Path(name, "Partition-0")
+            shutil.copytree(self.root / "topics" / TOPIC / "Partition-0", copy)
+            segment = next(copy.glob("*.log"))
+            position = segment.stat().st_size // 2
+            flip_bit(segment, position)
+            damaged = _verify(copy)
         self._say(
             f"flipped one bit of byte {position:,} in a copy of Partition-0; log verify says:"
         )
-        damaged = _verify(folder)
-        for line in damaged.stdout.splitlines():
-            finding = json.loads(line)
+        for finding in map(json.loads, damaged.stdout.splitlines()):
             if finding["type"] == "finding":
                 self._say(f"  {finding['severity']}: byte {finding['position']}: {finding['what']}")
         self._check(damaged.returncode == 7, f"log verify ended with {damaged.returncode}, not 7")
@@ -340,7 +346,7 @@ def _read_log(log: PartitionLog) -> list[Line]:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         for batch in log.batches(offset):
-            lines += map(Line, batch.keys, batch.values)
+            lines += map(Line._make, zip(batch.keys, batch.values, strict=True))
             offset = batch.header.end_offset
     return lines
 

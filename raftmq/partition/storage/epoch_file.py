@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.files import File, Files
 
 EPOCH_FILE = "leader-epochs"
-HISTORY_ENTRIES_MAX = 1024
+VOID_ENTRIES_MAX = 1024  # entries that later ones made void
 _UNDEFINED = 0xFFFF_FFFF
 
 
@@ -50,9 +50,10 @@ class EpochFile:
             for start_offset, value in self._entries.all()
         )
 
-    @property
-    def is_long(self) -> bool:
-        return self._entries.count > HISTORY_ENTRIES_MAX
+    def compact(self, epochs: LeaderEpochs) -> None:
+        """Shorten a history that holds much more than `epochs`, which it leads to."""
+        if self._entries.count > len(epochs.entries) + VOID_ENTRIES_MAX:
+            self.replace(epochs)
 
     def replace(self, epochs: LeaderEpochs) -> None:
         """Put the table in place of its history, or of a damaged file. Waits for the disk."""

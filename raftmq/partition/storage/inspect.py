@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.errors import CorruptRecord
+from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import UNDEFINED_EPOCH
 from raftmq.partition.storage.checkpoint import read_checkpoint
 from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, Entry, EntryFile
@@ -119,8 +119,14 @@ def read_small_file(files: Files, path: Path) -> dict[str, int] | None:
 
 def list_segments(files: Files, folder: Path) -> list[SegmentFile]:
     """In the order of their offsets."""
-    paths = [folder / name for name in files.names(folder) if _SEGMENT_NAME.fullmatch(name)]
-    return [SegmentFile(path, int(path.stem), files.size(path)) for path in paths]
+    found = []
+    for path in [folder / name for name in files.names(folder) if _SEGMENT_NAME.fullmatch(name)]:
+        try:
+            found.append(SegmentFile(path, int(path.stem), files.size(path)))
+        except StorageError:
+            if files.exists(path):  # else it was removed just now
+                raise
+    return found
 
 
 def list_indexes(files: Files, folder: Path) -> list[Path]:

@@ -179,6 +179,7 @@ class _Recovery:
         except DamagedEntries:
             epochs = self._walk_epochs(self.segments)
             self.epoch_file.replace(epochs)
+        self.epoch_file.compact(epochs)
         return epochs
 
     def _walk_epochs(self, segments: list[Segment]) -> LeaderEpochs:

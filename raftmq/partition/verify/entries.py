@@ -26,13 +26,15 @@ READ_ERRORS = (StorageError, OSError)
 def load_entries(files: Files, path: Path, findings: Findings) -> list[Entry | None]:
     """The entries of `path`, None for damaged ones; a finding for whatever is wrong with them."""
     try:
-        if not files.exists(path):
-            findings.warning(path, "missing")
-            return []
-        found = read_entries(files, path)
+        found = read_entries(files, path) if files.exists(path) else None
     except READ_ERRORS as error:
-        findings.error(path, f"cannot be read: {error}")
-        return [None]
+        if files.exists(path):
+            findings.error(path, f"cannot be read: {error}")
+            return [None]
+        found = None  # removed just now
+    if found is None:
+        findings.warning(path, "missing")
+        return []
     _report(found, path, findings)
     return found.entries
 

@@ -80,13 +80,15 @@ class _Verification:
         self.files, self.folder, self.on_bytes = files, folder, on_bytes
         self.findings = Findings()
         self.report = PartitionReport(folder)
-        self.recovery_point = read_recovery_point(files, folder)
-        self.segments = list_segments(files, folder)
+        self.recovery_point: int | None = None
+        self.segments: list[SegmentFile] = []
         self.leader_epoch = UNDEFINED_EPOCH
         self.end_offset = 0  # of the batch before
         self.is_end_known = True  # False right behind damage: anything may follow
 
     def run(self) -> None:
+        self._read_recovery_point()
+        self.segments = list_segments(self.files, self.folder)
         check_damage_mark(self.files, self.folder, self.findings)
         log_start = check_log_start(self.files, self.folder, self.segments, self.findings)
         self.segments = drop_trimmed(self.segments, log_start, self.findings)
@@ -94,6 +96,12 @@ class _Verification:
         if self.segments:
             self._check_log(log_start)
         check_orphans(self.files, self.folder, self.findings, self.end_offset, self.recovery_point)
+
+    def _read_recovery_point(self) -> None:
+        try:
+            self.recovery_point = read_recovery_point(self.files, self.folder)
+        except READ_ERRORS:
+            self.recovery_point = None  # `verify_checkpoints` tells of it
 
     def _check_log(self, log_start_offset: int) -> None:
         self.end_offset = self.segments[0].base_offset

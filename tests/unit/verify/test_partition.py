@@ -317,6 +317,19 @@ def test_a_folder_in_place_of_a_file_is_a_finding(folder: Path, name: str) -> No
     assert verify_partition(FILES, folder).log_end_offset == END_OFFSET
 
 
+def test_an_unreadable_recovery_point_is_none(folder: Path, tmp_path: Path) -> None:
+    """The data directory's own report says so; the log is verified without."""
+    (tmp_path / "checkpoints" / "recovery-points").mkdir(parents=True)
+    assert complaints(folder) == []
+
+
+def test_a_folder_that_is_a_file_is_a_finding(tmp_path: Path) -> None:
+    """Nothing at all can be read."""
+    (tmp_path / "Partition-0").touch()
+    [complaint] = complaints(tmp_path / "Partition-0")
+    assert complaint.startswith("error: Partition-0: cannot be read")
+
+
 def test_a_segment_that_goes_away_meanwhile_is_a_warning(folder: Path) -> None:
     """Retention removes the first segments while they are read."""
     log: PartitionLog = reopen(folder)
