@@ -17,7 +17,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,9 +102,15 @@ def _folder() -> Iterator[Path]:
 def remove_leftovers() -> None:
     """Unmount and remove what test processes left behind that are gone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            _remove(folder)
+        with suppress(FileNotFoundError):  # another run may be doing the same
+            if _is_orphan(folder):
+                _remove(folder)
+
+
+def _is_orphan(folder: Path) -> bool:
+    owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+    is_ours = folder.stat().st_uid == os.geteuid()
+    return is_ours and owner.isdigit() and not Path("/proc", owner).exists()
 
 
 def _remove(folder: Path) -> None:
@@ -166,4 +172,5 @@ def _run(*command: str) -> None:
     except OSError as error:
         raise DiskError(f"{command[0]}: {error.strerror}") from error
     except subprocess.CalledProcessError as error:
-        raise DiskError(f"{' '.join(command)}: {error.stderr.strip()}") from error
+        said = error.stderr.strip().splitlines() or [f"exit status {error.returncode}"]
+        raise DiskError(f"{command[0]}: {said[0].removeprefix(f'{command[0]}: ')}") from error

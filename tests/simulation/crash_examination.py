@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from raftmq.partition.storage.directory import open_log_directory
+from tests.simulation.crash_case import Case, Failure
 from tests.simulation.crash_expectation import Expectation, stored_batches
 from tests.simulation.crash_script import EPOCH_MS, LOGS, ROOT, make_batches
 from tests.simulation.deterministic import run, run_inline
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
 
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
+    from tests.simulation.crash_case import Mode
     from tests.simulation.disk import SimulatedFiles
 
-Mode = Literal["kill", "power", "reorder"]  # kill -9, power cut, power cut with scattered sectors
-MODES: tuple[Mode, ...] = get_args(Mode)
 INTERRUPTED = 0.3
 CRASHED_AGAIN = 0.7
 OPENING_OPERATIONS = 40  # an opening seldom needs more
@@ -40,14 +40,37 @@ def crashed(disk: SimulatedFiles, mode: Mode, random: Random) -> SimulatedFiles:
     return disk.photograph(random, power_lost=mode != "kill", reorder=mode == "reorder")
 
 
-class Examination:
-    """`owed` must hold for `disk`, on which a crash of `mode` has just happened."""
+class Photograph(NamedTuple):
+    """What a crash leaves, and what the logs owed at that moment.
 
-    def __init__(
-        self, disk: SimulatedFiles, owed: dict[str, Expectation], mode: Mode, random: Random
-    ) -> None:
-        self._disk, self._owed, self._mode, self._random = disk, owed, mode, random
-        self._power_lost = mode != "kill"
+    Attributes:
+        power_lost: only what was reported durable is owed.
+        may_be_damaged: a failed sync took bytes from the middle of what nobody was promised.
+    """
+
+    case: Case
+    disk: SimulatedFiles
+    owed: dict[str, Expectation]
+    power_lost: bool
+    may_be_damaged: bool = False
+
+    def examine(self) -> Failure | None:
+        try:
+            Examination(self).perform()
+        except Exception as error:  # whatever the log stumbles over is a finding
+            return Failure(self.case, error)
+        return None
+
+
+class Examination:
+    """The further life of what is on a photograph."""
+
+    def __init__(self, photograph: Photograph) -> None:
+        case, self._disk, self._owed, self._power_lost, self._may_be_damaged = photograph
+        self._random = case.random("examination")
+        self._modes: tuple[Mode, ...] = ("kill", "power", "reorder")
+        if case.mode != "reorder":
+            self._modes = ("kill", "power")
 
     def perform(self) -> None:
         """Raises whatever is wrong, for example a Violation."""
@@ -66,7 +89,7 @@ class Examination:
         self._crash()
 
     def _crash(self) -> None:
-        mode = self._random.choice(("kill", "power", self._mode))
+        mode = self._random.choice(self._modes)
         self._power_lost = self._power_lost or mode != "kill"
         self._disk = crashed(self._disk, mode, self._random)
 
@@ -91,10 +114,15 @@ class Examination:
         """From now on only what the logs say now is owed."""
         for log in await directory.open_logs(LOGS):
             owed = self._owed[log.name]
-            served = owed.check(log, random=self._random, power_lost=self._power_lost)
+            served = owed.check(
+                log,
+                random=self._random,
+                power_lost=self._power_lost,
+                may_be_damaged=self._may_be_damaged,
+            )
             start = log.log_start_offset
             owed = self._owed[log.name] = Expectation(served, [], 0, start, start)
-            if appends:
+            if appends and not log.damage:
                 await self._append(directory, log, owed)
             owed.observe(log)
         if closes:

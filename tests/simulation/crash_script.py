@@ -7,6 +7,7 @@ inside the disk; the "thread" runs inline, and its operations call back.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 
 from raftmq.config import TopicConfig
+from raftmq.errors import StorageError
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.wire.header import iter_batches, pack_prefix
@@ -78,8 +80,8 @@ class CrashScript:
         ]
 
     async def run(self, operations: int) -> None:
-        """Until the disk has counted that many operations."""
-        while self.disk.count < operations:
+        """Until the disk has counted that many operations, or has failed."""
+        while self.disk.count < operations and not self.disk.has_failed:
             async with open_log_directory(
                 ROOT, files=self.disk, run_sync=self._run_sync, now_ms=lambda: self.now_ms
             ) as self._directory:
@@ -87,9 +89,10 @@ class CrashScript:
                 self._check_reopened(opened)
                 self.logs = {log.name: log for log in opened}
                 end = min(operations, self.disk.count + self.random.randrange(20, 200))
-                while self.disk.count < end:
+                while self.disk.count < end and not self.disk.has_failed:
                     await self._act()
-            self.logs = {}
+            if not self.disk.has_failed:
+                self.logs = {}
 
     def observe(self) -> dict[str, Expectation]:
         """What is owed at this moment."""
@@ -103,7 +106,8 @@ class CrashScript:
             return
         if self.random.random() < APPENDS_MEANWHILE:
             self._is_in_worker = False
-            self._append_now(self._any_log())
+            with suppress(StorageError):  # the log is offline then, which everybody will see
+                self._append_now(self._any_log())
             self._is_in_worker = True
 
     async def _run_sync(self, function: Callable[[], T], /) -> T:
@@ -145,6 +149,8 @@ class CrashScript:
                 await trio.lowlevel.checkpoint()
 
     def _append_now(self, log: PartitionLog) -> None:
+        if log.offline_reason:
+            return
         expectation = self.expectations[log.name]
         epoch = self.epochs[log.name]
         data, placed = make_batches(
@@ -185,7 +191,8 @@ class CrashScript:
         self.now_ms += self.random.choice((0, 100_000, 1_000_000))
         await self._directory.enforce_retention()
         for log in self.logs.values():
-            self.expectations[log.name].complete_trim(log)
+            if not log.offline_reason:
+                self.expectations[log.name].complete_trim(log)
 
     async def _checkpoint(self, _log: PartitionLog) -> None:
         await self._directory.checkpoint()

@@ -2,6 +2,7 @@
 
 Owns the crashes: at each operation a photograph of the disk is taken for each mode, which is what
 a crash at that moment would leave; afterwards each is examined against what the logs owed then.
+Operations that fail instead are the business of `failing_disk.py`, and a mode of the command.
 
     python -m tests.simulation.crash_sweep --seeds 100              many scripts, for soak
     python -m tests.simulation.crash_sweep --seed S --at N --mode M [--trace]       one crash
@@ -15,78 +16,23 @@ import sys
 import traceback
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from tests.simulation.crash_examination import MODES, Examination, Mode, crashed
+from tests.simulation.crash_case import MODES, OPERATIONS, Case, Failure, Sweep
+from tests.simulation.crash_examination import Photograph, crashed
 from tests.simulation.crash_script import ROOT, CrashScript
 from tests.simulation.deterministic import run
 from tests.simulation.disk import SimulatedFiles
+from tests.simulation.failing_disk import failures_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.simulation.crash_expectation import Expectation
+    from tests.simulation.crash_case import Mode
     from tests.simulation.disk_faults import Moment
-
-OPERATIONS = 260
-
-
-class Sweep(NamedTuple):
-    """All crashes of one kind in one script."""
-
-    seed: int
-    mode: Mode
-
-    def __str__(self) -> str:
-        return f"{self.mode}-{self.seed}"
-
 
 # What the test suite does at every run; soak goes through many seeds.
 SWEEPS = (Sweep(0, "kill"), Sweep(1, "reorder"), Sweep(2, "power"))
-
-
-class Case(NamedTuple):
-    """One crash: at which operation of which script, and of which kind."""
-
-    seed: int
-    at: int
-    mode: Mode
-
-    @property
-    def command(self) -> str:
-        return (
-            "python -m tests.simulation.crash_sweep "
-            f"--seed {self.seed} --at {self.at} --mode {self.mode}"
-        )
-
-    def random(self, use: str) -> Random:
-        return Random(f"{self.seed}/{self.at}/{self.mode}/{use}")
-
-
-class Failure(NamedTuple):
-    case: Case
-    error: Exception
-
-    def __str__(self) -> str:
-        return f"{type(self.error).__name__}: {self.error}\n    {self.case.command}"
-
-
-class Photograph(NamedTuple):
-    """What a crash would leave, and what the logs owed at that moment."""
-
-    case: Case
-    disk: SimulatedFiles
-    owed: dict[str, Expectation]
-
-    def examine(self) -> Failure | None:
-        examination = Examination(
-            self.disk, self.owed, self.case.mode, self.case.random("examination")
-        )
-        try:
-            examination.perform()
-        except Exception as error:  # whatever the log stumbles over is a finding
-            return Failure(self.case, error)
-        return None
 
 
 class Camera:
@@ -116,7 +62,8 @@ class Camera:
             case = Case(self._seed, count, mode)
             if moment == self._moment(case):
                 disk = crashed(self.disk, mode, case.random("disk"))
-                self.photographs.append(Photograph(case, disk, self._script.observe()))
+                owed = self._script.observe()
+                self.photographs.append(Photograph(case, disk, owed, power_lost=mode != "kill"))
 
     def _moment(self, case: Case) -> Moment:
         is_write = " write " in self.disk.trace[case.at - 1]
@@ -129,10 +76,12 @@ def failures(seed: int, modes: Sequence[Mode], at: int | None = None) -> Iterato
 
     Most bugs show at a few crashes in a hundred: in this order the first is found soon.
     """
-    camera = Camera(seed, modes, at)
+    camera = Camera(seed, [mode for mode in modes if mode != "failure"], at)
     failure = camera.run_script()
     if failure:
         yield failure
+    if "failure" in modes:
+        yield from failures_of(seed, range(1, OPERATIONS + 1) if at is None else [at])
     Random(seed).shuffle(camera.photographs)
     for photograph in camera.photographs:
         failure = photograph.examine()

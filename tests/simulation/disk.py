@@ -50,6 +50,7 @@ class SimulatedFiles:
 
     Attributes:
         interrupt: called before, inside and after every changing operation; may raise PowerCut.
+        has_failed: whether a failure was injected and has struck.
         cold: while true, `read_now` finds nothing in the cache.
         trace: one line for every changing operation, numbered from 1.
     """
@@ -65,7 +66,7 @@ class SimulatedFiles:
     ) -> None:
         self.random, self.interrupt, self.mount = random, interrupt, mount
         self.trace: list[str] = []
-        self.cold = False
+        self.cold = self.has_failed = False
         self._dead = False
         self._boot = boot
         self._root = root or DirectoryState()
@@ -219,6 +220,7 @@ class SimulatedFiles:
         for fault in list(self._faults):
             if fault.strikes(operation, path):
                 self._faults.remove(fault)
+                self.has_failed = True
                 raise fault.error()
 
     def perform(

@@ -20,14 +20,15 @@ from raftmq.partition.storage.directory import LogDirectory
 from raftmq.partition.storage.durability import DurableEnd, FlushMark
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.work import Flush, Truncation
-from tests.simulation.crash_sweep import SWEEPS, Sweep, failures, first_failure
+from tests.simulation.crash_case import Sweep
+from tests.simulation.crash_sweep import SWEEPS, failures, first_failure
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_file import SimulatedFile
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.files import Files
     from raftmq.partition.storage.recovery import Past, Verdict
-    from tests.simulation.crash_sweep import Failure
+    from tests.simulation.crash_case import Failure
 
 
 def nothing(*_: object, **__: object) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.simulation.crash_case import OPERATIONS, Sweep
 from tests.simulation.crash_script import ROOT
-from tests.simulation.crash_sweep import OPERATIONS, SWEEPS, Camera, Sweep, first_failure
+from tests.simulation.crash_sweep import SWEEPS, Camera, first_failure
 
 if TYPE_CHECKING:
     from tests.simulation.disk import SimulatedFiles
@@ -29,7 +30,9 @@ def test_the_sweep_crashes_everywhere(sweep: Sweep) -> None:
     """A script that does little would prove little: count what happens in each."""
     camera = Camera(sweep.seed, [sweep.mode], None)
     assert camera.run_script() is None
-    assert {photograph.case.at for photograph in camera.photographs} >= set(range(1, OPERATIONS + 1))
+    assert {photograph.case.at for photograph in camera.photographs} >= set(
+        range(1, OPERATIONS + 1)
+    )
     kinds = {line.split()[1] for line in camera.disk.trace}
     assert kinds >= {"create", "write", "sync", "truncate", "rename", "remove", "sync_directory"}
 

@@ -43,7 +43,7 @@ MAKE_INLINE = re.compile(r"`make(?: +[A-Z_]+=\S*)* +([a-z]+)")
 MAKE_TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
 # Real processes and real kernels are waited for in real time; nothing else is.
 SLEEPERS = ("tests/powercut/", "tests/cluster/", "tests/spark/")
-VIRTUAL_CLOCKS = ("autojump_clock", "MockClock")
+VIRTUAL_CLOCKS = ("autojump_clock", "MockClock", "tests.simulation.deterministic", "run_inline")
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
