@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.cli.exits import ExitCode
 from raftmq.cli.folders import find_one_partition
 from raftmq.cli.output import Row, put_bytes, show_time, shown, write_json, write_table
-from raftmq.cli.read_only_files import ReadOnlyFiles
 from raftmq.errors import CorruptRecord, UnsupportedCompression
 from raftmq.model import NO_TIMESTAMP, Compression
 from raftmq.partition.epochs import UNDEFINED_EPOCH
+from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import (
     BadBytes,
     SegmentFile,
@@ -132,7 +132,7 @@ def _say(line: str) -> None:
 
 def dump_log(folder: Path, selection: Selection, *, records: bool, as_json: bool) -> int:
     """Print what was selected; returns the exit code."""
-    files = ReadOnlyFiles()
+    files = OsFiles(read_only=True)
     dump = Dump(files, find_one_partition(files, folder), selection)
     if records:
         _write_records(islice(dump.records(), selection.rows_max), as_json=as_json)

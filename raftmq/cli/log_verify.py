@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from raftmq.cli.exits import ExitCode
 from raftmq.cli.folders import find_partitions
 from raftmq.cli.output import Row, write_json, write_table
-from raftmq.cli.read_only_files import ReadOnlyFiles
 from raftmq.errors import StorageError
+from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import data_directory_of, list_segments
 from raftmq.partition.verify.findings import Finding, Severity
 from raftmq.partition.verify.partition import PartitionReport, verify_partition
@@ -32,7 +32,7 @@ FINDING_TITLES = ("severity", "file", "byte", "offset", "what")
 
 def verify_logs(path: Path, *, as_json: bool) -> int:
     """Verify, print the report, and return the exit code."""
-    files = ReadOnlyFiles()
+    files = OsFiles(read_only=True)
     folders = find_partitions(files, path)
     roots = {root for folder in folders if (root := data_directory_of(folder))}
     reports = [_checkpoint_report(files, root) for root in sorted(roots)]

@@ -75,7 +75,7 @@ class Deleted(Event, frozen=True):
 
 
 class WentOffline(Event, frozen=True):
-    """No append and no acknowledgement may follow in this life."""
+    """An operation failed; no append and no acknowledgement may follow in this life."""
 
     partition: int
     reason: str
@@ -86,6 +86,12 @@ class Pending(Event, frozen=True):
 
     age: float  # seconds
     lateness: float  # seconds
+
+
+class Refused(Event, frozen=True):
+    """The directory could not be opened: the disk failed, and said how."""
+
+    reason: str
 
 
 class Closed(Event, frozen=True):
@@ -103,6 +109,7 @@ AnyEvent = (
     | Deleted
     | WentOffline
     | Pending
+    | Refused
     | Closed
 )
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)

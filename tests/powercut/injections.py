@@ -14,6 +14,7 @@ from tests.powercut.content import TOPIC
 if TYPE_CHECKING:
     from pathlib import Path
 
+WRITES = "pwritev,pwritev2,pwrite64"
 SYNCS = "fdatasync,fsync,syncfs"
 
 
@@ -35,6 +36,18 @@ def failing_sync(path: Path, number: int) -> list[str]:
 def slow_sync(path: Path, seconds: float, when: str) -> list[str]:
     inject = f"inject={SYNCS}:delay_enter={seconds * 1e6:.0f}:when={when}"
     return _strace("-P", str(path), "-e", f"trace={SYNCS}", "-e", inject)
+
+
+def failing_call(call: str, number: int, output: Path) -> list[str]:
+    """The `number`-th call of that kind in a thread says ENOSPC, once; `output` tells which."""
+    inject = f"inject={call}:error=ENOSPC:when={number}"
+    return _strace("-e", f"trace={call}", "-e", inject, output=str(output))
+
+
+def failing_write(path: Path) -> list[str]:
+    """No write to this file succeeds."""
+    inject = f"inject={WRITES}:error=ENOSPC"
+    return _strace("-P", str(path), "-e", f"trace={WRITES}", "-e", inject)
 
 
 def counted_syncs(output: Path) -> list[str]:

@@ -87,8 +87,8 @@ class PartitionLedger:
                 self._start_max = max(self._start_max, before)
             case Deleted(log_start_offset=start):
                 self._on_deleted(start)
-            case WentOffline():
-                self._is_offline = True
+            case WentOffline(reason=reason):
+                self._on_offline(reason)
 
     def _on_appended(self, event: Appended) -> None:
         if self._is_offline:
@@ -128,6 +128,11 @@ class PartitionLedger:
     def _settle_start(self, start: int) -> None:
         self._told = {offset: told for offset, told in self._told.items() if offset >= start}
         self._start = self._start_max = start
+
+    def _on_offline(self, reason: str) -> None:
+        if not reason:
+            self.find("an operation failed, but the log did not go offline")
+        self._is_offline = True
 
     # -- judging ---------------------------------------------------------------------------
 

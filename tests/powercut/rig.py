@@ -16,7 +16,7 @@ import trio
 
 from tests.powercut.check import check
 from tests.powercut.child import WriterFailed, WriterProcess
-from tests.powercut.events import Acknowledged, Appended, Closed, Ready, WentOffline
+from tests.powercut.events import Acknowledged, Appended, Closed, Ready, Refused, WentOffline
 from tests.powercut.ledger import Keeps, Ledger
 from tests.powercut.writer import Order
 
@@ -61,7 +61,7 @@ class Rig:
         for event in writer.events:
             self.ledger.record(event, self._kept)
             self.promises += isinstance(event, Acknowledged)
-        if status != -signal.SIGKILL and not isinstance(writer.events[-1], Closed):
+        if status != -signal.SIGKILL and not isinstance(writer.events[-1], Closed | Refused):
             raise WriterFailed(f"ended with status {status}: {writer.stderr()}")
         self._kept = Keeps.WRITTEN
 
@@ -103,6 +103,6 @@ def _appends_or_gives_up(number: int) -> Callable[[AnyEvent], bool]:
     def is_enough(event: AnyEvent) -> bool:
         if isinstance(event, Appended):
             return next(heard) >= number
-        return isinstance(event, WentOffline | Closed)
+        return isinstance(event, WentOffline | Refused | Closed)
 
     return is_enough

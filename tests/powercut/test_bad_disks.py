@@ -14,7 +14,13 @@ from raftmq.partition.storage.files import OsFiles
 from tests.powercut.capabilities import loop_mounts, memory_disks, require, strace
 from tests.powercut.disk import loop_disk, memory_disk
 from tests.powercut.events import Acknowledged, Opened, Pending, WentOffline
-from tests.powercut.injections import failing_sync, first_segment, slow_sync
+from tests.powercut.injections import (
+    failing_call,
+    failing_sync,
+    failing_write,
+    first_segment,
+    slow_sync,
+)
 from tests.powercut.rig import Rig
 
 if TYPE_CHECKING:
@@ -69,6 +75,54 @@ def test_a_failed_sync_of_the_file_system_takes_its_round_offline(disk: LoopDisk
     rig.cut_power()
     rig.check()
     assert not rig.ledger.findings
+
+
+def test_a_failed_write_to_an_index_takes_the_log_offline(rig: Rig) -> None:
+    """Rolling and cutting write the index: where that fails the log is offline, not half cut."""
+    require(strace)
+    index = first_segment(rig.order.root, 0).with_suffix(".index")
+    with rig.start(under=failing_write(index)) as writer:
+        offline = writer.hear_until(is_offline)
+        writer.hear_until(acknowledges(1))
+        rig.bury(writer)
+    assert isinstance(offline, WentOffline)
+    assert "No space left on device" in offline.reason
+    rig.cut_power()
+    rig.check()
+
+
+CALLS = ("pwritev2", "ftruncate", "rename", "unlink", "fsync", "fdatasync")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_one_failing_call(rig: Rig, tmp_path: Path, call: str) -> None:
+    """Whatever the broker was doing: it says so, lives, and the next opening finds everything."""
+    require(strace)
+    for number in (3, 20):
+        live_with_failure(rig, tmp_path / "calls", call, number)
+    assert rig.promises
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(1, 25))
+@pytest.mark.parametrize("call", CALLS)
+def test_any_failing_call(rig: Rig, tmp_path: Path, call: str, number: int) -> None:
+    """The same, call by call."""
+    require(strace)
+    for _ in range(2):
+        live_with_failure(rig, tmp_path / "calls", call, number)
+
+
+def live_with_failure(rig: Rig, calls: Path, call: str, number: int) -> None:
+    def is_over(_: AnyEvent) -> bool:
+        return "INJECTED" in calls.read_text()
+
+    with rig.start(under=failing_call(call, number, calls)) as writer:
+        writer.hear_until(is_over)
+        writer.hear_for(0.1)
+        rig.bury(writer)
+    rig.cut_power()
+    rig.check()
 
 
 @pytest.fixture(params=["tmpfs", "ext4"])

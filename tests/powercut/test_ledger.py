@@ -141,6 +141,12 @@ def test_a_promise_while_offline(event: AnyEvent) -> None:
     assert "while it was offline" in ledger.findings[0]
 
 
+def test_a_failure_that_leaves_the_log_online() -> None:
+    """What is left of a log after a failed write or sync must not be used."""
+    ledger = ten_written(acknowledged=6, and_then=(WentOffline(0, ""),))
+    assert "did not go offline" in ledger.findings[0]
+
+
 def test_a_damaged_log() -> None:
     """No disaster here damages a log, so damage is a finding."""
     ledger = ten_written(acknowledged=10)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from raftmq.cli.read_only_files import ReadOnlyFiles
 from raftmq.errors import CorruptRecord
+from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.verify.findings import Severity
 from raftmq.partition.verify.partition import verify_partition
 from tests.unit.verify.logs import END_OFFSET, NOW_MS, made_once, make_log, reopen
@@ -87,7 +87,7 @@ def test_what_verification_calls_harmless_is_harmless(name: str, how: tuple[str,
         folder = make_log(Path(root))
         note_durable(Path(root), END_OFFSET)
         damage(folder / name, *how)
-        report = verify_partition(ReadOnlyFiles(), folder)
+        report = verify_partition(OsFiles(read_only=True), folder)
         severities = {finding.severity for finding in report.findings}
         event(f"{Path(name).suffix or name}: {max(severities, default='nothing')}")
         if Severity.ERROR not in severities:

@@ -139,7 +139,9 @@ class SimulatedFiles:
     def sync_file_system(self, path: Path) -> None:
         with translated("syncfs", path):
             self._require(path)
-        self.perform("sync_file_system", path, self._root.sync_all, broken=self._root.lose_dirty)
+        self.perform(
+            "sync_file_system", path, self._root.sync_all, broken=self._root.lose_dirty_unnoticed
+        )
 
     def owns_file_system(self, path: Path) -> bool:
         return path == self.mount
@@ -173,11 +175,11 @@ class SimulatedFiles:
         self, random: Random, *, power_lost: bool, reorder: bool = False
     ) -> SimulatedFiles:
         """The incarnation that a crash at this moment would lead to; this one goes on."""
-        root = (
-            self._root.after_power_cut(random, reorder=reorder)
-            if power_lost
-            else deepcopy(self._root)
-        )
+        if power_lost:
+            root = self._root.after_power_cut(random, reorder=reorder)
+        else:
+            root = deepcopy(self._root)
+            root.forget_errors()
         boot = self._boot + power_lost
         return SimulatedFiles(random, mount=self.mount, boot=boot, root=root)
 

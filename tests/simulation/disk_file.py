@@ -64,6 +64,9 @@ class SimulatedFile:
         self._disk.perform("truncate", self.path, lambda: self._state.change(change), detail=detail)
 
     def sync(self) -> None:
+        if self._state.owes_error:
+            self._state.owes_error = False
+            self._disk.fail("sync", str(self.path))
         self._disk.perform("sync", self.path, self._state.sync, broken=self._state.lose_dirty)
 
     def evict(self) -> None:

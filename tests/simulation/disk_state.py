@@ -56,6 +56,7 @@ class FileState:
     def __init__(self, content: bytes | bytearray = b"") -> None:
         self.cached = bytearray(content)
         self.durable = bytearray(content)
+        self.owes_error = False
         self._pending: list[Write | Truncate] = []
 
     def change(self, change: Write | Truncate) -> None:
@@ -70,8 +71,20 @@ class FileState:
     sync_all = sync
 
     def lose_dirty(self) -> None:
-        """A failed sync: the kernel calls the pages clean, and the device never saw them."""
-        self._pending.clear()
+        """A failed sync: the kernel calls the pages clean, and the device never saw them.
+
+        Sizes are not in pages: a truncation is still on its way.
+        """
+        self._pending = [change for change in self._pending if isinstance(change, Truncate)]
+
+    def lose_dirty_unnoticed(self) -> None:
+        """The same in a sync of everything: whoever syncs this file next is told, once."""
+        self.owes_error = any(isinstance(change, Write) for change in self._pending)
+        self.lose_dirty()
+
+    def forget_errors(self) -> None:
+        """What an inode does that leaves the cache."""
+        self.owes_error = False
 
     def evict(self) -> None:
         """Clean pages are read from the device again. The size is the inode's, and stays."""
@@ -144,10 +157,14 @@ class DirectoryState:
         for node in self.names.values():
             node.sync_all()
 
-    def lose_dirty(self) -> None:
+    def lose_dirty_unnoticed(self) -> None:
         """Names outlive a failed write-back: they are in the journal, not in the pages."""
         for node in self.names.values():
-            node.lose_dirty()
+            node.lose_dirty_unnoticed()
+
+    def forget_errors(self) -> None:
+        for node in self.names.values():
+            node.forget_errors()
 
     def after_power_cut(self, random: Random, *, reorder: bool) -> DirectoryState:
         names = dict(self._durable)

@@ -56,7 +56,10 @@ def read_checkpoint(files: Files, path: Path) -> dict[str, int] | None:
     body, separator, seal = data.rpartition(b"crc32c ")
     if not separator or seal != b"%08x\n" % crc32c(body):
         return None
-    return dict(_parse_line(line) for line in body.decode().splitlines())
+    try:
+        return dict(_parse_line(line) for line in body.decode().splitlines())
+    except ValueError:  # whole, but not one of ours
+        return None
 
 
 def _parse_line(line: str) -> tuple[str, int]:

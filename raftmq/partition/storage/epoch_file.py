@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.partition.epochs import UNDEFINED_EPOCH, EpochStart, LeaderEpochs
 from raftmq.partition.storage.checkpoint import replace_file
-from raftmq.partition.storage.entries import EntryFile, pack_entry
+from raftmq.partition.storage.entries import DamagedEntries, EntryFile, pack_entry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +49,14 @@ class EpochFile:
             EpochStart(UNDEFINED_EPOCH if value == _UNDEFINED else value, start_offset)
             for start_offset, value in self._entries.all()
         )
+
+    def update(self, epochs: LeaderEpochs) -> None:
+        """Make the file lead to `epochs`."""
+        try:
+            if self.read().entries != epochs.entries:
+                self.replace(epochs)
+        except DamagedEntries:
+            self.replace(epochs)
 
     def compact(self, epochs: LeaderEpochs) -> None:
         """Shorten a history that holds much more than `epochs`, which it leads to."""

@@ -184,19 +184,23 @@ class OsFile:
 
 
 class OsFiles:
-    """The Files of this machine."""
+    """The Files of this machine; `read_only` ones change nothing, whatever they are asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_only: bool = False) -> None:
+        # Without O_NONBLOCK, opening a named pipe in place of a file would wait for ever.
+        self._flags = os.O_CLOEXEC | (os.O_RDONLY | os.O_NONBLOCK if read_only else os.O_RDWR)
+        self._may_create = not read_only
         # Held open: a descriptor that is opened later does not learn of an earlier failure.
         self._file_systems: dict[Path, File] = {}
 
     def open(self, path: Path, *, create: bool = False) -> File:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = self._flags | (os.O_CREAT if create and self._may_create else 0)
         with _translated("open", path):
             return OsFile(path, os.open(path, flags, 0o644))
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        with _translated("stat", path):
+            return path.exists()
 
     def size(self, path: Path) -> int:
         with _translated("stat", path):

@@ -320,13 +320,13 @@ class PartitionLog:
 
     def begin_retention(self, now_ms: int) -> Trim | None:
         """What the topic's retention asks for now."""
-        closed = [
+        closed = (
             SegmentAge(segment.end_offset, segment.size, segment.largest_timestamp())
             for segment in self.segments[:-1]
-        ]
+        )
         start = retained_start_offset(
             closed,
-            self.active.size,
+            self.size,
             self.config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,

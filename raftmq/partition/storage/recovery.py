@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from raftmq.config import TopicConfig
     from raftmq.partition.storage.files import Files
     from raftmq.partition.storage.segment_index import BatchStart
+    from raftmq.wire.header import BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +102,7 @@ class _Recovery:
     def open(self) -> PartitionLog:
         self._finish_trim()
         is_new = not self.segments
+        self._check_head()
         if is_new:
             self.segments.append(self._create(self.log_start_offset))
         was_clean = not is_new and self.past.was_clean and self._resume_clean()
@@ -138,12 +140,12 @@ class _Recovery:
         )
 
     def _read_log_start(self) -> int:
-        first = self.segments[0].base_offset if self.segments else 0
         path = self.folder / LOG_START_FILE
         recorded = read_checkpoint(self.files, path)
         if recorded is None and self.files.exists(path):
             logger.warning("log start unreadable, first segment counts: log=%s", self.name)
-        return max(first, (recorded or {}).get(LOG_START_KEY, 0))
+            return self.segments[0].base_offset if self.segments else 0
+        return (recorded or {}).get(LOG_START_KEY, 0)
 
     def _finish_trim(self) -> None:
         """A crash may have left segments that end before the log starts."""
@@ -152,6 +154,16 @@ class _Recovery:
         if count:
             remove_all(self.files, self.folder, self.segments[:count])
             del self.segments[:count]
+
+    def _check_head(self) -> None:
+        """No trim removed what is missing in front: an empty segment takes its place, and the gap
+        behind that is found like any other."""
+        if self.segments and self.segments[0].base_offset > self.log_start_offset:
+            missing = (
+                f"offsets {self.log_start_offset} to {self.segments[0].base_offset} are missing"
+            )
+            self._leave_mark(missing)
+            self.segments.insert(0, self._create(self.log_start_offset))
 
     def _trust_sealed(self, count: int) -> None:
         for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
@@ -162,6 +174,8 @@ class _Recovery:
     def _resume_clean(self) -> bool:
         """Walk the last batches; False if they do not end where the log was closed."""
         if self.files.exists(self.folder / DAMAGE_MARK):
+            return False
+        if not all(segment.size for segment in self.segments[:-1]):
             return False
         self._trust_sealed(len(self.segments) - 1)
         active = self.segments[-1]
@@ -174,12 +188,22 @@ class _Recovery:
         return active.end_offset == self.past.recovery_point
 
     def _read_epochs(self) -> LeaderEpochs:
-        try:
-            epochs = self.epoch_file.read()
-        except DamagedEntries:
+        last = self.segments[-1].last_batch()
+        epochs = self._known_epochs(last and last.header)
+        if epochs is None:
             epochs = self._walk_epochs(self.segments)
             self.epoch_file.replace(epochs)
         self.epoch_file.compact(epochs)
+        return epochs
+
+    def _known_epochs(self, sound: BatchHeader | None) -> LeaderEpochs | None:
+        """The table on disk, if it is whole: it must know who wrote the `sound` batch."""
+        try:
+            epochs = self.epoch_file.read()
+        except DamagedEntries:
+            return None
+        if sound and epochs.epoch_at(sound.base_offset) != sound.leader_epoch:
+            return None
         return epochs
 
     def _walk_epochs(self, segments: list[Segment]) -> LeaderEpochs:
@@ -200,34 +224,40 @@ class _Recovery:
         first = self._segment_index_of(self.past.recovery_point)
         self._trust_sealed(first)
         sizes = [segment.size for segment in self.segments]
-        start = self.segments[first].resume(self.past.recovery_point)
+        # The batch before the recovery point is durable, so that its header can be relied on.
+        start = self.segments[first].resume(max(0, self.past.recovery_point - 1))
         for segment in self.segments[first + 1 :]:
             segment.resume(segment.base_offset)
         if self._has_tail(first, start, sizes):
             self._read_from_disk(first)
-        known = self._known_epochs(first)
-        epochs = LeaderEpochs.replay(known.entries)
-        epochs.truncate(start.offset)
+        epochs = self._epochs_up_to(first, start)
         for index in range(first, len(self.segments)):
             problem = self._scan_segment(index, sizes[index], epochs)
             if problem:
                 self._handle(problem, index, sizes)
                 break
-        if epochs.entries != known.entries:
-            self.epoch_file.replace(epochs)
+        self.epoch_file.update(epochs)
         self.files.sync_directory(self.folder)
+        return epochs
+
+    def _epochs_up_to(self, first: int, start: BatchStart) -> LeaderEpochs:
+        """What was known before the scan; the batch at `start` tells whether that is whole."""
+        segment = self.segments[first]
+        sound = None
+        if start.offset < self.past.recovery_point:
+            sound = next(walk(segment.file, start, self.files.size(segment.path)), None)
+        epochs = self._known_epochs(sound and sound.header)
+        if epochs is None:
+            epochs = self._walk_epochs(self.segments[: first + 1])
+        epochs.truncate(start.offset)
         return epochs
 
     def _segment_index_of(self, offset: int) -> int:
         """A recovery point at the start of a segment says that the one before it is whole."""
-        bases = [segment.base_offset for segment in self.segments]
-        return max((i for i, base in enumerate(bases) if base <= offset), default=0)
-
-    def _known_epochs(self, first: int) -> LeaderEpochs:
-        try:
-            return self.epoch_file.read()
-        except DamagedEntries:
-            return self._walk_epochs(self.segments[: first + 1])
+        for index, segment in enumerate(self.segments[:-1]):
+            if not segment.size or self.segments[index + 1].base_offset > offset:
+                return index  # an empty one is not whole, whatever follows it
+        return len(self.segments) - 1
 
     def _has_tail(self, first: int, start: BatchStart, sizes: list[int]) -> bool:
         """Whether there is anything behind the recovery point."""
@@ -319,9 +349,12 @@ class _Recovery:
     def _mark_damaged(self, damage: Damage) -> None:
         logger.error("log is damaged, nothing was cut: log=%s %s", self.name, damage)
         self.damage = damage
+        self._leave_mark(str(damage))
+
+    def _leave_mark(self, what: str) -> None:
         mark = self.folder / DAMAGE_MARK
         if not self.files.exists(mark):
-            replace_file(self.files, mark, f"{damage}\n".encode())
+            replace_file(self.files, mark, f"{what}\n".encode())
 
     # -- the log ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from raftmq.config import TopicConfig
 
@@ -25,21 +25,23 @@ class SegmentAge(NamedTuple):
 
 
 def retained_start_offset(
-    closed: Sequence[SegmentAge],
-    active_size: int,
+    closed: Iterable[SegmentAge],
+    log_size: int,
     config: TopicConfig,
     *,
     now_ms: int,
     log_start_offset: int,
 ) -> int:
-    """The log start offset that retention asks for; never below `log_start_offset`."""
-    total = active_size + sum(segment.size for segment in closed)
+    """The log start offset that retention asks for; never below `log_start_offset`.
+
+    `closed` is looked at only as far as needed: to know a segment's age may cost a read.
+    """
     for segment in closed:
         too_old = _is_too_old(segment, config, now_ms)
-        too_much = config.retention_bytes != NO_LIMIT and total > config.retention_bytes
+        too_much = config.retention_bytes != NO_LIMIT and log_size > config.retention_bytes
         if not (too_old or too_much):
             break
-        total -= segment.size
+        log_size -= segment.size
         log_start_offset = max(log_start_offset, segment.end_offset)
     return log_start_offset
 

@@ -118,10 +118,8 @@ class Segment:
         self.size = position + header.size
 
     def seal(self) -> None:
-        """Nothing more will be appended: the last time entry is the largest timestamp."""
-        if self.size:
-            self.index.note_time(self._last_base_offset, self.max_timestamp)
-        self.index.write_pending()
+        """Nothing more will be appended."""
+        self.index.seal(self._last_base_offset, self.max_timestamp)
 
     def data_files(self) -> list[File]:
         """What to sync so that a sealed segment never needs a scan."""
@@ -135,8 +133,7 @@ class Segment:
             timestamp = max(timestamp, found.header.max_timestamp)
             self.index.note(found, timestamp)
             last = found.header.base_offset
-        self.index.note_time(last, timestamp)
-        self.index.write_pending()
+        self.index.seal(last, timestamp)
 
     def remove(self) -> None:
         for path in [*self.index.paths(), self.path]:
@@ -176,10 +173,13 @@ class Segment:
             if found.header.max_timestamp >= timestamp:
                 yield found
 
+    def last_batch(self) -> FoundBatch | None:
+        return self.locate(self.end_offset - 1) if self.size else None
+
     def largest_timestamp(self) -> int:
         """Of a sealed segment; from the index, or by walking where that is damaged."""
         if self.max_timestamp == NO_TIMESTAMP and self.size:
-            known = self.index.last_timestamp()
+            known = self.index.sealed_timestamp(self.locate(self.end_offset - 1).header.base_offset)
             self.max_timestamp = self._walked_timestamp() if known == NO_TIMESTAMP else known
         return self.max_timestamp
 

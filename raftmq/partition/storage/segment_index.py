@@ -53,14 +53,19 @@ class SegmentIndex:
         """A batch was appended; `max_timestamp` is the largest of the segment including it."""
         if self._unindexed_bytes >= self._interval_bytes and found.position > 0:
             self._offsets.append(found.header.base_offset, found.position)
-            self.note_time(found.header.base_offset, max_timestamp)
             self._unindexed_bytes = 0
+            if max_timestamp > self._indexed_timestamp:
+                self._note_time(found.header.base_offset, max_timestamp)
         self._unindexed_bytes += found.header.size
 
-    def note_time(self, base_offset: int, max_timestamp: int) -> None:
-        if max_timestamp > self._indexed_timestamp:
-            self._times.append(max_timestamp, base_offset - self._start.offset)
-            self._indexed_timestamp = max_timestamp
+    def _note_time(self, base_offset: int, max_timestamp: int) -> None:
+        self._times.append(max_timestamp, base_offset - self._start.offset)
+        self._indexed_timestamp = max_timestamp
+
+    def seal(self, last_base_offset: int, max_timestamp: int) -> None:
+        """Close the time index with an entry for the last batch: one without it was cut."""
+        self._note_time(last_base_offset, max_timestamp)
+        self.write_pending()
 
     @property
     def pending_count(self) -> int:
@@ -100,10 +105,13 @@ class SegmentIndex:
         entry = self._lookup(self._times, lambda: count(timestamp - 1, read), read)
         return self._start.offset + (entry.value if entry else 0)
 
-    def last_timestamp(self) -> int:
-        """Of a sealed segment its largest timestamp; NO_TIMESTAMP if the index cannot say."""
+    def sealed_timestamp(self, last_base_offset: int) -> int:
+        """The largest timestamp of a sealed segment; NO_TIMESTAMP if the index cannot say."""
         entry = self._lookup(self._times, lambda: self._times.count, read_waiting)
-        return entry.key if entry else NO_TIMESTAMP
+        if entry and self._start.offset + entry.value == last_base_offset:
+            return entry.key
+        self.distrust()
+        return NO_TIMESTAMP
 
     def _start_at(self, entry: Entry | None) -> BatchStart:
         return BatchStart(entry.key, entry.value) if entry else self._start

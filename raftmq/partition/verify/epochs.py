@@ -38,11 +38,12 @@ class EpochCheck:
         self._log_start_offset = log_start_offset
         self._disagreement: Disagreement | None = None
         self._table = self._read(files, folder)
+        self._last: BatchHeader | None = None
 
     def _read(self, files: Files, folder: Path) -> LeaderEpochs | None:
         """None where the log would not believe the file either."""
         if not files.exists(self._path):
-            return LeaderEpochs()  # as the log takes it; what comes of that is found below
+            return LeaderEpochs()  # as the log takes it; `_is_whole` says what comes of that
         if None in load_entries(files, self._path, self._findings):
             return None
         try:
@@ -51,6 +52,7 @@ class EpochCheck:
             return None
 
     def note(self, header: BatchHeader) -> None:
+        self._last = header
         offset = max(header.base_offset, self._log_start_offset)
         if self._table is None or self._disagreement or header.end_offset <= offset:
             return
@@ -63,7 +65,7 @@ class EpochCheck:
         if self._disagreement:
             offset, in_log, in_file = self._disagreement
             what = f"says leader epoch {in_file}, the batch is of epoch {in_log}"
-            if recovery_point is not None and offset >= recovery_point:
+            if not self._is_whole() or (recovery_point is not None and offset >= recovery_point):
                 self._findings.warning(self._path, what, offset=offset)
             else:
                 self._findings.error(self._path, what, offset=offset)
@@ -72,3 +74,9 @@ class EpochCheck:
             if start_offset > log_end_offset:
                 what = f"leader epoch {leader_epoch} begins beyond the log's end {log_end_offset}"
                 self._findings.warning(self._path, what, offset=start_offset)
+
+    def _is_whole(self) -> bool:
+        """A table that does not know the last batch was cut; the log then reads its batches."""
+        if self._table is None or self._last is None:
+            return False
+        return self._table.epoch_at(self._last.base_offset) == self._last.leader_epoch

@@ -43,12 +43,16 @@ class Claims:
         self._taken = 0
 
     def fill(self, entries: list[Entry | None], first_offset: int | None) -> None:
-        """Keys are base offsets; or values are, counted from `first_offset`, in a time index."""
+        """Keys are base offsets; or values are, counted from `first_offset`, in a time index.
+
+        A timestamp may stand twice: the entry that closes a time index repeats the largest one.
+        """
         before = _BEFORE_ALL
         for number, entry in enumerate(entries):
             if entry is None:
                 continue
-            if entry.key <= before.key or entry.value < before.value:
+            repeats = first_offset is None and entry.key == before.key
+            if entry.key < before.key or entry.value < before.value or repeats:
                 self.warn(number, "does not follow from the one before")
                 continue
             before = entry
@@ -89,8 +93,10 @@ class IndexCheck:
         self._times = Claims(segment.path.with_suffix(".timeindex"), findings)
         times = load_entries(files, self._times.path, findings)
         self._times.fill(times, segment.base_offset)
-        # What the log takes for the segment's largest timestamp.
-        self._last_time = times[-1] if times else None
+        # Closes a sealed index: the log takes its timestamp for the segment's largest.
+        self._closing = times[-1] if times else None
+        self._last_batch = segment.base_offset
+        self._base_offset = segment.base_offset
 
     def note(self, found: FoundBatch) -> None:
         base_offset = found.header.base_offset
@@ -104,6 +110,7 @@ class IndexCheck:
             if claim.base_offset < base_offset:
                 self._unmatched.append((self._times, claim))
                 self._check_time(claim)
+        self._last_batch = base_offset
         self._max_timestamp = max(self._max_timestamp, found.header.max_timestamp)
         for claim in times:
             if claim.base_offset == base_offset:
@@ -124,6 +131,9 @@ class IndexCheck:
                 claims.warn(claim.number, "lies beyond the last batch")
         for claim in self._late:
             self._times.warn(claim.number, "is later than every batch up to its own")
-        if is_sealed and self._last_time and self._last_time.key < self._max_timestamp:
-            what = f"ends before its segment does, which hides records from lookups; {WAY_OUT}"
-            self._findings.error(self._times.path, what)
+        if is_sealed and self._times_end_early():
+            what = "ends before its segment does; the log walks the segment instead"
+            self._findings.warning(self._times.path, what)
+
+    def _times_end_early(self) -> bool:
+        return not self._closing or self._base_offset + self._closing.value < self._last_batch

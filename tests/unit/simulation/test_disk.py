@@ -318,16 +318,44 @@ def test_other_operations_fail_and_change_nothing(operation: str) -> None:
     attempts[operation]()
 
 
-def test_a_failed_sync_of_everything_loses_what_was_dirty() -> None:
-    """syncfs reports the error once, like fdatasync."""
+def test_a_failed_sync_keeps_truncations() -> None:
+    """Pages are lost, sizes are not: they are in the journal, and durable with the next sync."""
+    disk = new_disk()
+    file = durable_file(disk, "a", b"kept, cut")
+    file.truncate(4)
+    file.write(4, [b"lost"])
+    disk.fail("sync", "a")
+    with pytest.raises(StorageError):
+        file.sync()
+    file.sync()
+    assert content(disk.after_crash(power_lost=True), "a") == b"kept"
+
+
+def failed_sync_of_everything() -> tuple[SimulatedFiles, SimulatedFile]:
     disk = new_disk()
     file = durable_file(disk, "a", b"kept")
     file.write(4, [b"lost"])
     disk.fail("sync_file_system", "*")
     with pytest.raises(StorageError, match=r"^syncfs /data: "):
         disk.sync_file_system(ROOT)
+    return disk, file
+
+
+def test_a_failed_sync_of_everything_loses_what_was_dirty() -> None:
+    """syncfs reports the error once, and then is content."""
+    disk, _ = failed_sync_of_everything()
     disk.sync_file_system(ROOT)
     assert content(disk.after_crash(power_lost=True), "a") == b"kept"
+
+
+def test_a_file_remembers_what_a_sync_of_everything_lost() -> None:
+    """Its own next sync fails, once; another process that opens it later may learn nothing."""
+    disk, file = failed_sync_of_everything()
+    later = disk.photograph(Random(0), power_lost=False).open(ROOT / "a")
+    with pytest.raises(StorageError, match=r"^fdatasync /data/a: Input/output error$"):
+        file.sync()
+    file.sync()
+    later.sync()
 
 
 def test_a_cold_cache_blocks() -> None:

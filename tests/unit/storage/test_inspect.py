@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from crc32c import crc32c
 
-from raftmq.cli.read_only_files import ReadOnlyFiles
 from raftmq.errors import StorageError
+from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import (
     BadBytes,
     data_directory_of,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from raftmq.partition.storage.walk import FoundBatch
 
-FILES = ReadOnlyFiles()
+FILES = OsFiles(read_only=True)
 
 
 @pytest.fixture

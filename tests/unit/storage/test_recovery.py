@@ -204,6 +204,53 @@ def test_damaged_epochs_are_read_from_the_log(files: SimulatedFiles, clean: bool
     assert opened(files, Past(recovery_point=12, was_clean=True)).epochs.entries == EPOCHS
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("entries", [0, 1, 2])
+def test_epochs_that_were_cut_are_read_from_the_log(
+    files: SimulatedFiles, clean: bool, entries: int
+) -> None:
+    """The file ends too early, at an entry's end: it does not know who wrote the last batches."""
+    files.cut(FOLDER / "leader-epochs", entries * 16)
+    log = opened(files, Past(recovery_point=12, was_clean=clean))
+    assert log.epochs.entries == EPOCHS
+    assert opened(files, Past(recovery_point=12, was_clean=True)).epochs.entries == EPOCHS
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_missing_epochs_are_read_from_the_log(files: SimulatedFiles, clean: bool) -> None:
+    """There is no such file any more."""
+    files.remove(FOLDER / "leader-epochs")
+    log = opened(files, Past(recovery_point=12, was_clean=clean))
+    assert (log.epochs.entries, values_of(log)) == (EPOCHS, ALL)
+
+
+def test_a_cut_time_index_hides_nothing(files: SimulatedFiles) -> None:
+    """Without its closing entry the largest timestamp comes from the batches."""
+    log = opened(files)
+    before = [segment.largest_timestamp() for segment in log.segments]
+    for segment in log.segments[:-1]:
+        path = segment.path.with_suffix(".timeindex")
+        files.cut(path, files.size(path) - 16)
+    log = opened(files, Past(recovery_point=12))
+    assert [segment.largest_timestamp() for segment in log.segments] == before
+
+
+@pytest.mark.parametrize("past", [Past(), Past(12), Past(12, was_clean=True), LOST_CACHE])
+def test_a_missing_first_segment_is_damage(files: SimulatedFiles, past: Past) -> None:
+    """No trim removed it: the log does not start later without a word, and cuts nothing."""
+    for path in files.paths(FOLDER):
+        if path.name.startswith("0" * 20):
+            files.remove(path)
+    left = [path for path in files.paths(FOLDER) if path.suffix == ".log"]
+    for _ in range(2):
+        log = opened(files, past)
+        assert log.damage
+        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+        with pytest.raises(CorruptRecord, match="damaged from offset 0"):
+            log.slice(8, bytes_max=100)
+    assert set(left) < set(files.paths(FOLDER))
+
+
 def test_a_log_that_is_not_where_it_was_closed_is_scanned(files: SimulatedFiles) -> None:
     """Marked clean, but longer than the recovery point says: the mark is not believed."""
     log = opened(files, Past(recovery_point=11, was_clean=True))

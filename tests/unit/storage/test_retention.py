@@ -12,8 +12,9 @@ OLD, YOUNG = NOW - 15 * DAY_MS, NOW - 13 * DAY_MS
 
 
 def start(closed: list[SegmentAge], active_size: int = 100, **config: int) -> int:
+    log_size = active_size + sum(segment.size for segment in closed)
     return retained_start_offset(
-        closed, active_size, TopicConfig(**config), now_ms=NOW, log_start_offset=0
+        closed, log_size, TopicConfig(**config), now_ms=NOW, log_start_offset=0
     )
 
 

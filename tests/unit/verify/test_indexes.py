@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.cli.read_only_files import ReadOnlyFiles
 from raftmq.partition.storage.entries import ENTRY_SIZE, pack_entry
+from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import read_entries
 from raftmq.partition.verify.partition import verify_partition
 from tests.unit.verify.logs import (
@@ -24,7 +24,7 @@ from tests.unit.verify.logs import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-FILES = ReadOnlyFiles()
+FILES = OsFiles(read_only=True)
 
 
 @pytest.fixture
@@ -137,11 +137,11 @@ def test_a_time_entry_between_batches_is_judged_by_what_is_before_it(folder: Pat
     assert any("hides a younger record" in complaint for complaint in complaints(folder))
 
 
-def test_a_sealed_time_index_that_ends_early_is_an_error(folder: Path) -> None:
-    """Its last entry counts as the segment's largest timestamp: lookups skip the segment."""
-    cut(time_index(folder), -ENTRY_SIZE)
+def test_a_sealed_time_index_that_ends_early_is_a_warning(folder: Path) -> None:
+    """Without the entry that closes it, the log asks the batches for the largest timestamp."""
+    cut(time_index(folder), -2 * ENTRY_SIZE)
     [complaint] = complaints(folder)
-    assert complaint.startswith("error: ends before its segment does")
+    assert complaint.startswith("warning: ends before its segment does")
 
 
 def test_an_active_time_index_may_end_early(folder: Path) -> None:
@@ -160,16 +160,26 @@ def test_damaged_epochs_are_a_warning(folder: Path) -> None:
 
 
 def test_epochs_that_disagree_with_the_log_are_an_error(folder: Path) -> None:
-    """Readers refuse the batches of the third epoch, which the file does not know."""
-    cut(folder / "leader-epochs", -ENTRY_SIZE)
+    """Readers refuse the batches between the two places at which the second epoch begins."""
+    entry = read_entries(FILES, folder / "leader-epochs").entries[1]
+    assert entry is not None
+    rewrite(folder / "leader-epochs", 1, key=entry.key + 1)
     [complaint] = complaints(folder)
-    assert complaint == "error: says leader epoch 1, the batch is of epoch 2"
+    assert complaint == "error: says leader epoch 0, the batch is of epoch 1"
 
 
-def test_missing_epochs_are_an_error(folder: Path) -> None:
-    """The log takes a missing file for an empty one."""
+@pytest.mark.parametrize("entries", [1, 2, 3])
+def test_epochs_that_were_cut_are_a_warning(folder: Path, entries: int) -> None:
+    """The table does not know the last batch: the log reads its batches instead."""
+    cut(folder / "leader-epochs", -entries * ENTRY_SIZE)
+    [complaint] = complaints(folder)
+    assert complaint.startswith("warning: says leader epoch")
+
+
+def test_missing_epochs_are_a_warning(folder: Path) -> None:
+    """The same, without any entry."""
     (folder / "leader-epochs").unlink()
-    assert complaints(folder) == ["error: says leader epoch -1, the batch is of epoch 0"]
+    assert complaints(folder) == ["warning: says leader epoch -1, the batch is of epoch 0"]
 
 
 def test_epochs_behind_the_recovery_point_are_read_from_the_log_again(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.cli.read_only_files import ReadOnlyFiles
 from raftmq.model import Compression
+from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import inspect_batches
 from raftmq.partition.storage.segment_index import BatchStart
 from raftmq.partition.verify.findings import Severity
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from raftmq.partition.storage.log import PartitionLog
 
-FILES = ReadOnlyFiles()
+FILES = OsFiles(read_only=True)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from raftmq.cli.read_only_files import ReadOnlyFiles
 from raftmq.partition.storage.checkpoint import write_checkpoint
 from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.verify.findings import Finding, Findings, Severity
@@ -14,7 +13,7 @@ from raftmq.partition.verify.partition import verify_partition
 from raftmq.partition.verify.surroundings import verify_checkpoints
 from tests.unit.verify.logs import END_OFFSET, flip, make_log, segments_of, set_recovery_point
 
-FILES = ReadOnlyFiles()
+FILES = OsFiles(read_only=True)
 
 
 @pytest.fixture
