@@ -132,21 +132,34 @@ class LogDirectory:
     async def open_log(
         self, topic: str, partition: int, config: TopicConfig | None = None
     ) -> PartitionLog:
-        """Open one log, created where there is none; see `open_logs` for many."""
-        logs = await self.open_logs([(LogId(topic, partition), config or TopicConfig())])
-        return logs[0]
+        """Open one log, created where there is none; see `open_logs` for many.
 
-    async def open_logs(self, wanted: Sequence[tuple[LogId, TopicConfig]]) -> list[PartitionLog]:
-        """Open and, where needed, recover logs; cheaper together than one by one."""
-        logs = await self._run_sync(lambda: [self._open(*each) for each in wanted])
+        Raises:
+            StorageError: the disk refused; nothing was lost by trying.
+        """
+        opened = await self.open_logs([(LogId(topic, partition), config or TopicConfig())])
+        if isinstance(opened[0], StorageError):
+            raise opened[0]
+        return opened[0]
+
+    async def open_logs(
+        self, wanted: Sequence[tuple[LogId, TopicConfig]]
+    ) -> list[PartitionLog | StorageError]:
+        """Open and, where needed, recover logs; cheaper together than one by one.
+
+        One that cannot be opened is an error in the list, and does not keep the others from work.
+        """
+        for log_id, _ in wanted:
+            assert log_id.name not in self.logs, f"{log_id.name} is open already"
+        opened = await self._run_sync(lambda: [self._open(*each) for each in wanted])
+        logs = [log for log in opened if not isinstance(log, StorageError)]
         for log in logs:
-            assert log.name not in self.logs, f"{log.name} is open already"
             self.logs[log.name] = log
             log.on_dirty = self.flusher.on_dirty
         await self._note_opened(logs)
-        return logs
+        return opened
 
-    def _open(self, log_id: LogId, config: TopicConfig) -> PartitionLog:
+    def _open(self, log_id: LogId, config: TopicConfig) -> PartitionLog | StorageError:
         name = log_id.name
         known = name in self._recovery_points
         past = Past(
@@ -155,7 +168,11 @@ class LogDirectory:
             # Without a recovery point nothing may be taken for unsynced but the very end.
             page_cache_survived=not known or self._boots.get(name) == self._boot,
         )
-        return open_log(self._files, self.root / "topics" / name, name, config, past)
+        try:
+            return open_log(self._files, self.root / "topics" / name, name, config, past)
+        except StorageError as error:
+            logger.error("log cannot be opened: log=%s reason=%s", name, error)
+            return error
 
     async def _note_opened(self, logs: list[PartitionLog]) -> None:
         """These logs are checked: until the machine restarts, the page cache keeps them whole."""

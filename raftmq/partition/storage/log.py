@@ -155,11 +155,11 @@ class PartitionLog:
 
     def _append(self, placement: Placement, now: float) -> Appended:
         base_offset = self._end.log_end_offset
+        if self._must_roll(placement):
+            self.roll()
+            placement = placement.moved_to(0)
+        active = self.segments[-1]
         try:
-            if self._must_roll(placement):
-                self.roll()
-                placement = placement.moved_to(0)
-            active = self.segments[-1]
             active.append(placement.buffers, placement.batches)
         except StorageError as error:
             raise self.go_offline(error) from error
@@ -177,10 +177,13 @@ class PartitionLog:
         if self.on_dirty is not None:
             self.on_dirty(self)
 
-    def _check_writable(self) -> None:
-        assert not self._is_being_cut, "no appends while the log is being cut"
+    def _check_online(self) -> None:
+        assert not self._is_being_cut, "nothing else while the log is being cut"
         if self.offline_reason:
             raise StorageError(f"{self.name} is offline: {self.offline_reason}")
+
+    def _check_writable(self) -> None:
+        self._check_online()
         if self.damage:
             raise StorageError(f"{self.name} is {self.damage}; truncate before it to go on")
 
@@ -212,17 +215,23 @@ class PartitionLog:
         return latest - active.first_timestamp() >= self.config.segment_ms
 
     def roll(self) -> None:
-        """Seal the active segment and begin the next one."""
-        self.active.seal()
-        self._unsynced_sealed.append(self.active)
-        self.segments.append(
-            Segment.create(
+        """Seal the active segment and begin the next one.
+
+        Raises:
+            StorageError: the log is offline.
+        """
+        try:
+            self.active.seal()
+            following = Segment.create(
                 self.files,
                 self.folder,
                 self.log_end_offset,
                 index_interval_bytes=self.config.index_interval_bytes,
             )
-        )
+        except StorageError as error:
+            raise self.go_offline(error) from error
+        self._unsynced_sealed.append(self.active)
+        self.segments.append(following)
         self._names_are_unsynced = True
 
     def roll_if_old(self, now_ms: int) -> None:
@@ -257,7 +266,9 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRange: below the log start, or beyond the log end.
+            StorageError: the log is offline.
         """
+        self._check_online()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(f"cannot truncate {self.name} to {offset}")
         keep = bisect_right(self.segments, offset, key=_base_offset)
@@ -303,7 +314,9 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRange: beyond what is durable; a crash would leave a log without a start.
+            StorageError: the log is offline.
         """
+        self._check_online()
         if log_start_offset > self.durable_end_offset:
             raise OffsetOutOfRange(
                 f"cannot trim {self.name} to {log_start_offset}, "

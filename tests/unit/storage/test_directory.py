@@ -376,3 +376,37 @@ async def test_an_open_log_is_not_opened_twice(
         await directory.open_log("t", 0)
         with pytest.raises(AssertionError, match="open already"):
             await directory.open_log("t", 0)
+
+
+async def test_a_log_that_cannot_be_opened_keeps_no_other_from_work(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """One folder is unreadable: its error stands in its place."""
+    wanted = [(LogId(name, 0), TopicConfig()) for name in ("bad", "good")]
+    async with opened(files) as directory:
+        await directory.open_logs(wanted)
+    files.fail("open", "bad/Partition-0/*.log")
+    async with opened(files) as directory:
+        bad, good = await directory.open_logs(wanted)
+        assert isinstance(bad, StorageError)
+        await directory.wait_held(good, append(good, b"a"))
+        again = await directory.open_log("bad", 0)
+        assert again.report.clean
+
+
+async def test_an_old_segment_that_cannot_be_closed_takes_its_log_offline(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Upkeep wants to roll, the disk is full: no append may follow."""
+    async with opened(files, now_ms=NOW_MS + 8 * 86_400_000) as directory:
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"a"))
+        files.fail("create", "*.log", error=errno.ENOSPC)
+        await directory.enforce_retention()
+        with pytest.raises(StorageError, match="No space left"):
+            append(log, b"b")
+        with pytest.raises(StorageError, match="offline"):
+            await directory.truncate(log, 0)
+        with pytest.raises(StorageError, match="offline"):
+            await directory.delete_records(log, 1)
+        assert values_of(log) == [b"a"]
