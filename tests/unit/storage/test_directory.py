@@ -1,45 +1,26 @@
-"""A data directory on a simulated disk under virtual time: rounds, waiters, failures, upkeep."""
+"""A data directory on a simulated disk under virtual time: rounds, waiters, upkeep."""
 
 from __future__ import annotations
 
-import errno
-from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from raftmq.config import TopicConfig
-from raftmq.errors import DirectoryInUse, OffsetOutOfRange, StorageError
+from raftmq.errors import DirectoryInUse, OffsetOutOfRange
 from raftmq.model import Durability
-from raftmq.partition.storage.directory import LogDirectory, LogId, open_log_directory
+from raftmq.partition.storage.directory import LogId
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, values_of
+from tests.unit.storage.directories import ROOT, Disk, opened, synced
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
     from trio.testing import MockClock
 
-T = TypeVar("T")
-ROOT = Path("/data")
 SMALL = TopicConfig(segment_bytes=1024)
 PAGE_CACHE = TopicConfig(durability=Durability.PAGE_CACHE)
-
-
-class Disk:
-    """Runs what waits for the disk inline, after `seconds` of virtual time."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.calls = 0
-
-    async def __call__(self, function: Callable[[], T], /) -> T:
-        self.calls += 1
-        await trio.sleep(self.seconds)
-        return function()
 
 
 @pytest.fixture
@@ -50,21 +31,6 @@ def files() -> SimulatedFiles:
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
-
-
-@asynccontextmanager
-async def opened(
-    files: SimulatedFiles, disk: Disk | None = None, now_ms: int = NOW_MS
-) -> AsyncIterator[LogDirectory]:
-    async with open_log_directory(
-        ROOT, files=files, run_sync=disk or Disk(), now_ms=lambda: now_ms
-    ) as directory:
-        yield directory
-
-
-def synced(files: SimulatedFiles, suffix: str) -> int:
-    """How many times a file with this suffix was synced."""
-    return sum(" sync " in line and line.endswith(suffix) for line in files.trace)
 
 
 async def test_durable_after_one_round(files: SimulatedFiles, autojump_clock: MockClock) -> None:
@@ -140,63 +106,6 @@ async def test_the_oldest_pending_age_shows_a_frozen_disk(
         assert directory.oldest_pending_age() == 0.0
 
 
-async def test_a_failed_sync_takes_the_log_offline(
-    files: SimulatedFiles, autojump_clock: MockClock
-) -> None:
-    """EIO: waiters learn it, nothing is acknowledged any more, other logs go on."""
-    async with opened(files) as directory:
-        bad, good = await directory.open_logs(
-            [(LogId("bad", 0), TopicConfig()), (LogId("good", 0), TopicConfig())]
-        )
-        files.fail("sync", "bad/Partition-0/*.log")
-        append(bad, b"a")
-        append(good, b"a")
-        with pytest.raises(StorageError, match=r"bad/Partition-0 is offline.*fdatasync"):
-            await directory.wait_held(bad, 1)
-        await directory.wait_held(good, 1)
-        assert (bad.durable_end_offset, good.durable_end_offset) == (0, 1)
-        with pytest.raises(StorageError, match="offline"):
-            append(bad, b"b")
-        await directory.wait_held(good, append(good, b"b"))
-
-
-async def test_what_a_failed_sync_lost_is_not_found_again(
-    files: SimulatedFiles, autojump_clock: MockClock
-) -> None:
-    """The page cache shows bytes that never reached the disk: recovery must not believe it."""
-    async with opened(files) as directory:
-        log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"kept"))
-        files.fail("sync", "*.log")
-        append(log, b"lost")
-        with pytest.raises(StorageError):
-            await directory.wait_held(log, 2)
-    after = files.after_crash(power_lost=False)
-    async with opened(after) as directory:
-        log = await directory.open_log("t", 0)
-        assert values_of(log) == [b"kept"]
-        assert log.durable_end_offset == 1
-
-
-async def test_a_full_disk_takes_the_log_offline_until_a_restart(
-    files: SimulatedFiles, autojump_clock: MockClock
-) -> None:
-    """A short write, then ENOSPC: not acknowledged; after a restart the torn bytes are cut."""
-    async with opened(files) as directory:
-        log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"kept"))
-        files.fail("write", "*.log", error=errno.ENOSPC)
-        with pytest.raises(StorageError, match="No space left on device"):
-            append(log, b"x" * 1000)
-        with pytest.raises(StorageError, match="No space left on device"):
-            append(log, b"y")
-    async with opened(files) as directory:
-        log = await directory.open_log("t", 0)
-        assert values_of(log) == [b"kept"]
-        await directory.wait_held(log, append(log, b"more"))
-        assert values_of(log) == [b"kept", b"more"]
-
-
 async def test_page_cache_topics_do_not_wait(
     files: SimulatedFiles, disk: Disk, autojump_clock: MockClock
 ) -> None:
@@ -231,21 +140,6 @@ async def test_many_dirty_files_are_synced_together(autojump_clock: MockClock) -
     async with opened(after) as directory:
         for n in range(20):
             assert values_of(await directory.open_log("t", n)) == [b"a"]
-
-
-async def test_a_failed_sync_of_the_file_system_takes_all_its_logs_offline(
-    autojump_clock: MockClock,
-) -> None:
-    """Nobody can say whose bytes were lost."""
-    files = SimulatedFiles(Random(0), mount=ROOT)
-    async with opened(files) as directory:
-        logs = await directory.open_logs([(LogId("t", n), TopicConfig()) for n in range(20)])
-        files.fail("sync_file_system", "*")
-        for log in logs:
-            append(log, b"a")
-        for log in logs:
-            with pytest.raises(StorageError, match="syncfs"):
-                await directory.wait_held(log, 1)
 
 
 async def test_clean_close_and_open(files: SimulatedFiles, autojump_clock: MockClock) -> None:
@@ -376,37 +270,3 @@ async def test_an_open_log_is_not_opened_twice(
         await directory.open_log("t", 0)
         with pytest.raises(AssertionError, match="open already"):
             await directory.open_log("t", 0)
-
-
-async def test_a_log_that_cannot_be_opened_keeps_no_other_from_work(
-    files: SimulatedFiles, autojump_clock: MockClock
-) -> None:
-    """One folder is unreadable: its error stands in its place."""
-    wanted = [(LogId(name, 0), TopicConfig()) for name in ("bad", "good")]
-    async with opened(files) as directory:
-        await directory.open_logs(wanted)
-    files.fail("open", "bad/Partition-0/*.log")
-    async with opened(files) as directory:
-        bad, good = await directory.open_logs(wanted)
-        assert isinstance(bad, StorageError)
-        await directory.wait_held(good, append(good, b"a"))
-        again = await directory.open_log("bad", 0)
-        assert again.report.clean
-
-
-async def test_an_old_segment_that_cannot_be_closed_takes_its_log_offline(
-    files: SimulatedFiles, autojump_clock: MockClock
-) -> None:
-    """Upkeep wants to roll, the disk is full: no append may follow."""
-    async with opened(files, now_ms=NOW_MS + 8 * 86_400_000) as directory:
-        log = await directory.open_log("t", 0)
-        await directory.wait_held(log, append(log, b"a"))
-        files.fail("create", "*.log", error=errno.ENOSPC)
-        await directory.enforce_retention()
-        with pytest.raises(StorageError, match="No space left"):
-            append(log, b"b")
-        with pytest.raises(StorageError, match="offline"):
-            await directory.truncate(log, 0)
-        with pytest.raises(StorageError, match="offline"):
-            await directory.delete_records(log, 1)
-        assert values_of(log) == [b"a"]

@@ -1,0 +1,48 @@
+"""Opening a data directory on a simulated disk, for tests of it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from raftmq.partition.storage.directory import LogDirectory, open_log_directory
+from tests.unit.storage.batches import NOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.simulation.disk import SimulatedFiles
+
+T = TypeVar("T")
+ROOT = Path("/data")
+
+
+class Disk:
+    """Runs what waits for the disk inline, after `seconds` of virtual time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.calls = 0
+
+    async def __call__(self, function: Callable[[], T], /) -> T:
+        self.calls += 1
+        await trio.sleep(self.seconds)
+        return function()
+
+
+@asynccontextmanager
+async def opened(
+    files: SimulatedFiles, disk: Disk | None = None, now_ms: int = NOW_MS
+) -> AsyncIterator[LogDirectory]:
+    async with open_log_directory(
+        ROOT, files=files, run_sync=disk or Disk(), now_ms=lambda: now_ms
+    ) as directory:
+        yield directory
+
+
+def synced(files: SimulatedFiles, suffix: str) -> int:
+    """How many times a file with this suffix was synced."""
+    return sum(" sync " in line and line.endswith(suffix) for line in files.trace)

@@ -1,0 +1,130 @@
+"""A data directory on a disk that fails: who goes offline, what is acknowledged, what returns."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftmq.config import TopicConfig
+from raftmq.errors import StorageError
+from raftmq.partition.storage.directory import LogId
+from tests.simulation.disk import SimulatedFiles
+from tests.unit.storage.batches import NOW_MS, append, values_of
+from tests.unit.storage.directories import ROOT, opened
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+@pytest.fixture
+def files() -> SimulatedFiles:
+    return SimulatedFiles(Random(0))
+
+
+async def test_a_failed_sync_takes_the_log_offline(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """EIO: waiters learn it, nothing is acknowledged any more, other logs go on."""
+    async with opened(files) as directory:
+        bad, good = await directory.open_logs(
+            [(LogId("bad", 0), TopicConfig()), (LogId("good", 0), TopicConfig())]
+        )
+        files.fail("sync", "bad/Partition-0/*.log")
+        append(bad, b"a")
+        append(good, b"a")
+        with pytest.raises(StorageError, match=r"bad/Partition-0 is offline.*fdatasync"):
+            await directory.wait_held(bad, 1)
+        await directory.wait_held(good, 1)
+        assert (bad.durable_end_offset, good.durable_end_offset) == (0, 1)
+        with pytest.raises(StorageError, match="offline"):
+            append(bad, b"b")
+        await directory.wait_held(good, append(good, b"b"))
+
+
+async def test_what_a_failed_sync_lost_is_not_found_again(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The page cache shows bytes that never reached the disk: recovery must not believe it."""
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"kept"))
+        files.fail("sync", "*.log")
+        append(log, b"lost")
+        with pytest.raises(StorageError):
+            await directory.wait_held(log, 2)
+    after = files.after_crash(power_lost=False)
+    async with opened(after) as directory:
+        log = await directory.open_log("t", 0)
+        assert values_of(log) == [b"kept"]
+        assert log.durable_end_offset == 1
+
+
+async def test_a_full_disk_takes_the_log_offline_until_a_restart(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """A short write, then ENOSPC: not acknowledged; after a restart the torn bytes are cut."""
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"kept"))
+        files.fail("write", "*.log", error=errno.ENOSPC)
+        with pytest.raises(StorageError, match="No space left on device"):
+            append(log, b"x" * 1000)
+        with pytest.raises(StorageError, match="No space left on device"):
+            append(log, b"y")
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0)
+        assert values_of(log) == [b"kept"]
+        await directory.wait_held(log, append(log, b"more"))
+        assert values_of(log) == [b"kept", b"more"]
+
+
+async def test_a_failed_sync_of_the_file_system_takes_all_its_logs_offline(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody can say whose bytes were lost."""
+    files = SimulatedFiles(Random(0), mount=ROOT)
+    async with opened(files) as directory:
+        logs = await directory.open_logs([(LogId("t", n), TopicConfig()) for n in range(20)])
+        files.fail("sync_file_system", "*")
+        for log in logs:
+            append(log, b"a")
+        for log in logs:
+            with pytest.raises(StorageError, match="syncfs"):
+                await directory.wait_held(log, 1)
+
+
+async def test_a_log_that_cannot_be_opened_keeps_no_other_from_work(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """One folder is unreadable: its error stands in its place."""
+    wanted = [(LogId(name, 0), TopicConfig()) for name in ("bad", "good")]
+    async with opened(files) as directory:
+        await directory.open_logs(wanted)
+    files.fail("open", "bad/Partition-0/*.log")
+    async with opened(files) as directory:
+        bad, good = await directory.open_logs(wanted)
+        assert isinstance(bad, StorageError)
+        await directory.wait_held(good, append(good, b"a"))
+        again = await directory.open_log("bad", 0)
+        assert again.report.clean
+
+
+async def test_an_old_segment_that_cannot_be_closed_takes_its_log_offline(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Upkeep wants to roll, the disk is full: no append may follow."""
+    async with opened(files, now_ms=NOW_MS + 8 * 86_400_000) as directory:
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"a"))
+        files.fail("create", "*.log", error=errno.ENOSPC)
+        await directory.enforce_retention()
+        with pytest.raises(StorageError, match="No space left"):
+            append(log, b"b")
+        with pytest.raises(StorageError, match="offline"):
+            await directory.truncate(log, 0)
+        with pytest.raises(StorageError, match="offline"):
+            await directory.delete_records(log, 1)
+        assert values_of(log) == [b"a"]
