@@ -1,4 +1,4 @@
-"""Opening a data directory on a simulated disk, for tests of it."""
+"""Opening a data directory on a simulated disk, under a MockClock, for tests of it."""
 
 from __future__ import annotations
 
