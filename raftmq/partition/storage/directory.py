@@ -84,16 +84,21 @@ async def open_log_directory(
         files = OsFiles()
         allow_many_files()
     directory = LogDirectory(files, root, run_sync, now_ms)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(directory.flusher.run)
-        nursery.start_soon(directory.run_checkpoints)
-        nursery.start_soon(directory.run_retention)
-        try:
-            yield directory
-            nursery.cancel_scope.cancel()
-        finally:
-            with trio.CancelScope(shield=True):
-                await directory.close()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(directory.flusher.run)
+            nursery.start_soon(directory.run_checkpoints)
+            nursery.start_soon(directory.run_retention)
+            try:
+                yield directory
+                nursery.cancel_scope.cancel()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await directory.close()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None  # what the caller's own code raised, as it was
 
 
 class LogDirectory:
@@ -267,7 +272,8 @@ class LogDirectory:
         """
         async with self.flusher.disk:
             work = log.begin_truncate(offset)
-            points = self._lowered(log)
+            # Noted before it is written: no other checkpoint may bring the old point back.
+            points = self._recovery_points = self._lowered(log)
 
             def perform() -> None:
                 self._write_checkpoint("recovery-points", points)
@@ -275,7 +281,6 @@ class LogDirectory:
 
             try:
                 await self._perform(log, perform)
-                self._recovery_points = points
             finally:
                 log.end_truncate()
 

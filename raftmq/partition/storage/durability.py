@@ -56,6 +56,8 @@ class DurableEnd:
         self.generation += 1
         self.log_end_offset = log_end_offset
         self.durable_end_offset = min(self.durable_end_offset, log_end_offset)
+        if not self.is_dirty:
+            self.waiting_since = None
 
     def oldest_pending_age(self, now: float) -> float:
         """Seconds for which the oldest append has been waiting; 0.0 if none is."""

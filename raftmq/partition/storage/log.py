@@ -17,7 +17,7 @@ import logging
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.errors import OffsetOutOfRange, StorageError
+from raftmq.errors import CorruptRecord, OffsetOutOfRange, RaftmqError, StorageError
 from raftmq.model import Durability
 from raftmq.partition.storage.durability import DurableEnd
 from raftmq.partition.storage.found import DAMAGE_MARK
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from raftmq.model import TimestampOffset
     from raftmq.partition.storage.files import Files
     from raftmq.partition.storage.found import FoundLog
+    from raftmq.partition.storage.segment_index import BatchStart
     from raftmq.wire.header import Buffer
     from raftmq.wire.records import RecordBatch
 
@@ -192,7 +193,7 @@ class PartitionLog:
             self._epoch_file.append(leader_epoch, start_offset)
             self._epochs_are_unsynced = True
 
-    def go_offline(self, error: StorageError) -> StorageError:
+    def go_offline(self, error: RaftmqError) -> StorageError:
         """Nothing is acknowledged from now on; a restart recovers what reached the disk."""
         if not self.offline_reason:
             self.offline_reason = str(error)
@@ -266,6 +267,7 @@ class PartitionLog:
 
         Raises:
             OffsetOutOfRange: below the log start, or beyond the log end.
+            CorruptRecord: the batch at `offset` cannot be found; nothing was cut.
             StorageError: the log is offline.
         """
         self._check_online()
@@ -274,6 +276,13 @@ class PartitionLog:
         keep = bisect_right(self.segments, offset, key=_base_offset)
         end = self.segments[keep - 1].start_of(offset)
         self._is_being_cut = True
+        try:
+            return self._cut(keep, end)
+        except (StorageError, CorruptRecord) as error:
+            self._is_being_cut = False
+            raise self.go_offline(error) from error
+
+    def _cut(self, keep: int, end: BatchStart) -> Truncation:
         removed, self.segments[keep:] = self.segments[keep:], []
         self.active.renote(self.active.resume(end.offset), end)
         self.active.index.write_pending()

@@ -120,7 +120,9 @@ def find_timestamp(
 ) -> TimestampOffset | None:
     """The first record whose timestamp is `timestamp` (ms) or later; None if there is none."""
     for segment in log.segments:
-        if segment.end_offset <= log.log_start_offset or segment.largest_timestamp() < timestamp:
+        if segment.end_offset <= log.log_start_offset:
+            continue
+        if segment.largest_timestamp(read) < timestamp:
             continue
         for found in segment.batches_since(timestamp, read):
             answer = _in_batch(log, segment, found, timestamp, read)

@@ -173,14 +173,14 @@ class Segment:
             if found.header.max_timestamp >= timestamp:
                 yield found
 
-    def last_batch(self) -> FoundBatch | None:
-        return self.locate(self.end_offset - 1) if self.size else None
+    def last_batch(self, read: ReadBytes = read_waiting) -> FoundBatch | None:
+        return self.locate(self.end_offset - 1, read) if self.size else None
 
-    def largest_timestamp(self) -> int:
+    def largest_timestamp(self, read: ReadBytes = read_waiting) -> int:
         """Of a sealed segment; from the index, or by walking where that is damaged."""
-        if self.max_timestamp == NO_TIMESTAMP and self.size:
-            known = self.index.sealed_timestamp(self.locate(self.end_offset - 1).header.base_offset)
-            self.max_timestamp = self._walked_timestamp() if known == NO_TIMESTAMP else known
+        if self.max_timestamp == NO_TIMESTAMP and (last := self.last_batch(read)):
+            known = self.index.sealed_timestamp(last.header.base_offset, read)
+            self.max_timestamp = self._walked_timestamp(read) if known == NO_TIMESTAMP else known
         return self.max_timestamp
 
     def first_timestamp(self) -> int:
@@ -193,12 +193,12 @@ class Segment:
     def _beginning(self) -> BatchStart:
         return BatchStart(self.base_offset, 0)
 
-    def walk_all(self) -> Iterator[FoundBatch]:
+    def walk_all(self, read: ReadBytes = read_waiting) -> Iterator[FoundBatch]:
         """Every batch, by its header."""
-        return self._walk_from(self._beginning)
+        return self._walk_from(self._beginning, read)
 
-    def _walked_timestamp(self) -> int:
-        return max(found.header.max_timestamp for found in self.walk_all())
+    def _walked_timestamp(self, read: ReadBytes) -> int:
+        return max(found.header.max_timestamp for found in self.walk_all(read))
 
     def _walk_from(self, start: BatchStart, read: ReadBytes = read_waiting) -> Iterator[FoundBatch]:
         return walk(self.file, start, self.size, read)

@@ -105,9 +105,9 @@ class SegmentIndex:
         entry = self._lookup(self._times, lambda: count(timestamp - 1, read), read)
         return self._start.offset + (entry.value if entry else 0)
 
-    def sealed_timestamp(self, last_base_offset: int) -> int:
+    def sealed_timestamp(self, last_base_offset: int, read: ReadBytes) -> int:
         """The largest timestamp of a sealed segment; NO_TIMESTAMP if the index cannot say."""
-        entry = self._lookup(self._times, lambda: self._times.count, read_waiting)
+        entry = self._lookup(self._times, lambda: self._times.count, read)
         if entry and self._start.offset + entry.value == last_base_offset:
             return entry.key
         self.distrust()

@@ -128,3 +128,46 @@ async def test_an_old_segment_that_cannot_be_closed_takes_its_log_offline(
         with pytest.raises(StorageError, match="offline"):
             await directory.delete_records(log, 1)
         assert values_of(log) == [b"a"]
+
+
+@pytest.mark.parametrize("operation", ["truncate", "sync", "write", "rename", "sync_directory"])
+async def test_a_failed_truncation_takes_the_log_offline(
+    files: SimulatedFiles, autojump_clock: MockClock, operation: str
+) -> None:
+    """Whatever fails: no half cut log goes on, and its recovery point never rises again."""
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0)
+        other = await directory.open_log("other", 0)
+        for each in (log, other):
+            for value in (b"a", b"b", b"c"):
+                append(each, value)
+            await directory.wait_held(each, 3)
+        await directory.checkpoint()
+        files.fail(operation, "*")
+        with pytest.raises(StorageError, match="offline"):
+            await directory.truncate(log, 1)
+        with pytest.raises(StorageError, match="offline"):
+            append(log, b"d")
+        await directory.truncate(other, 2)
+        after = files.photograph(Random(1), power_lost=True)
+    async with opened(after) as directory:
+        log = await directory.open_log("t", 0)
+        assert values_of(log) in ([b"a"], [b"a", b"b", b"c"])
+        assert not log.damage
+        assert values_of(await directory.open_log("other", 0)) == [b"a", b"b"]
+
+
+async def test_what_the_caller_raises_comes_out_as_it_was(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """One exception is not wrapped into a group; the directory is closed cleanly all the same."""
+
+    async def use() -> None:
+        async with opened(files) as directory:
+            append(await directory.open_log("t", 0), b"a")
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await use()
+    async with opened(files) as directory:
+        assert (await directory.open_log("t", 0)).report.clean

@@ -51,6 +51,14 @@ def test_a_truncation_lowers_the_durable_end() -> None:
     assert (end.durable_end_offset, end.log_end_offset) == (40, 40)
 
 
+def test_what_was_cut_waits_no_more() -> None:
+    """Nothing is left that is not durable: the disk owes nothing."""
+    end = DurableEnd(10, 10)
+    end.on_append(20, 1.0)
+    end.on_truncate(10)
+    assert end.oldest_pending_age(9.0) == 0.0
+
+
 def test_one_round_at_a_time() -> None:
     """Two rounds of one log at once would be a bug of the flusher."""
     end = DurableEnd(0, 0)
