@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 T = TypeVar("T")
+SECONDS_MAX = 7200.0  # of virtual time
 
 
 async def run_inline(function: Callable[[], T], /) -> T:
@@ -31,11 +32,17 @@ async def run_inline(function: Callable[[], T], /) -> T:
 def run(seed: str, main: Callable[[], Awaitable[T]]) -> T:
     """trio.run on a clock that jumps to the next deadline when nothing else can happen.
 
-    Of a group of errors the first that matters is raised: a PowerCut is only the way out.
+    Of a group of errors the first that matters is raised: a PowerCut is only the way out. Where
+    somebody waits for ever, while timers go on, that is TooSlowError.
     """
+
+    async def bounded() -> T:
+        with trio.fail_after(SECONDS_MAX):
+            return await main()
+
     try:
         with _seeded_scheduler(seed):
-            return trio.run(main, clock=MockClock(autojump_threshold=0))
+            return trio.run(bounded, clock=MockClock(autojump_threshold=0))
     except BaseExceptionGroup as group:
         found = _leaves(group)
         raise next((e for e in found if isinstance(e, Exception)), found[0]) from None

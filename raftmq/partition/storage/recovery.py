@@ -223,7 +223,7 @@ class _Recovery:
         """Check everything from the recovery point on."""
         first = self._segment_index_of(self.past.recovery_point)
         self._trust_sealed(first)
-        sizes = [segment.size for segment in self.segments]
+        sizes = [self.files.size(segment.path) for segment in self.segments]
         # The batch before the recovery point is durable, so that its header can be relied on.
         start = self.segments[first].resume(max(0, self.past.recovery_point - 1))
         for segment in self.segments[first + 1 :]:

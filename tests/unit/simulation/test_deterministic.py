@@ -51,6 +51,22 @@ def test_time_is_virtual() -> None:
     assert run("a", sleep) == 3600
 
 
+def test_waiting_for_ever_ends() -> None:
+    """A simulated hang is an error like any other, although timers keep the clock running."""
+
+    async def tick() -> None:
+        while True:
+            await trio.sleep(5)
+
+    async def hang() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tick)
+            await trio.Event().wait()
+
+    with pytest.raises(trio.TooSlowError):
+        run("a", hang)
+
+
 @pytest.mark.parametrize("first", [ValueError("wrong"), PowerCut()])
 def test_the_error_that_matters_comes_out_of_the_group(first: BaseException) -> None:
     """A PowerCut is the way out of a simulation; an error beside it is what went wrong."""

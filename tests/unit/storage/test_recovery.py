@@ -92,6 +92,16 @@ def test_a_torn_tail_is_cut(files: SimulatedFiles) -> None:
     assert values_of(log) == [*ALL[:-1], b"new"]
 
 
+def test_a_torn_tail_is_cut_behind_a_clean_mark(files: SimulatedFiles) -> None:
+    """The disk was full, the write torn, the directory closed in order all the same."""
+    log = opened(files, Past(recovery_point=12))
+    torn = log.active
+    files.open(torn.path).write(torn.size, [bytes(40)])
+    log = opened(files, Past(recovery_point=12, was_clean=True))
+    assert (log.report.clean, log.report.cut_bytes) == (False, 40)
+    assert files.size(torn.path) == log.active.size
+
+
 def test_damage_in_the_middle_is_kept(files: SimulatedFiles) -> None:
     """A sound batch follows the damaged one: serve what is before, truncate nothing, say so."""
     sizes = {path: files.size(path) for path in files.paths(FOLDER) if path.suffix == ".log"}
