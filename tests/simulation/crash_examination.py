@@ -16,7 +16,7 @@ import trio
 from raftmq.partition.storage.directory import open_log_directory
 from tests.simulation.crash_case import Case, Failure
 from tests.simulation.crash_expectation import Expectation, stored_batches
-from tests.simulation.crash_script import EPOCH_MS, LOGS, ROOT, all_opened, make_batches
+from tests.simulation.crash_script import EPOCH_MS, LOGS, ROOT, make_batches
 from tests.simulation.deterministic import run, run_inline
 from tests.simulation.disk_faults import PowerCut, crash_at
 
@@ -112,7 +112,7 @@ class Examination:
 
     async def _check(self, directory: LogDirectory, *, appends: bool, closes: bool) -> None:
         """From now on only what the logs say now is owed."""
-        for log in all_opened(await directory.open_logs(LOGS)):
+        for log in await directory.open_logs(LOGS):
             owed = self._owed[log.name]
             served = owed.check(
                 log,

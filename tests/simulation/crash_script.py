@@ -55,14 +55,6 @@ class Action(NamedTuple):
     perform: Callable[[PartitionLog], Awaitable[None]]
 
 
-def all_opened(opened: list[PartitionLog | StorageError]) -> list[PartitionLog]:
-    """Raises the first error instead."""
-    for log in opened:
-        if isinstance(log, StorageError):
-            raise log
-    return [log for log in opened if not isinstance(log, StorageError)]
-
-
 class CrashScript:
     """`interrupt` of the disk must call `on_operation`, or nothing is appended meanwhile."""
 
@@ -93,7 +85,7 @@ class CrashScript:
             async with open_log_directory(
                 ROOT, files=self.disk, run_sync=self._run_sync, now_ms=lambda: self.now_ms
             ) as self._directory:
-                opened = all_opened(await self._directory.open_logs(LOGS))
+                opened = await self._directory.open_logs(LOGS)
                 self._check_reopened(opened)
                 self.logs = {log.name: log for log in opened}
                 end = min(operations, self.disk.count + self.random.randrange(20, 200))

@@ -142,17 +142,14 @@ class LogDirectory:
         Raises:
             StorageError: the disk refused; nothing was lost by trying.
         """
-        opened = await self.open_logs([(LogId(topic, partition), config or TopicConfig())])
-        if isinstance(opened[0], StorageError):
-            raise opened[0]
-        return opened[0]
+        [log] = await self.open_logs([(LogId(topic, partition), config or TopicConfig())])
+        return log
 
-    async def open_logs(
-        self, wanted: Sequence[tuple[LogId, TopicConfig]]
-    ) -> list[PartitionLog | StorageError]:
+    async def open_logs(self, wanted: Sequence[tuple[LogId, TopicConfig]]) -> list[PartitionLog]:
         """Open and, where needed, recover logs; cheaper together than one by one.
 
-        One that cannot be opened is an error in the list, and does not keep the others from work.
+        Raises:
+            StorageError: one cannot be opened. The others are open all the same: see `logs`.
         """
         for log_id, _ in wanted:
             assert log_id.name not in self.logs, f"{log_id.name} is open already"
@@ -162,7 +159,10 @@ class LogDirectory:
             self.logs[log.name] = log
             log.on_dirty = self.flusher.on_dirty
         await self._note_opened(logs)
-        return opened
+        for error in opened:
+            if isinstance(error, StorageError):
+                raise error
+        return logs
 
     def _open(self, log_id: LogId, config: TopicConfig) -> PartitionLog | StorageError:
         name = log_id.name
