@@ -182,11 +182,6 @@ def call_it_damage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "judge", judge)
 
 
-def trust_the_last_close(patch: pytest.MonkeyPatch) -> None:
-    """The mark of a clean shutdown outlives the next start."""
-    patch.setattr(LogDirectory, "_forget_clean_mark", nothing)
-
-
 # -- all of them -----------------------------------------------------------------------------
 
 Bug = Callable[[pytest.MonkeyPatch], None]
@@ -210,7 +205,6 @@ BUGS: dict[Bug, Sweep] = {
     believe_the_page_cache: Sweep(0, "kill"),
     leave_the_torn_tail: Sweep(2, "power"),
     call_it_damage: Sweep(2, "power"),
-    trust_the_last_close: Sweep(1, "reorder"),
 }
 
 

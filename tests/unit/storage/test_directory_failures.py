@@ -105,7 +105,7 @@ async def test_a_log_that_cannot_be_opened_keeps_no_other_from_work(
         await directory.open_logs(wanted)
     files.fail("open", "bad/Partition-0/*.log")
     async with opened(files) as directory:
-        with pytest.raises(StorageError, match="open .*bad"):
+        with pytest.raises(StorageError, match=r"open .*bad"):
             await directory.open_logs(wanted)
         [good] = directory.logs.values()
         await directory.wait_held(good, append(good, b"a"))
