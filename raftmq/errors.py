@@ -7,6 +7,8 @@
     │   └── InvalidTimestamp    too far in the future
     ├── MessageTooLarge         batch over max.message.bytes
     ├── OffsetOutOfRange        below the log start or beyond the log end
+    ├── NotLeaderOrFollower     this replica's part in the partition has changed meanwhile
+    ├── FencedLeaderEpoch       from a leader, or to one, that has been replaced since
     ├── InvalidConfig           a bad topic or broker setting; names every bad key
     └── StorageError            the disk refused; that log is offline until a restart
         └── DirectoryInUse      another process holds the data directory
@@ -29,10 +31,12 @@ class ErrorCode(IntEnum):
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
+    NOT_LEADER_OR_FOLLOWER = 6
     MESSAGE_TOO_LARGE = 10
     INVALID_TIMESTAMP = 32
     INVALID_CONFIG = 40
     KAFKA_STORAGE_ERROR = 56
+    FENCED_LEADER_EPOCH = 74
     UNSUPPORTED_COMPRESSION_TYPE = 76
     INVALID_RECORD = 87
 
@@ -82,6 +86,21 @@ class MessageTooLarge(RaftmqError):
 
 class OffsetOutOfRange(RaftmqError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class NotLeaderOrFollower(RaftmqError):
+    """Indefinite: what was appended here may stand in the new leader's log."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    retriable = True
+    refresh_metadata = True
+    definite = False
+
+
+class FencedLeaderEpoch(RaftmqError):
+    code = ErrorCode.FENCED_LEADER_EPOCH
+    retriable = True
+    refresh_metadata = True
 
 
 class InvalidConfig(RaftmqError):

@@ -23,6 +23,7 @@ from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.work import Trim
 
 FOLDER = Path("/data/topics/orders/Partition-0")
 CONFIG = TopicConfig(segment_bytes=2048, index_interval_bytes=200, retention_bytes=6000)
@@ -100,16 +101,18 @@ class LogAgainstList(RuleBasedStateMachine):
         if self.log.durable_end_offset <= self.start:
             return
         self.start = data.draw(st.integers(self.start, self.log.durable_end_offset))
-        work = self.log.begin_trim(self.start)
-        if work is not None:
-            work.perform(self.files)
+        self._apply(self.log.plan_trim(self.start))
 
     @rule()
     def retain(self) -> None:
-        work = self.log.begin_retention(self.clock)
-        if work is not None:
-            work.perform(self.files)
-            self.start = self.log.log_start_offset
+        self._apply(self.log.plan_retention(self.clock))
+        self.start = max(self.start, self.log.log_start_offset)
+
+    def _apply(self, trim: Trim | None) -> None:
+        if trim is not None:
+            trim.perform(self.files)
+            self.log.apply_trim(trim)
+            trim.remove(self.files)
 
     @rule(how=st.sampled_from(["clean", "killed", "no checkpoint"]))
     def reopen(self, how: str) -> None:
@@ -136,7 +139,8 @@ class LogAgainstList(RuleBasedStateMachine):
         offset = data.draw(st.integers(self.start, self.end))
         limit = data.draw(st.integers(offset, self.end))
         piece = self.log.slice(offset, bytes_max=bytes_max, end_offset=limit)
-        assert piece.end_offset <= max(limit, piece.start_offset)
+        assert piece.start_offset <= offset
+        assert piece.end_offset <= limit or piece.bytes.length == 0
         assert len(piece.bytes.read()) == piece.bytes.length
         batches = list(self.log.batches(offset, bytes_max=bytes_max, end_offset=limit))
         got = [record for batch in batches for record in batch.records()]

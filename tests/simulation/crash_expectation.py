@@ -88,6 +88,10 @@ class Expectation:
         self.promised = max(self.promised, min(log.durable_end_offset, self.end_offset))
         self.start_requested = max(self.start_requested, log.log_start_offset)
 
+    def request_trim(self, log_start_offset: int) -> None:
+        """It may be durable from now on, before the log shows it."""
+        self.start_requested = max(self.start_requested, log_start_offset)
+
     def complete_trim(self, log: PartitionLog) -> None:
         self.start_acknowledged = self.start_requested = log.log_start_offset
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.work import Trim
     from tests.simulation.disk import SimulatedFiles
     from tests.simulation.disk_faults import Moment
 
@@ -88,11 +89,24 @@ class CrashScript:
                 opened = await self._directory.open_logs(LOGS)
                 self._check_reopened(opened)
                 self.logs = {log.name: log for log in opened}
+                for log in opened:
+                    self._watch_trims(log)
                 end = min(operations, self.disk.count + self.random.randrange(20, 200))
                 while self.disk.count < end and not self.disk.has_failed:
                     await self._act()
             if not self.disk.has_failed:
                 self.logs = {}
+
+    def _watch_trims(self, log: PartitionLog) -> None:
+        plan, expectation = log.plan_trim, self.expectations[log.name]
+
+        def plan_trim(log_start_offset: int) -> Trim | None:
+            trim = plan(log_start_offset)
+            if trim:
+                expectation.request_trim(trim.log_start_offset)
+            return trim
+
+        log.plan_trim = plan_trim  # type: ignore[method-assign]
 
     def observe(self) -> dict[str, Expectation]:
         """What is owed at this moment."""

@@ -100,12 +100,10 @@ class SimulatedFiles:
             return sorted(self._directory(directory).names) if self.exists(directory) else []
 
     def make_directory(self, path: Path) -> None:
-        if path == path.parent:
-            return
         if not isinstance(self._find(path), DirectoryState):
             self.make_directory(path.parent)
             self._make_one_directory(path)
-        self.sync_directory(path.parent)  # whoever made it may have died before doing so
+            self.sync_directory(path.parent)
 
     def _make_one_directory(self, path: Path) -> None:
         with translated("mkdir", path):

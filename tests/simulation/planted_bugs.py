@@ -18,6 +18,7 @@ import pytest
 from raftmq.partition.storage import recovery, walk, work
 from raftmq.partition.storage.directory import LogDirectory
 from raftmq.partition.storage.durability import DurableEnd, FlushMark
+from raftmq.partition.storage.known_past import KnownPast
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.work import Flush, Truncation
 from tests.simulation.crash_case import Sweep
@@ -112,8 +113,7 @@ def checkpoint_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
 
     async def checkpoint(self: LogDirectory) -> None:
         points = {log.name: log.log_end_offset for log in self.logs.values()}
-        self._write_checkpoint("recovery-points", points)
-        self._recovery_points = points
+        self._past.write_points(points)
 
     patch.setattr(LogDirectory, "checkpoint", checkpoint)
 
@@ -123,7 +123,7 @@ def checkpoint_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
 
 def keep_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
     """A truncation that is cut short looks like lost data."""
-    patch.setattr(LogDirectory, "_lowered", lambda self, _log: dict(self._recovery_points))
+    patch.setattr(KnownPast, "lower", nothing)
 
 
 def cut_from_the_front(patch: pytest.MonkeyPatch) -> None:

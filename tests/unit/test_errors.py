@@ -14,6 +14,7 @@ from raftmq.errors import (
     InvalidConfig,
     InvalidRecord,
     MessageTooLarge,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     RaftmqError,
     StorageError,
@@ -30,6 +31,8 @@ KAFKA_ERRORS = {
     "INVALID_TIMESTAMP": (32, False),
     "INVALID_CONFIG": (40, False),
     "KAFKA_STORAGE_ERROR": (56, True),
+    "NOT_LEADER_OR_FOLLOWER": (6, True),
+    "FENCED_LEADER_EPOCH": (74, True),
     "UNSUPPORTED_COMPRESSION_TYPE": (76, False),
     "INVALID_RECORD": (87, False),
 }
@@ -83,10 +86,10 @@ def test_only_an_error_worth_a_retry_asks_for_fresh_metadata(error: type[RaftmqE
     assert error.retriable or not error.refresh_metadata
 
 
-def test_all_but_a_failed_write_certainly_did_not_happen() -> None:
-    """Bytes of a failed write may be found after a restart; everything else was refused whole."""
+def test_what_may_have_happened_is_indefinite() -> None:
+    """A failed write may be found after a restart, a cut record in the new leader's log."""
     indefinite = {cls for cls in error_classes() if not cls.definite}
-    assert indefinite == {StorageError}
+    assert indefinite == {StorageError, NotLeaderOrFollower}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,9 @@ FUNCTION_LINES_P90_MAX = 30
 FILE_LINES_MAX = 600
 FILE_LINES_QUESTIONED = 400
 # Files over 400 lines, each with the reason why it is better in one piece.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "raftmq/partition/storage/log.py": "the one owner of a log's state; its rules stand elsewhere",
+}
 
 # Written so that no pattern matches itself.
 LEFT_OVER = re.compile(r"\bFIX[M]E\b|\bX{3}\b")

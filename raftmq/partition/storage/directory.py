@@ -12,28 +12,29 @@ truncation is performed; the clean-shutdown mark is gone before a log takes its 
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections import defaultdict
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
-from crc32c import crc32c
 
 from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, StorageError
-from raftmq.partition.storage.checkpoint import read_checkpoint, replace_file, write_checkpoint
-from raftmq.partition.storage.entries import read_cached, read_waiting
+from raftmq.partition.storage.entries import cached_reader, read_waiting
 from raftmq.partition.storage.files import OsFiles, WouldBlock, allow_many_files
 from raftmq.partition.storage.flusher import Flusher
-from raftmq.partition.storage.reader import find_timestamp, read_slice
-from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.partition.storage.known_past import KnownPast
+from raftmq.partition.storage.reader import find_timestamp, plan_slice
+from raftmq.partition.storage.recovery import open_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from raftmq.model import TimestampOffset
-    from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.files import Files, FileSlice
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+TOPICS_FOLDER = "topics"
+_TOPIC_FOLDER = re.compile(r"(?!\.)[\w.-]{1,249}", re.ASCII)
 CHECKPOINT_INTERVAL = 5.0  # seconds
 RETENTION_CHECK_INTERVAL = 300.0  # seconds
 
@@ -99,6 +102,8 @@ async def open_log_directory(
         if len(group.exceptions) > 1:
             raise
         raise group.exceptions[0] from None  # what the caller's own code raised, as it was
+    finally:
+        directory.unlock()  # only now has every worker thread come home
 
 
 class LogDirectory:
@@ -108,29 +113,16 @@ class LogDirectory:
         self, files: Files, root: Path, run_sync: RunSync, now_ms: Callable[[], int]
     ) -> None:
         self._files, self.root, self._run_sync, self.now_ms = files, root, run_sync, now_ms
-        self._checkpoints = root / "checkpoints"
-        self._clean_mark = root / "clean-shutdown"
-        files.make_directory(self._checkpoints)
+        files.make_directory(root)
         self._lock: object | None = files.lock(root / ".lock")
-        self._boot = crc32c(files.boot_id().encode())
-        self._recovery_points = self._read_checkpoint("recovery-points")
-        self._boots = self._read_checkpoint("boots")
-        self._was_clean = files.exists(self._clean_mark)
-        self._forget_clean_mark()
+        self._past = KnownPast(files, root)
+        self._past.forget_clean_mark()
         self.logs: dict[str, PartitionLog] = {}
         self.flusher = Flusher(files, root, run_sync)
-        self._trimming = trio.Lock()
+        self._changing: defaultdict[PartitionLog, trio.Lock] = defaultdict(trio.Lock)
 
-    def _read_checkpoint(self, checkpoint: str) -> dict[str, int]:
-        return read_checkpoint(self._files, self._checkpoints / checkpoint) or {}
-
-    def _write_checkpoint(self, checkpoint: str, offsets: dict[str, int]) -> None:
-        write_checkpoint(self._files, self._checkpoints / checkpoint, offsets)
-
-    def _forget_clean_mark(self) -> None:
-        if self._was_clean:
-            self._files.remove(self._clean_mark)
-            self._files.sync_directory(self.root)
+    def unlock(self) -> None:
+        self._lock = None
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -152,55 +144,61 @@ class LogDirectory:
             StorageError: one cannot be opened. The others are open all the same: see `logs`.
         """
         for log_id, _ in wanted:
+            _check_id(log_id)
             assert log_id.name not in self.logs, f"{log_id.name} is open already"
-        opened = await self._run_sync(lambda: [self._open(*each) for each in wanted])
+        opened = await self._run_sync(lambda: self._open_all(wanted))
         logs = [log for log in opened if not isinstance(log, StorageError)]
         for log in logs:
             self.logs[log.name] = log
             log.on_dirty = self.flusher.on_dirty
-        await self._note_opened(logs)
         for error in opened:
             if isinstance(error, StorageError):
                 raise error
         return logs
 
+    def _open_all(
+        self, wanted: Sequence[tuple[LogId, TopicConfig]]
+    ) -> list[PartitionLog | StorageError]:
+        opened = [self._open(*each) for each in wanted]
+        self._sync_names({log_id.topic for log_id, _ in wanted})
+        logs = [log for log in opened if not isinstance(log, StorageError)]
+        self._past.write_opened(log.name for log in logs)
+        unknown = {log.name: 0 for log in logs if log.name not in self._past.points}
+        self._past.write_points(unknown)
+        return opened
+
     def _open(self, log_id: LogId, config: TopicConfig) -> PartitionLog | StorageError:
         name = log_id.name
-        known = name in self._recovery_points
-        past = Past(
-            recovery_point=self._recovery_points.get(name, 0),
-            was_clean=known and self._was_clean,
-            # Without a recovery point nothing may be taken for unsynced but the very end.
-            page_cache_survived=not known or self._boots.get(name) == self._boot,
-        )
         try:
-            return open_log(self._files, self.root / "topics" / name, name, config, past)
+            folder = self.root / TOPICS_FOLDER / name
+            return open_log(self._files, folder, name, config, self._past.of(name))
         except StorageError as error:
             logger.error("log cannot be opened: log=%s reason=%s", name, error)
             return error
 
-    async def _note_opened(self, logs: list[PartitionLog]) -> None:
-        """These logs are checked: until the machine restarts, the page cache keeps them whole."""
-        new = [log for log in logs if self._boots.get(log.name) != self._boot]
-        if new or any(log.name not in self._recovery_points for log in logs):
-            self._boots |= {log.name: self._boot for log in logs}
-            boots = dict(self._boots)
-            await self._run_sync(lambda: self._write_checkpoint("boots", boots))
-            await self.checkpoint()
+    def _sync_names(self, topics: set[str]) -> None:
+        """Whoever made these folders may have died before their names were durable."""
+        if not self._past.was_closed:
+            folders = [self.root / TOPICS_FOLDER / topic for topic in sorted(topics)]
+            for folder in [*folders, self.root / TOPICS_FOLDER, self.root, self.root.parent]:
+                self._files.sync_directory(folder)
 
     async def close(self) -> None:
         """Flush everything and leave the mark that makes the next opening quick."""
         try:
             await self.flusher.flush_now(self.logs.values())
             await self.checkpoint()
-            boot = self._files.boot_id().encode()
-            await self._run_sync(lambda: replace_file(self._files, self._clean_mark, boot))
+            clean = {
+                log.name: log.log_end_offset
+                for log in self.logs.values()
+                if log.is_sound and log.durable_end_offset == log.log_end_offset
+            }
+            await self._run_sync(lambda: self._past.write_clean(clean, self.logs))
         except StorageError as error:  # the next opening recovers
             logger.error("not closed cleanly: directory=%s reason=%s", self.root, error)
         for log in self.logs.values():
             log.close()
             self.flusher.forget(log)
-        self._lock = None
 
     # -- upkeep ----------------------------------------------------------------------------
 
@@ -216,17 +214,15 @@ class LogDirectory:
     async def checkpoint(self) -> None:
         """Write down how far each log is durable, so that recovery checks only what follows."""
         async with self.flusher.disk:
-            moved = {
+            risen = {
                 log.name: log.durable_end_offset
                 for log in self.logs.values()
-                if self._recovery_points.get(log.name) != log.durable_end_offset
+                if not log.damage and log.durable_end_offset > self._past.points.get(log.name, -1)
             }
-            if moved:
-                for name in moved:
+            if risen:
+                for name in risen:
                     self.logs[name].write_indexes()  # from where recovery starts to walk
-                points = self._recovery_points | moved
-                await self._run_sync(lambda: self._write_checkpoint("recovery-points", points))
-                self._recovery_points = points
+                await self._run_sync(lambda: self._past.write_points(risen))
 
     async def run_retention(self) -> None:
         while True:
@@ -235,16 +231,17 @@ class LogDirectory:
 
     async def enforce_retention(self) -> None:
         """Remove what has outlived its topic's retention; let go of what nobody uses."""
-        for log in [log for log in self.logs.values() if not log.offline_reason]:
+        for log in [log for log in self.logs.values() if log.is_sound]:
             try:
-                log.roll_if_old(self.now_ms())
-                await self._trim(log, log.begin_retention)
-                await self._run_sync(log.rebuild_damaged_indexes)
+                async with self._changing[log]:
+                    log.roll_if_old(self.now_ms())
+                    await self._trim(log, log.plan_retention(self.now_ms()))
+                    await self._run_sync(log.rebuild_damaged_indexes)
             except (StorageError, CorruptRecord) as error:
                 logger.warning("no retention: log=%s reason=%s", log.name, error)
             log.release_idle()
 
-    # -- cutting ---------------------------------------------------------------------------
+    # -- cutting: one change of a log at a time ----------------------------------------------
 
     async def delete_records(self, log: PartitionLog, before_offset: int) -> int:
         """Forget everything before `before_offset`; returns the log start offset, now durable.
@@ -254,14 +251,21 @@ class LogDirectory:
             StorageError: the disk refused.
         """
         await self.flusher.wait_durable(log, min(before_offset, log.log_end_offset))
-        await self._trim(log, lambda _: log.begin_trim(before_offset))
+        async with self._changing[log]:
+            await self._trim(log, log.plan_trim(before_offset))
         return log.log_start_offset
 
-    async def _trim(self, log: PartitionLog, begin: Callable[[int], Trim | None]) -> None:
-        async with self._trimming:
-            work = begin(self.now_ms())
-            if work is not None:
-                await self._perform(log, lambda: work.perform(self._files))
+    async def _trim(self, log: PartitionLog, trim: Trim | None) -> None:
+        """The new start is durable first; if that fails, nothing has changed."""
+        if trim is None:
+            return
+        with trio.CancelScope(shield=True):
+            await self._run_sync(lambda: trim.perform(self._files))
+            log.apply_trim(trim)
+            try:
+                await self._run_sync(lambda: trim.remove(self._files))
+            except StorageError as error:  # the next opening removes them
+                logger.warning("files stay: log=%s reason=%s", log.name, error)
 
     async def truncate(self, log: PartitionLog, offset: int) -> None:
         """Cut the log's end at `offset`, durably; nobody may append meanwhile.
@@ -270,31 +274,22 @@ class LogDirectory:
             OffsetOutOfRange: outside of the log.
             StorageError: the disk refused; the log is offline.
         """
-        async with self.flusher.disk:
+        async with self._changing[log], self.flusher.disk:
             work = log.begin_truncate(offset)
-            # Noted before it is written: no other checkpoint may bring the old point back.
-            points = self._recovery_points = self._lowered(log)
+            self._past.lower(log.name, log.log_end_offset)
 
             def perform() -> None:
-                self._write_checkpoint("recovery-points", points)
+                self._past.write_lowered()
                 work.perform(self._files)
 
             try:
-                await self._perform(log, perform)
+                with trio.CancelScope(shield=True):
+                    await self._run_sync(perform)
+            except StorageError as error:
+                raise log.go_offline(error) from error
             finally:
                 log.end_truncate()
-
-    def _lowered(self, log: PartitionLog) -> dict[str, int]:
-        recovery_point = min(self._recovery_points.get(log.name, 0), log.log_end_offset)
-        return self._recovery_points | {log.name: recovery_point}
-
-    async def _perform(self, log: PartitionLog, perform: Callable[[], None]) -> None:
-        """To the end, even if the caller is cancelled: half done, the log could not go on."""
-        try:
-            with trio.CancelScope(shield=True):
-                await self._run_sync(perform)
-        except StorageError as error:
-            raise log.go_offline(error) from error
+                self.flusher.on_cut(log)
 
     # -- waiting and reading ---------------------------------------------------------------
 
@@ -313,18 +308,31 @@ class LogDirectory:
     async def slice(
         self, log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
     ) -> LogSlice:
-        """`reader.read_slice`, on the loop if the page cache has it, else in a worker thread."""
+        """`reader.plan_slice`, on the loop if the page cache has it, else in a worker thread."""
 
-        def find(read: ReadBytes) -> LogSlice:
-            return read_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset, read=read)
-
-        return await self._find(log, find)
+        while True:
+            plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+            try:
+                return plan.find(cached_reader())
+            except WouldBlock:
+                changes = log.changes
+            try:
+                return await self._run_sync(partial(plan.find, read_waiting))
+            except (CorruptRecord, StorageError):
+                if log.changes == changes:
+                    raise
 
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp: int
     ) -> TimestampOffset | None:
-        """`reader.find_timestamp`, without blocking the loop."""
-        return await self._find(log, lambda read: find_timestamp(log, timestamp, read=read))
+        """`reader.find_timestamp`, in a worker thread: it may have to decompress a batch."""
+        while True:
+            segments, changes = list(log.segments), log.changes
+            try:
+                return await self._run_sync(partial(find_timestamp, log, timestamp, segments))
+            except (CorruptRecord, StorageError):
+                if log.changes == changes:
+                    raise
 
     async def read(self, piece: FileSlice) -> bytes:
         """The bytes of a slice, without blocking the loop."""
@@ -333,18 +341,7 @@ class LogDirectory:
         except WouldBlock:
             return await self._run_sync(piece.read)
 
-    async def _find(self, log: PartitionLog, find: Callable[[ReadBytes], T]) -> T:
-        try:
-            return find(read_cached)
-        except WouldBlock:
-            pass
-        while True:
-            cuts = log.cuts
-            try:
-                found = await self._run_sync(lambda: find(read_waiting))
-            except CorruptRecord:
-                if log.cuts == cuts:
-                    raise
-            else:
-                if log.cuts == cuts:
-                    return found
+
+def _check_id(log_id: LogId) -> None:
+    if not _TOPIC_FOLDER.fullmatch(log_id.topic) or log_id.partition < 0:
+        raise ValueError(f"{log_id}: letters, digits, '.', '_' and '-' only, partition from 0")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from raftmq.partition.storage.files import WouldBlock
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _BODY = Struct(">qI")
 ENTRY_SIZE = 16
+CACHED_BYTES_MAX = 64 << 10  # about 1500 batch headers, a few milliseconds
 
 
 class DamagedEntries(Exception):
@@ -41,9 +44,21 @@ def read_waiting(file: File, position: int, length: int) -> bytes:
     return file.read(position, length)
 
 
-def read_cached(file: File, position: int, length: int) -> bytes:
-    """Read from the page cache only; raises WouldBlock otherwise."""
-    return file.read_now(position, length)
+def cached_reader(bytes_max: int = CACHED_BYTES_MAX) -> ReadBytes:
+    """Reads from the page cache only, and not much: raises WouldBlock where it is not enough.
+
+    So that finding something on the event loop is quick or is done elsewhere.
+    """
+    left = bytes_max
+
+    def read(file: File, position: int, length: int) -> bytes:
+        nonlocal left
+        left -= length
+        if left < 0:
+            raise WouldBlock
+        return file.read_now(position, length)
+
+    return read
 
 
 def pack_entry(key: int, value: int) -> bytes:
@@ -105,6 +120,8 @@ class EntryFile:
             DamagedEntries: it fails its CRC, or the file ends before it.
         """
         written, pending = self._state
+        if index - written >= len(pending):  # cut since the caller counted
+            raise DamagedEntries(f"entry {index} of {self.path}")
         if index >= written:
             return pending[index - written]
         data = read(self.file, index * ENTRY_SIZE, ENTRY_SIZE)

@@ -1,8 +1,8 @@
 """The one door to the disk: everything the log does to files goes through `Files` and `File`.
 
 Owns the translation of OSError into StorageError. Decides nothing. The simulated twin in
-`tests/simulation/disk.py` passes the same conformance suite (tests/unit/test_files.py) and adds
-what a kernel does not do on demand: crashes that lose or tear what was not synced.
+`tests/simulation/disk.py` passes the same conformance suite (tests/unit/storage/test_files.py)
+and adds what a kernel does not do on demand: crashes that lose or tear what was not synced.
 
 Promises: `write` writes everything or raises; what is not synced may be lost by a power cut,
 in any order across files; a created, renamed or removed name is lost unless its directory was
@@ -14,20 +14,21 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import resource
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raftmq.errors import DirectoryInUse, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from raftmq.wire.header import Buffer
 
 IOV_MAX = 1024
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class WouldBlock(Exception):
@@ -76,7 +77,7 @@ class Files(Protocol):
         """Sorted names in `directory`; empty where it does not exist."""
 
     def make_directory(self, path: Path) -> None:
-        """With its parents; each new name is durable when this returns."""
+        """With its parents; each name that this call makes is durable when it returns."""
 
     def rename(self, source: Path, target: Path) -> None: ...
 
@@ -248,16 +249,19 @@ class OsFiles:
     def lock(self, path: Path) -> object:
         file = self.open(path, create=True)
         try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            with _translated("lock", path):
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except StorageError as error:
+            if not isinstance(error.__cause__, BlockingIOError):
+                raise
             raise DirectoryInUse(
                 f"{path.parent} is in use by another process; stop it, or choose another directory"
             ) from error
         return file
 
     def boot_id(self) -> str:
-        with open(_BOOT_ID) as file:  # noqa: PTH123
-            return file.read().strip()
+        with _translated("read", _BOOT_ID):
+            return _BOOT_ID.read_text().strip()
 
 
 def allow_many_files() -> None:
@@ -284,5 +288,5 @@ def _syncfs(descriptor: int) -> None:
 
 def _syncfs_reports_errors() -> bool:
     """Before Linux 5.8 syncfs returned 0 even when writing back had failed."""
-    major, minor = os.uname().release.split(".")[:2]
-    return (int(major), int(minor)) >= (5, 8)
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return release is not None and (int(release[1]), int(release[2])) >= (5, 8)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from raftmq.errors import StorageError
+from raftmq.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from raftmq.model import Durability
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ class Flusher:
 
     def on_dirty(self, log: PartitionLog) -> None:
         """A log has something to flush; `page_cache` topics wait for `request_lazy`."""
-        if log.config.durability is Durability.PAGE_CACHE:
+        if log.offline_reason:
+            self._wake(log)
+        elif log.config.durability is Durability.PAGE_CACHE:
             self._lazy[log] = None
         else:
             self._dirty[log] = None
@@ -68,6 +70,10 @@ class Flusher:
         for log in self._lazy:
             self.request(log)
         self._lazy.clear()
+
+    def on_cut(self, log: PartitionLog) -> None:
+        """Waiters learn that what they wait for may be gone."""
+        self._wake(log)
 
     def forget(self, log: PartitionLog) -> None:
         """The log is closed; its waiters learn so."""
@@ -97,7 +103,7 @@ class Flusher:
 
     async def _round(self) -> None:
         """One round, shielded: what has begun must be completed, or the logs could not go on."""
-        logs, self._dirty = [log for log in self._dirty if not log.offline_reason], {}
+        logs, self._dirty = list(self._dirty), {}
         self._flushing, self._round_since = logs, trio.current_time()
         begun = [begun for log in logs if (begun := self._begin(log))]
         with trio.CancelScope(shield=True):
@@ -107,11 +113,20 @@ class Flusher:
                 log.go_offline(error)
             else:
                 log.complete_flush(flush)
+        if errors and errors[0] and self._syncs_all([flush for _, flush in begun]):
+            self._take_offline(errors[0])
         self._flushing, self._round_since = [], None
         for log in logs:
             self._wake(log)
 
+    def _take_offline(self, error: StorageError) -> None:
+        """A sync of the file system failed: logs that were not in the round lost bytes, too."""
+        for log in [*self._dirty, *self._lazy]:
+            log.go_offline(error)
+
     def _begin(self, log: PartitionLog) -> tuple[PartitionLog, Flush] | None:
+        if log.offline_reason:
+            return None
         try:
             return log, log.begin_flush(trio.current_time())
         except StorageError as error:
@@ -120,11 +135,14 @@ class Flusher:
 
     def _sync(self, flushes: list[Flush]) -> list[StorageError | None]:
         """What went wrong with each of `flushes`; None where nothing did."""
-        count = sum(len(flush.files) for flush in flushes)
-        if count <= FILES_SYNCED_ONE_BY_ONE or not self._owns_file_system:
+        if not self._syncs_all(flushes):
             return [self._error_of(partial(flush.perform, self._files)) for flush in flushes]
         error = self._error_of(partial(self._files.sync_file_system, self._root))
         return [error] * len(flushes)  # whose bytes were lost, nobody can say
+
+    def _syncs_all(self, flushes: list[Flush]) -> bool:
+        count = sum(len(flush.files) for flush in flushes)
+        return self._owns_file_system and count > FILES_SYNCED_ONE_BY_ONE
 
     def _error_of(self, perform: Callable[[], None]) -> StorageError | None:
         try:
@@ -138,22 +156,29 @@ class Flusher:
 
         Raises:
             StorageError: the log went offline, or was closed, before that.
+            NotLeaderOrFollower: the log was cut meanwhile; other records may stand there now.
+            OffsetOutOfRange: nothing was appended up to there.
         """
-        await self._wait(log, lambda: log.held_end_offset >= end_offset)
+        await self._wait(log, end_offset, lambda: log.held_end_offset >= end_offset)
 
     async def wait_durable(self, log: PartitionLog, end_offset: int) -> None:
         """Return when everything below `end_offset` survives a power cut; errors as above."""
         if log.durable_end_offset < end_offset:
             self.request(log)
-        await self._wait(log, lambda: log.durable_end_offset >= end_offset)
+        await self._wait(log, end_offset, lambda: log.durable_end_offset >= end_offset)
 
-    async def _wait(self, log: PartitionLog, is_reached: Callable[[], bool]) -> None:
+    async def _wait(
+        self, log: PartitionLog, end_offset: int, is_reached: Callable[[], bool]
+    ) -> None:
+        if end_offset > log.log_end_offset:
+            raise OffsetOutOfRange(f"{log.name} ends at {log.log_end_offset}, not at {end_offset}")
+        cuts = log.cuts
         while not is_reached():
             if log.offline_reason:
                 raise StorageError(f"{log.name} is offline: {log.offline_reason}")
-            if log not in self._rounds:
-                self._rounds[log] = trio.Event()
-            await self._rounds[log].wait()
+            await self._rounds.setdefault(log, trio.Event()).wait()
+            if log.cuts != cuts:
+                raise NotLeaderOrFollower(f"{log.name} was cut while waiting for {end_offset}")
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _wake(self, log: PartitionLog) -> None:

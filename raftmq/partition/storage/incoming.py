@@ -23,6 +23,7 @@ from raftmq.wire.header import (
     COLUMNS_BIT,
     CONTROL_BIT,
     LENGTH_END,
+    TIMESTAMP_TYPE_BIT,
     BatchHeader,
     Buffer,
     iter_batches,
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
     from raftmq.config import TopicConfig
 
 PREFIX_SIZE = 16
-_KIND_BITS = COLUMNS_BIT | CONTROL_BIT
-_KINDS = {RecordFormat.COLUMNS: COLUMNS_BIT, RecordFormat.KAFKA: 0}
+_KIND_BITS = COLUMNS_BIT | CONTROL_BIT | TIMESTAMP_TYPE_BIT
+_FORMAT_BITS = {RecordFormat.COLUMNS: COLUMNS_BIT, RecordFormat.KAFKA: 0}
+_TIMESTAMP_BITS = {
+    TimestampType.CREATE_TIME: 0,
+    TimestampType.LOG_APPEND_TIME: TIMESTAMP_TYPE_BIT,
+}
 
 
 class Placement(NamedTuple):
@@ -44,6 +49,10 @@ class Placement(NamedTuple):
     buffers: list[Buffer]
     batches: list[FoundBatch]
     length: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.batches[-1].header.end_offset
 
     def moved_to(self, position: int) -> Placement:
         """The same batches, but standing from byte `position` on."""
@@ -69,10 +78,11 @@ def place_produced(
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         buffer = _stamped(buffer, now_ms)
     view, start = memoryview(buffer), position
+    kind = _FORMAT_BITS[config.record_format] | _TIMESTAMP_BITS[config.message_timestamp_type]
     buffers: list[Buffer] = []
     batches: list[FoundBatch] = []
     for at, header in iter_batches(view):
-        _check_produced(header, config, now_ms)
+        _check_produced(header, config, kind, now_ms)
         check_structure(view, at, header)
         size, placed = header.size, header.placed(offset, leader_epoch)
         buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
@@ -92,12 +102,12 @@ def _stamped(buffer: Buffer, now_ms: int) -> bytearray:
     return stamped
 
 
-def _check_produced(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
+def _check_produced(header: BatchHeader, config: TopicConfig, kind: int, now_ms: int) -> None:
     """One condition for the batches that are right; the reason is looked for only afterwards."""
     if not (
         header.batch_length + LENGTH_END <= config.max_message_bytes
         and header.last_offset_delta == header.record_count - 1
-        and header.attributes & _KIND_BITS == _KINDS[config.record_format]
+        and header.attributes & _KIND_BITS == kind
         and header.max_timestamp <= now_ms + config.message_timestamp_after_max_ms
     ):
         raise _refusal(header, config, now_ms)
@@ -118,6 +128,8 @@ def _refusal(header: BatchHeader, config: TopicConfig, now_ms: int) -> RaftmqErr
         return InvalidRecord(
             f"records encoded as {sent}, the topic's record.format is {config.record_format}"
         )
+    if header.timestamp_type is not config.message_timestamp_type:
+        return InvalidRecord("only a broker stamps records with its own time")
     return InvalidTimestamp(
         f"timestamp {header.max_timestamp} is over message.timestamp.after.max.ms "
         f"({config.message_timestamp_after_max_ms}) ahead of the broker's clock ({now_ms})"

@@ -17,12 +17,18 @@ import logging
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.errors import CorruptRecord, OffsetOutOfRange, RaftmqError, StorageError
+from raftmq.errors import (
+    CorruptRecord,
+    FencedLeaderEpoch,
+    OffsetOutOfRange,
+    RaftmqError,
+    StorageError,
+)
 from raftmq.model import Durability
 from raftmq.partition.storage.durability import DurableEnd
 from raftmq.partition.storage.found import DAMAGE_MARK
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
-from raftmq.partition.storage.reader import LogSlice, find_timestamp, read_batches, read_slice
+from raftmq.partition.storage.reader import LogSlice, find_timestamp, plan_slice, read_batches
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.segment import Segment
 from raftmq.partition.storage.work import Flush, Trim, Truncation
@@ -40,6 +46,8 @@ if TYPE_CHECKING:
     from raftmq.wire.records import RecordBatch
 
 logger = logging.getLogger(__name__)
+
+SEGMENT_OFFSETS_MAX = (1 << 31) - 1  # index entries hold offsets relative to the segment's
 
 
 class Appended(NamedTuple):
@@ -67,6 +75,8 @@ class PartitionLog:
         self._names_are_unsynced = True
         self._epochs_are_unsynced = False
         self._is_being_cut = False
+        # Cuts and trims: what a worker thread found out across one of them is worth nothing.
+        self.changes = 0
 
     # -- bounds ----------------------------------------------------------------------------
 
@@ -91,8 +101,12 @@ class PartitionLog:
         return self._end.is_dirty or self._epochs_are_unsynced
 
     @property
+    def is_sound(self) -> bool:
+        return not self.damage and not self.offline_reason
+
+    @property
     def cuts(self) -> int:
-        """How often the log's end was cut: what a worker read across a cut is worth nothing."""
+        """How often the log's end was cut."""
         return self._end.generation
 
     @property
@@ -115,8 +129,13 @@ class PartitionLog:
     # -- appending -------------------------------------------------------------------------
 
     def assign_epoch(self, leader_epoch: int) -> None:
-        """A new leader epoch begins at the log's end, even before anything is appended."""
+        """A new leader epoch begins at the log's end, even before anything is appended.
+
+        Raises:
+            FencedLeaderEpoch: a later epoch is known.
+        """
         self._check_writable()
+        self._check_epoch(leader_epoch)
         self._note_epoch(leader_epoch, self.log_end_offset)
         if self._epochs_are_unsynced:
             self._tell_dirty()
@@ -129,9 +148,11 @@ class PartitionLog:
 
         Raises:
             CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
+            FencedLeaderEpoch: a later epoch is known; nothing was appended.
             StorageError: unknown what was written; the log is offline.
         """
         self._check_writable()
+        self._check_epoch(leader_epoch)
         placement = place_produced(
             buffer,
             offset=self.log_end_offset,
@@ -188,6 +209,12 @@ class PartitionLog:
         if self.damage:
             raise StorageError(f"{self.name} is {self.damage}; truncate before it to go on")
 
+    def _check_epoch(self, leader_epoch: int) -> None:
+        if leader_epoch < self.epochs.latest:
+            raise FencedLeaderEpoch(
+                f"leader epoch {leader_epoch} of {self.name} ended, {self.epochs.latest} is known"
+            )
+
     def _note_epoch(self, leader_epoch: int, start_offset: int) -> None:
         if self.epochs.assign(leader_epoch, start_offset):
             self._epoch_file.append(leader_epoch, start_offset)
@@ -198,6 +225,7 @@ class PartitionLog:
         if not self.offline_reason:
             self.offline_reason = str(error)
             logger.error("log goes offline: log=%s reason=%s", self.name, error)
+            self._tell_dirty()  # whoever waits for it learns so
         return StorageError(f"{self.name} is offline: {self.offline_reason}")
 
     def close(self) -> None:
@@ -211,6 +239,8 @@ class PartitionLog:
         if not active.size:
             return False
         if active.size + placement.length > self.config.segment_bytes:
+            return True
+        if placement.end_offset - active.base_offset > SEGMENT_OFFSETS_MAX:
             return True
         latest = placement.batches[-1].header.max_timestamp
         return latest - active.first_timestamp() >= self.config.segment_ms
@@ -283,7 +313,8 @@ class PartitionLog:
             raise self.go_offline(error) from error
 
     def _cut(self, keep: int, end: BatchStart) -> Truncation:
-        removed, self.segments[keep:] = self.segments[keep:], []
+        self.changes += 1
+        removed, self.segments = self.segments[keep:], self.segments[:keep]
         self.active.renote(self.active.resume(end.offset), end)
         self.active.index.write_pending()
         self._end.on_truncate(end.offset)
@@ -316,16 +347,16 @@ class PartitionLog:
         self._epoch_file.append(self.epochs.latest, end_offset)
         self._epochs_are_unsynced = False  # the truncation writes and syncs the file
 
-    def begin_trim(self, log_start_offset: int) -> Trim | None:
-        """Forget everything before `log_start_offset`; None if that is forgotten already.
+    def plan_trim(self, log_start_offset: int) -> Trim | None:
+        """How to forget everything before `log_start_offset`; None if that is forgotten already.
 
-        Whole segments below it are removed, never the active one.
+        Nothing changes until `apply_trim`. Whole segments go, never the active one.
 
         Raises:
             OffsetOutOfRange: beyond what is durable; a crash would leave a log without a start.
-            StorageError: the log is offline.
+            StorageError: the log is offline or damaged.
         """
-        self._check_online()
+        self._check_writable()
         if log_start_offset > self.durable_end_offset:
             raise OffsetOutOfRange(
                 f"cannot trim {self.name} to {log_start_offset}, "
@@ -333,14 +364,18 @@ class PartitionLog:
             )
         if log_start_offset <= self.log_start_offset:
             return None
-        self.log_start_offset = log_start_offset
-        self.epochs.trim(log_start_offset)
         count = sum(segment.end_offset <= log_start_offset for segment in self.segments[:-1])
-        removed, self.segments[:count] = self.segments[:count], []
-        self._unsynced_sealed = [s for s in self._unsynced_sealed if s not in removed]
-        return Trim(self.folder, log_start_offset, removed)
+        return Trim(self.folder, log_start_offset, self.segments[:count])
 
-    def begin_retention(self, now_ms: int) -> Trim | None:
+    def apply_trim(self, trim: Trim) -> None:
+        """The new start is durable: show it."""
+        self.log_start_offset = trim.log_start_offset
+        self.epochs.trim(trim.log_start_offset)
+        self.segments = [segment for segment in self.segments if segment not in trim.removed]
+        self._unsynced_sealed = [s for s in self._unsynced_sealed if s not in trim.removed]
+        self.changes += 1
+
+    def plan_retention(self, now_ms: int) -> Trim | None:
         """What the topic's retention asks for now."""
         closed = (
             SegmentAge(segment.end_offset, segment.size, segment.largest_timestamp())
@@ -353,13 +388,13 @@ class PartitionLog:
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
         )
-        return self.begin_trim(min(start, self.durable_end_offset))
+        return self.plan_trim(min(start, self.durable_end_offset))
 
     # -- reading ---------------------------------------------------------------------------
 
     def slice(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> LogSlice:
-        """Whole batches as a slice of a file, see `reader.read_slice`."""
-        return read_slice(self, offset, bytes_max=bytes_max, end_offset=end_offset)
+        """Whole batches as a slice of a file, see `reader.plan_slice`."""
+        return plan_slice(self, offset, bytes_max=bytes_max, end_offset=end_offset).find()
 
     def batches(
         self, offset: int, *, bytes_max: int = 1 << 20, end_offset: int | None = None
@@ -369,7 +404,7 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record at or after `timestamp`, see `reader.find_timestamp`."""
-        return find_timestamp(self, timestamp)
+        return find_timestamp(self, timestamp, self.segments)
 
     # -- upkeep ----------------------------------------------------------------------------
 
@@ -388,7 +423,7 @@ class PartitionLog:
         self._epoch_file.release()
 
     def rebuild_damaged_indexes(self) -> None:
-        """Safe in a worker thread: touches sealed segments only."""
+        """In a worker thread, while nothing cuts the log: touches sealed segments only."""
         for segment in self.segments[:-1]:
             if segment.index.is_damaged:
                 segment.rebuild_index()

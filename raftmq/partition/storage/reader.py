@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.errors import CorruptRecord, OffsetOutOfRange
+from raftmq.errors import CorruptRecord, OffsetOutOfRange, UnsupportedCompression
 from raftmq.model import TimestampOffset
 from raftmq.partition.storage.entries import read_waiting
 from raftmq.partition.storage.files import FileSlice
+from raftmq.wire.header import check_batch
 from raftmq.wire.records import RecordBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.log import PartitionLog
@@ -37,32 +38,49 @@ class LogSlice(NamedTuple):
     bytes: FileSlice
 
 
-def read_slice(
-    log: PartitionLog,
-    offset: int,
-    *,
-    bytes_max: int,
-    end_offset: int | None = None,
-    read: ReadBytes = read_waiting,
-) -> LogSlice:
+class SlicePlan(NamedTuple):
+    """What to find, with all that the log's own thread must say about it."""
+
+    segment: Segment
+    offset: int
+    end: BatchStart  # of what the segment held when the plan was made
+    end_offset: int  # of what the reader may see
+    bytes_max: int
+
+    def find(self, read: ReadBytes = read_waiting) -> LogSlice:
+        """Raises CorruptRecord: the way to the batch is damaged."""
+        segment = self.segment
+        if self.offset >= self.end_offset:
+            return LogSlice(self.offset, self.offset, FileSlice(segment.file, 0, 0))
+        start = segment.start_of(self.offset, read)
+        end = self.end
+        if self.end_offset < end.offset:
+            end = segment.start_of(self.end_offset, read)
+        if end.position - start.position > self.bytes_max:
+            end = _shortened(segment, start, self.bytes_max, read)
+        if end.offset > self.end_offset:  # the one batch that is always served lies beyond it
+            end = start
+        length = end.position - start.position
+        return LogSlice(start.offset, end.offset, FileSlice(segment.file, start.position, length))
+
+
+def plan_slice(
+    log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
+) -> SlicePlan:
     """Batches from the one that holds `offset`, about `bytes_max` bytes, at least one batch.
 
     Args:
-        end_offset: what the reader may see (a high watermark); default the log end.
+        end_offset: what the reader may see (a high watermark); default the log end. At or beyond
+            it the slice is empty.
 
     Raises:
         OffsetOutOfRange: below the log start or beyond the log end.
-        CorruptRecord: the way to the batch is damaged.
+        CorruptRecord: beyond damage that recovery found.
     """
-    end_offset = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
     check_range(log, offset)
+    end_offset = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
     segment = log.segment_of(offset)
-    start = segment.start_of(offset, read)
-    end = segment.start_of(min(end_offset, segment.end_offset), read)
-    if end.position - start.position > bytes_max:
-        end = _shortened(segment, start, bytes_max, read)
-    length = max(0, end.position - start.position)
-    return LogSlice(start.offset, end.offset, FileSlice(segment.file, start.position, length))
+    return SlicePlan(segment, offset, segment.end, end_offset, bytes_max)
 
 
 def check_range(log: PartitionLog, offset: int) -> None:
@@ -91,7 +109,7 @@ def read_batches(
     Raises:
         CorruptRecord: at the first batch that is not what was written.
     """
-    piece = read_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+    piece = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset).find()
     data = memoryview(piece.bytes.read())
     where = f"{piece.bytes.file.path}, read from byte {piece.bytes.position}"
     expected, at = piece.start_offset, 0
@@ -116,27 +134,30 @@ def _check_place(
 
 
 def find_timestamp(
-    log: PartitionLog, timestamp: int, *, read: ReadBytes = read_waiting
+    log: PartitionLog, timestamp: int, segments: Sequence[Segment]
 ) -> TimestampOffset | None:
     """The first record whose timestamp is `timestamp` (ms) or later; None if there is none."""
-    for segment in log.segments:
-        if segment.end_offset <= log.log_start_offset:
+    for segment in segments:
+        if segment.end_offset <= log.log_start_offset or segment.largest_timestamp() < timestamp:
             continue
-        if segment.largest_timestamp(read) < timestamp:
-            continue
-        for found in segment.batches_since(timestamp, read):
-            answer = _in_batch(log, segment, found, timestamp, read)
+        for found in segment.batches_since(timestamp):
+            answer = _in_batch(segment, found, timestamp, log.log_start_offset)
             if answer:
                 return answer
     return None
 
 
 def _in_batch(
-    log: PartitionLog, segment: Segment, found: FoundBatch, timestamp: int, read: ReadBytes
+    segment: Segment, found: FoundBatch, timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:
-    data = read(segment.file, found.position, found.header.size)
-    batch = RecordBatch.decode(data, where=f"{segment.path}, batch at byte {found.position}")
-    for offset, stamp in zip(batch.offsets, batch.timestamps, strict=True):
-        if stamp >= timestamp and offset >= log.log_start_offset:
+    data = segment.file.read(found.position, found.header.size)
+    header = check_batch(data, where=f"{segment.path}, batch at byte {found.position}")
+    try:
+        batch = RecordBatch.decode(data)
+        records = list(zip(batch.timestamps, batch.offsets, strict=True))
+    except (CorruptRecord, UnsupportedCompression):  # as a producer sent it: the header must do
+        records = [(header.max_timestamp, max(header.base_offset, log_start_offset))]
+    for stamp, offset in records:
+        if stamp >= timestamp and offset >= log_start_offset:
             return TimestampOffset(stamp, offset)
     return None

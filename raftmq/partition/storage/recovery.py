@@ -9,6 +9,7 @@ worker thread: it waits for the disk.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +26,7 @@ from raftmq.partition.storage.walk import find_sound_batch, scan, walk
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY, remove_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from raftmq.config import TopicConfig
@@ -56,7 +58,9 @@ class Verdict(Enum):
     DAMAGED = "damaged"
 
 
-def judge(past: Past, *, offset: int, was_damaged: bool, sound_follows: bool) -> Verdict:
+def judge(
+    past: Past, *, offset: int, was_damaged: bool, sound_follows: Callable[[], bool]
+) -> Verdict:
     """What to do about bytes that are wrong from `offset` on.
 
     1. Below the recovery point they were right once: damage.
@@ -70,7 +74,7 @@ def judge(past: Past, *, offset: int, was_damaged: bool, sound_follows: bool) ->
         return Verdict.DAMAGED
     if not past.page_cache_survived:
         return Verdict.CUT
-    return Verdict.DAMAGED if sound_follows else Verdict.CUT
+    return Verdict.DAMAGED if sound_follows() else Verdict.CUT
 
 
 def open_log(
@@ -173,7 +177,7 @@ class _Recovery:
 
     def _resume_clean(self) -> bool:
         """Walk the last batches; False if they do not end where the log was closed."""
-        if self.files.exists(self.folder / DAMAGE_MARK):
+        if self._has_mark():
             return False
         if not all(segment.size for segment in self.segments[:-1]):
             return False
@@ -194,6 +198,7 @@ class _Recovery:
             epochs = self._walk_epochs(self.segments)
             self.epoch_file.replace(epochs)
         self.epoch_file.compact(epochs)
+        epochs.truncate(self.segments[-1].end_offset + 1)
         return epochs
 
     def _known_epochs(self, sound: BatchHeader | None) -> LeaderEpochs | None:
@@ -228,14 +233,16 @@ class _Recovery:
         start = self.segments[first].resume(max(0, self.past.recovery_point - 1))
         for segment in self.segments[first + 1 :]:
             segment.resume(segment.base_offset)
-        if self._has_tail(first, start, sizes):
-            self._read_from_disk(first)
-        epochs = self._epochs_up_to(first, start)
+        self._read_from_disk(first)
+        known = self._epochs_up_to(first, start)
+        epochs = LeaderEpochs.replay(known.entries)
+        epochs.truncate(start.offset)
         for index in range(first, len(self.segments)):
             problem = self._scan_segment(index, sizes[index], epochs)
             if problem:
                 self._handle(problem, index, sizes)
                 break
+        self._keep_last_epoch(known, epochs)
         self.epoch_file.update(epochs)
         self.files.sync_directory(self.folder)
         return epochs
@@ -245,12 +252,16 @@ class _Recovery:
         segment = self.segments[first]
         sound = None
         if start.offset < self.past.recovery_point:
-            sound = next(walk(segment.file, start, self.files.size(segment.path)), None)
+            with suppress(CorruptRecord):  # the scan will say so
+                sound = next(walk(segment.file, start, self.files.size(segment.path)), None)
         epochs = self._known_epochs(sound and sound.header)
-        if epochs is None:
-            epochs = self._walk_epochs(self.segments[: first + 1])
-        epochs.truncate(start.offset)
-        return epochs
+        return epochs or self._walk_epochs(self.segments[: first + 1])
+
+    def _keep_last_epoch(self, known: LeaderEpochs, epochs: LeaderEpochs) -> None:
+        """A leader notes its epoch before it appends: no batch tells of it yet."""
+        for leader_epoch, start_offset in known.entries:
+            if start_offset == self.segments[-1].end_offset and leader_epoch > epochs.latest:
+                epochs.assign(leader_epoch, start_offset)
 
     def _segment_index_of(self, offset: int) -> int:
         """A recovery point at the start of a segment says that the one before it is whole."""
@@ -258,20 +269,6 @@ class _Recovery:
             if not segment.size or self.segments[index + 1].base_offset > offset:
                 return index  # an empty one is not whole, whatever follows it
         return len(self.segments) - 1
-
-    def _has_tail(self, first: int, start: BatchStart, sizes: list[int]) -> bool:
-        """Whether there is anything behind the recovery point."""
-        if any(sizes[first + 1 :]):
-            return True
-        end_offset = start.offset
-        try:
-            for found in walk(self.segments[first].file, start, sizes[first]):
-                end_offset = found.header.end_offset
-                if end_offset > self.past.recovery_point:
-                    break
-        except CorruptRecord:
-            return True
-        return end_offset != self.past.recovery_point
 
     def _read_from_disk(self, first: int) -> None:
         """Make durable what is there, then see whether it is: after a failed fsync the page cache
@@ -316,8 +313,8 @@ class _Recovery:
         verdict = judge(
             self.past,
             offset=offset,
-            was_damaged=self.files.exists(self.folder / DAMAGE_MARK),
-            sound_follows=self._sound_follows(keep - 1, sizes, offset),
+            was_damaged=self._has_mark(),
+            sound_follows=lambda: self._sound_follows(keep - 1, sizes, offset),
         )
         behind = tuple(self.segments[keep:])
         del self.segments[keep:]
@@ -352,9 +349,11 @@ class _Recovery:
         self._leave_mark(str(damage))
 
     def _leave_mark(self, what: str) -> None:
-        mark = self.folder / DAMAGE_MARK
-        if not self.files.exists(mark):
-            replace_file(self.files, mark, f"{what}\n".encode())
+        if not self._has_mark():
+            replace_file(self.files, self.folder / DAMAGE_MARK, f"{what}\n".encode())
+
+    def _has_mark(self) -> bool:
+        return self.files.exists(self.folder / DAMAGE_MARK)
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -364,6 +363,8 @@ class _Recovery:
         if lost_durable and not self.damage:
             what = f"offsets up to {self.past.recovery_point} were durable and are missing"
             self._mark_damaged(Damage(end_offset, what))
+        elif self._has_mark() and not self.damage:
+            self.damage = Damage(end_offset, "recovery found it so before")
         log_start_offset = min(self.log_start_offset, end_offset)
         epochs.trim(log_start_offset)
         report = RecoveryReport(was_clean, self.scanned_bytes, self.cut_bytes, lost_durable)

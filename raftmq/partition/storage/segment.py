@@ -41,8 +41,8 @@ class Segment:
         self._files, self.path = files, path
         self.base_offset = int(path.stem)
         self.index = SegmentIndex(files, path, self.base_offset, index_interval_bytes)
-        self.size = 0
-        self.end_offset = self.base_offset
+        # One tuple, replaced at once: a reader in a worker thread sees both numbers or neither.
+        self.end = BatchStart(self.base_offset, 0)
         self.max_timestamp = NO_TIMESTAMP
         self._first_timestamp = NO_TIMESTAMP
         self._last_base_offset = self.base_offset
@@ -67,16 +67,21 @@ class Segment:
     def load(cls, files: Files, path: Path, *, index_interval_bytes: int) -> Segment:
         """A segment found on disk: all its bytes, none noted. `resume` or `trust` comes next."""
         segment = cls(files, path, index_interval_bytes=index_interval_bytes)
-        segment.size = files.size(path)
+        segment.end = BatchStart(segment.base_offset, files.size(path))
         return segment
 
     def trust(self, end_offset: int) -> None:
         """Take a sealed segment as it is; readers check what they get."""
-        self.end_offset = end_offset
+        self.end = BatchStart(end_offset, self.size)
 
     @property
-    def end(self) -> BatchStart:
-        return BatchStart(self.end_offset, self.size)
+    def end_offset(self) -> int:
+        return self.end.offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches."""
+        return self.end.position
 
     @property
     def file(self) -> File:
@@ -87,9 +92,10 @@ class Segment:
         return file
 
     def release_idle(self) -> None:
-        """Drop descriptors not used since the last call; slices that are out keep theirs."""
+        """Drop what was not used since the last call; slices that are out keep their file."""
         if not self._was_used:
             self._file = None
+            self._known.clear()
         self.index.release()
         self._was_used = False
 
@@ -114,8 +120,7 @@ class Segment:
         self.index.note(found, self.max_timestamp)
         self._know(base_offset, position)
         self._last_base_offset = base_offset
-        self.end_offset = header.end_offset
-        self.size = position + header.size
+        self.end = BatchStart(header.end_offset, position + header.size)
 
     def seal(self) -> None:
         """Nothing more will be appended."""
@@ -157,8 +162,9 @@ class Segment:
         """Where the batch that holds `offset` starts; the segment's end for its end offset."""
         if offset >= self.end_offset:
             return self.end
-        if offset in self._known:
-            return BatchStart(offset, self._known[offset])
+        known = self._known.get(offset)
+        if known is not None:
+            return BatchStart(offset, known)
         found = self.locate(offset, read)
         return BatchStart(found.header.base_offset, found.position)
 
@@ -204,8 +210,9 @@ class Segment:
         return walk(self.file, start, self.size, read)
 
     def _start_near(self, offset: int, read: ReadBytes) -> BatchStart:
-        if offset in self._known:
-            return BatchStart(offset, self._known[offset])
+        known = self._known.get(offset)
+        if known is not None:
+            return BatchStart(offset, known)
         return self._checked(self.index.floor(offset, read), read)
 
     def _checked(self, start: BatchStart, read: ReadBytes) -> BatchStart:
@@ -235,7 +242,7 @@ class Segment:
             self.max_timestamp = self.index.clear()
         self._known.clear()
         self._first_timestamp = NO_TIMESTAMP
-        self.end_offset, self.size = start
+        self.end = start
         self._last_base_offset = start.offset
         return start
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.entries import read_waiting
-from raftmq.wire.header import HEADER_SIZE, RECORDS_MAX, BatchHeader, check_batch, read_header
+from raftmq.wire.header import (
+    HEADER_SIZE,
+    RECORDS_MAX,
+    BatchHeader,
+    check_batch,
+    compute_crc,
+    read_header,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 
 WALK_BLOCK_BYTES = 4096
 SCAN_BLOCK_BYTES = 1 << 20
+CHECKED_BYTES_FACTOR = 4  # of the bytes that are searched
 # A header as a regular expression: magic 2 at byte 16, no unknown attribute bit, small positive
 # last offset delta and record count. Only a filter, so that Python looks at few positions.
 _HEADER_LIKE = re.compile(
@@ -115,25 +123,34 @@ def _check_bytes(window: Window, position: int, header: BatchHeader, file: File)
 def find_sound_batch(file: File, position: int, end: int, offset: int) -> FoundBatch | None:
     """The first sound batch at or after `position` whose base offset is plausible behind `offset`.
 
-    Looks at every byte, because the lengths of damaged batches cannot be trusted.
+    Looks at every byte, because the lengths of damaged batches cannot be trusted. A producer can
+    fill its values with what looks like batches: after a number of bytes was checked that honest
+    data never needs, the search ends, and what looked like a batch last counts as one.
     """
     furthest = offset + RECORDS_MAX * ((end - position) // HEADER_SIZE + 1)
+    left = CHECKED_BYTES_FACTOR * (end - position) + SCAN_BLOCK_BYTES
     window = Window(file, SCAN_BLOCK_BYTES)
     while end - position >= HEADER_SIZE:
         block = window.at(position, min(SCAN_BLOCK_BYTES, end - position))
         for match in _HEADER_LIKE.finditer(block):
-            found = _sound_batch_at(file, position + match.start(), end)
-            if found and offset <= found.header.base_offset <= furthest:
+            found = _likely_batch_at(window, position + match.start(), end)
+            if found is None or not offset <= found.header.base_offset <= furthest:
+                continue
+            left -= found.header.size
+            if left < 0 or _is_sound(file, found):
                 return found
         position += max(len(block) - HEADER_SIZE + 1, 1)
     return None
 
 
-def _sound_batch_at(file: File, position: int, end: int) -> FoundBatch | None:
+def _likely_batch_at(window: Window, position: int, end: int) -> FoundBatch | None:
     try:
-        header = read_header(file.read(position, HEADER_SIZE))
-        if position + header.size > end:
-            return None
-        return FoundBatch(position, check_batch(file.read(position, header.size)))
+        header = read_header(window.at(position, HEADER_SIZE))
     except CorruptRecord:
         return None
+    return FoundBatch(position, header) if position + header.size <= end else None
+
+
+def _is_sound(file: File, found: FoundBatch) -> bool:
+    data = file.read(found.position, found.header.size)
+    return len(data) == found.header.size and compute_crc(data) == found.header.crc

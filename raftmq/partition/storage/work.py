@@ -1,8 +1,8 @@
 """What a log wants done to its files, prepared on the loop and performed in a worker thread.
 
 Owns the order of syncs, removals and renames that makes each change safe at any instant. Each
-object holds all that `perform` needs and touches no state of the log, so that appends and reads
-go on meanwhile.
+object holds all that it needs. A Flush and a Trim touch nothing that appends and reads use; while a
+Truncation is performed nothing may be appended.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ class Trim:
 
     def perform(self, files: Files) -> None:
         write_log_start(files, self.folder, self.log_start_offset)
+
+    def remove(self, files: Files) -> None:
+        """After the log shows its new start; what a crash leaves, the next opening removes."""
         remove_all(files, self.folder, self.removed)
 
 

@@ -12,7 +12,12 @@ from raftmq.model import RecordFormat, TimestampType
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.wire.control import ControlType
 from raftmq.wire.header import HEADER_SIZE, iter_batches
-from raftmq.wire.records import RecordBatch, encode_batch, encode_control_batch
+from raftmq.wire.records import (
+    RecordBatch,
+    encode_batch,
+    encode_control_batch,
+    stamp_log_append_time,
+)
 from tests.unit.storage.batches import NOW_MS, batch
 
 if TYPE_CHECKING:
@@ -115,6 +120,14 @@ def test_timestamps_far_in_the_future_are_refused() -> None:
     assert produced(batch(timestamp=NOW_MS + 3_600_000)).batches
     with pytest.raises(InvalidTimestamp, match=r"message\.timestamp\.after\.max\.ms"):
         produced(batch(timestamp=NOW_MS + 3_600_001))
+
+
+def test_only_brokers_stamp_records() -> None:
+    """The batch claims the broker's time in a topic of producers' times."""
+    forged = bytearray(batch(b"a"))
+    stamp_log_append_time(forged, 5)
+    with pytest.raises(InvalidRecord, match="only a broker"):
+        produced(forged)
 
 
 def test_log_append_time() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.config import TopicConfig
-from raftmq.errors import OffsetOutOfRange, StorageError
+from raftmq.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageError
 from raftmq.model import TimestampOffset
 from raftmq.partition.epochs import EpochStart
 from raftmq.partition.storage.recovery import open_log
@@ -122,8 +122,9 @@ def test_a_slice_holds_whole_batches(files: SimulatedFiles) -> None:
         assert piece.bytes.length <= max(bytes_max, size)
     bounded = log.slice(5, bytes_max=1 << 20, end_offset=9)
     assert (bounded.start_offset, bounded.end_offset) == (5, 9)
-    assert log.slice(9, bytes_max=100, end_offset=9).bytes.length == 0
-    assert log.slice(12, bytes_max=100, end_offset=9).bytes.length == 0
+    for offset in (9, 12):
+        empty = log.slice(offset, bytes_max=100, end_offset=9)
+        assert (empty.start_offset, empty.end_offset, empty.bytes.length) == (offset, offset, 0)
     assert log.slice(30, bytes_max=100).bytes.length == 0
 
 
@@ -178,7 +179,10 @@ def test_timestamps_below_the_log_start_do_not_count(files: SimulatedFiles) -> N
     flush = log.begin_flush(0.0)
     flush.perform(files)
     log.complete_flush(flush)
-    assert log.begin_trim(17)
+    trim = log.plan_trim(17)
+    assert trim
+    trim.perform(files)
+    log.apply_trim(trim)
     assert log.offset_for_timestamp(0) == TimestampOffset(NOW_MS + 17, 17)
 
 
@@ -195,6 +199,33 @@ def test_epochs_follow_the_batches(files: SimulatedFiles) -> None:
     other.append_replicated(data, leader_epoch=6, now=0.0)
     assert other.epochs.entries == [EpochStart(4, 0)]
     assert values_of(other) == [b"a"]
+
+
+def test_a_deposed_leader_appends_nothing(files: SimulatedFiles) -> None:
+    """A produce request was on its way when the next epoch began: nothing is written."""
+    log = filled(files, count=3)
+    log.assign_epoch(6)
+    size = log.active.size
+    with pytest.raises(FencedLeaderEpoch, match=r"leader epoch 5 .* ended, 6 is known"):
+        append(log, b"late", epoch=5)
+    with pytest.raises(FencedLeaderEpoch):
+        log.assign_epoch(5)
+    assert (log.active.size, log.log_end_offset) == (size, 3)
+    append(log, b"next", epoch=6)
+    assert values_of(log)[3:] == [b"next"]
+
+
+def test_offsets_far_apart_roll(files: SimulatedFiles) -> None:
+    """Index entries hold offsets relative to their segment's in 32 bits."""
+    log = opened(files, index_interval_bytes=0)
+    far = encode_batch(
+        values=[b"a", b"b"], timestamp=NOW_MS, offset_deltas=[0, (1 << 31) - 1], leader_epoch=0
+    )
+    log.append_replicated(far, leader_epoch=0, now=0.0)
+    for _ in range(3):
+        append(log, b"x")
+    log.roll()
+    assert [segment.base_offset for segment in log.segments[:2]] == [0, 1 << 31]
 
 
 def test_truncate_across_segments(files: SimulatedFiles) -> None:
@@ -218,7 +249,7 @@ def test_nothing_is_trimmed_that_is_not_durable(files: SimulatedFiles) -> None:
     """A crash would leave a log that starts behind its end."""
     log = filled(files)
     with pytest.raises(OffsetOutOfRange, match="durable to 0"):
-        log.begin_trim(5)
+        log.plan_trim(5)
 
 
 def test_a_failed_roll_takes_the_log_offline(files: SimulatedFiles) -> None:

@@ -67,7 +67,7 @@ def test_judge(
 ) -> None:
     """Something is wrong from offset 50 on."""
     past = Past(recovery_point, page_cache_survived=survived)
-    found = judge(past, offset=50, was_damaged=was_damaged, sound_follows=sound_follows)
+    found = judge(past, offset=50, was_damaged=was_damaged, sound_follows=lambda: sound_follows)
     assert found is verdict
 
 
@@ -152,9 +152,13 @@ def test_below_the_recovery_point_nothing_is_cut(files: SimulatedFiles) -> None:
 def test_missing_durable_records_are_damage(files: SimulatedFiles) -> None:
     """Somebody put an old copy of the folder back."""
     log = opened(files, Past(recovery_point=20))
-    assert log.damage
     assert "20" in str(log.damage)
     assert values_of(log) == ALL
+    for past in (Past(recovery_point=20), Past(recovery_point=12), Past(12, was_clean=True)):
+        again = opened(files, past)
+        assert again.damage
+        with pytest.raises(StorageError, match="damaged"):
+            append(again, b"no")
 
 
 def test_an_empty_folder_with_a_recovery_point_is_damage() -> None:
@@ -272,13 +276,11 @@ def test_segments_below_the_log_start_are_removed(files: SimulatedFiles) -> None
     """A trim was durable, the machine died before the files were gone."""
     log = opened(files)
     removed = log.segments[0].path
-    work = log.begin_retention(0)
-    assert work is None
-    work = log.begin_trim(7)
-    assert work
-    assert removed in [segment.path for segment in work.removed]
-    work.removed = []  # what the crash prevented
-    work.perform(files)
+    assert log.plan_retention(0) is None
+    trim = log.plan_trim(7)
+    assert trim
+    assert removed in [segment.path for segment in trim.removed]
+    trim.perform(files)  # and the machine died before `trim.remove`
     assert files.exists(removed)
     log = opened(files)
     assert not files.exists(removed)

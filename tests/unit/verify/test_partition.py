@@ -104,9 +104,11 @@ def test_a_new_log_is_healthy(tmp_path: Path) -> None:
 def test_a_log_trimmed_and_truncated_is_healthy(folder: Path) -> None:
     """Both ends were cut on purpose."""
     log = reopen(folder)
-    trim = log.begin_trim(20)
+    trim = log.plan_trim(20)
     assert trim is not None
     trim.perform(log.files)
+    log.apply_trim(trim)
+    trim.remove(log.files)
     log.begin_truncate(50).perform(log.files)
     log.end_truncate()
     log.assign_epoch(9)
@@ -336,9 +338,11 @@ def test_a_segment_that_goes_away_meanwhile_is_a_warning(folder: Path) -> None:
     second = segments_of(folder)[1]
 
     def remove(_: int) -> None:
-        trim = log.begin_trim(50)
+        trim = log.plan_trim(50)
         if trim is not None:
             trim.perform(log.files)
+            log.apply_trim(trim)
+            trim.remove(log.files)
 
     report = verify_partition(FILES, folder, remove)
     removed = [finding for finding in report.findings if finding.file == second]

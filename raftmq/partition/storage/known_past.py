@@ -1,0 +1,92 @@
+"""What a data directory remembers of how its logs were left.
+
+    checkpoints/recovery-points   every offset below is durable
+    checkpoints/boots             under which boot of the machine the log was last opened
+    clean-shutdown                where each log ended that was closed in order; gone while in use
+
+Owns these three files. Its `write_*` methods wait for the disk.
+
+Invariants: a recovery point rises with what is durable and is lowered only for a truncation, before
+that is performed; nothing is remembered in memory that was not on disk first, except a lowered
+point, which no later write may raise again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from raftmq.partition.storage.checkpoint import read_checkpoint, write_checkpoint
+from raftmq.partition.storage.recovery import Past
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from raftmq.partition.storage.files import Files
+
+CHECKPOINTS_FOLDER = "checkpoints"
+CLEAN_MARK = "clean-shutdown"
+
+
+class KnownPast:
+    """Logs are named `<topic folder>/Partition-<n>`."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files, self._root = files, root
+        folder = root / CHECKPOINTS_FOLDER
+        self._points_path, self._boots_path = folder / "recovery-points", folder / "boots"
+        self._clean_path = root / CLEAN_MARK
+        files.make_directory(folder)
+        self._boot = crc32c(files.boot_id().encode())
+        self.points = read_checkpoint(files, self._points_path) or {}
+        self._boots = read_checkpoint(files, self._boots_path) or {}
+        self._clean_ends = read_checkpoint(files, self._clean_path) or {}
+
+    @property
+    def was_closed(self) -> bool:
+        return bool(self._clean_ends)
+
+    def forget_clean_mark(self) -> None:
+        """Must be durable before any log takes its first byte."""
+        if self._files.exists(self._clean_path):
+            self._files.remove(self._clean_path)
+            self._files.sync_directory(self._root)
+
+    def of(self, name: str) -> Past:
+        point = self.points.get(name)
+        return Past(
+            recovery_point=point or 0,
+            was_clean=point is not None and self._clean_ends.get(name) == point,
+            # Without a recovery point nothing may be taken for unsynced but the very end.
+            page_cache_survived=point is None or self._boots.get(name) == self._boot,
+        )
+
+    def write_opened(self, names: Iterable[str]) -> None:
+        """These logs are checked: until the machine restarts, the page cache keeps them whole."""
+        boots = self._boots | dict.fromkeys(names, self._boot)
+        if boots != self._boots:
+            write_checkpoint(self._files, self._boots_path, boots)
+            self._boots = boots
+
+    def write_points(self, risen: Mapping[str, int]) -> None:
+        """Remember what has become durable; a point that is higher already stays."""
+        points = self.points | {
+            name: point for name, point in risen.items() if point >= self.points.get(name, 0)
+        }
+        if points != self.points:
+            write_checkpoint(self._files, self._points_path, points)
+            self.points = points
+
+    def lower(self, name: str, end_offset: int) -> None:
+        """A log will be cut at `end_offset`; `write_lowered` must come before the cut."""
+        self.points = self.points | {name: min(self.points.get(name, 0), end_offset)}
+
+    def write_lowered(self) -> None:
+        write_checkpoint(self._files, self._points_path, self.points)
+
+    def write_clean(self, ends: Mapping[str, int], opened: Iterable[str]) -> None:
+        """Logs that were not opened are still as they were when last closed."""
+        untouched = {name: end for name, end in self._clean_ends.items() if name not in set(opened)}
+        write_checkpoint(self._files, self._clean_path, {**untouched, **ends})
