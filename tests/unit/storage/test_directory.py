@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from raftmq.config import TopicConfig
-from raftmq.errors import DirectoryInUse, OffsetOutOfRange
+from raftmq.errors import DirectoryInUse, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId
 from tests.simulation.disk import SimulatedFiles
@@ -270,3 +270,86 @@ async def test_an_open_log_is_not_opened_twice(
         await directory.open_log("t", 0)
         with pytest.raises(AssertionError, match="open already"):
             await directory.open_log("t", 0)
+
+
+async def test_a_cut_fails_those_who_wait(
+    files: SimulatedFiles, disk: Disk, autojump_clock: MockClock
+) -> None:
+    """Another leader's records take the place: they must not acknowledge the ones that were cut."""
+    async with opened(files, disk) as directory:
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"a"))
+        disk.seconds = 1.0
+        outcome: list[type] = []
+
+        async def wait() -> None:
+            try:
+                await directory.wait_held(log, 2)
+            except NotLeaderOrFollower as error:
+                outcome.append(type(error))
+
+        async with trio.open_nursery() as nursery:
+            append(log, b"mine")
+            nursery.start_soon(wait)
+            await trio.sleep(0.1)
+            await directory.truncate(log, 1)
+            append(log, b"other", epoch=1)
+        assert outcome == [NotLeaderOrFollower]
+        with pytest.raises(OffsetOutOfRange, match="ends at 2"):
+            await directory.wait_held(log, 3)
+
+
+async def test_changes_of_one_log_wait_for_each_other(
+    files: SimulatedFiles, disk: Disk, autojump_clock: MockClock
+) -> None:
+    """Retention and delete-records come due while a truncation is at the disk."""
+    async with opened(files, disk, now_ms=NOW_MS + 8 * 86_400_000) as directory:
+        log = await directory.open_log("t", 0, SMALL)
+        for number in range(12):
+            end_offset = append(log, b"%03d" % number * 60)
+        await directory.wait_held(log, end_offset)
+        disk.seconds = 1.0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(directory.truncate, log, 7)
+            await trio.sleep(0.5)
+            nursery.start_soon(directory.enforce_retention)
+            nursery.start_soon(directory.delete_records, log, 2)
+            await trio.sleep(0.1)
+            killed = files.photograph(Random(1), power_lost=False)
+        assert (log.log_start_offset, log.log_end_offset) == (2, 7)
+        assert values_of(log) == [b"%03d" % number * 60 for number in range(2, 7)]
+    async with opened(killed) as directory:
+        log = await directory.open_log("t", 0, SMALL)
+        assert not log.damage
+
+
+async def test_retention_leaves_a_damaged_log_alone(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Whoever mends it may want every byte."""
+    later = NOW_MS + 30 * 86_400_000
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0)
+        for value in (b"a", b"b", b"c"):
+            await directory.wait_held(log, append(log, value))
+        killed = files.photograph(Random(1), power_lost=False)
+    [path] = [path for path in killed.paths(ROOT) if path.suffix == ".log"]
+    killed.flip_bit(path, 200, 0)
+    async with opened(killed, now_ms=later) as directory:
+        log = await directory.open_log("t", 0)
+        assert log.damage
+        before = killed.paths(ROOT / "topics")
+        await directory.enforce_retention()
+        assert killed.paths(ROOT / "topics") == before
+        with pytest.raises(StorageError, match="damaged"):
+            await directory.delete_records(log, 1)
+
+
+@pytest.mark.parametrize("topic", ["", "..", "a/b", "a b", "x\n", ".hidden"])
+async def test_folders_have_plain_names(
+    files: SimulatedFiles, autojump_clock: MockClock, topic: str
+) -> None:
+    """Nothing outside of the directory, nothing that a checkpoint could not hold."""
+    async with opened(files) as directory:
+        with pytest.raises(ValueError, match="letters, digits"):
+            await directory.open_log(topic, 0)

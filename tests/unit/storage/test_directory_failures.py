@@ -7,13 +7,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from raftmq.config import TopicConfig
 from raftmq.errors import StorageError
 from raftmq.partition.storage.directory import LogId
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, values_of
-from tests.unit.storage.directories import ROOT, opened
+from tests.unit.storage.directories import ROOT, Disk, opened
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 @pytest.fixture
 def files() -> SimulatedFiles:
     return SimulatedFiles(Random(0))
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
 
 
 async def test_a_failed_sync_takes_the_log_offline(
@@ -172,3 +178,67 @@ async def test_what_the_caller_raises_comes_out_as_it_was(
         await use()
     async with opened(files) as directory:
         assert (await directory.open_log("t", 0)).report.clean
+
+
+async def test_waiters_learn_of_a_failed_append(
+    files: SimulatedFiles, disk: Disk, autojump_clock: MockClock
+) -> None:
+    """The log goes offline between two rounds: whoever waits for an earlier append is told."""
+    async with opened(files, disk) as directory:
+        log, other = await directory.open_logs(
+            [(LogId("t", 0), TopicConfig()), (LogId("other", 0), TopicConfig())]
+        )
+        disk.seconds = 1.0
+        append(other, b"a")
+        await trio.sleep(0.1)
+        end_offset = append(log, b"a")
+        files.fail("write", "t/Partition-0/*.log", error=errno.ENOSPC)
+        with pytest.raises(StorageError):
+            append(log, b"b")
+        with trio.fail_after(10), pytest.raises(StorageError, match="offline"):
+            await directory.wait_held(log, end_offset)
+
+
+async def test_a_full_disk_does_not_keep_retention_from_freeing_it(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The new log start cannot be written: nothing has changed, and the log goes on."""
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"a", b"b"))
+        files.fail("create", "log-start-offset.tmp", error=errno.ENOSPC)
+        with pytest.raises(StorageError, match="No space left"):
+            await directory.delete_records(log, 1)
+        assert (log.log_start_offset, log.is_sound) == (0, True)
+        assert await directory.delete_records(log, 1) == 1
+
+
+async def test_opening_again_after_a_failed_checkpoint(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The disk was full while it was noted which logs are open: the second try succeeds."""
+    async with opened(files) as directory:
+        files.fail("create", "boots.tmp", error=errno.ENOSPC)
+        with pytest.raises(StorageError, match="No space left"):
+            await directory.open_log("t", 0)
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"a"))
+
+
+async def test_an_offline_log_is_not_vouched_for(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The directory closes in order, one log does not: the next opening scans that one."""
+    async with opened(files) as directory:
+        bad, good = await directory.open_logs(
+            [(LogId("bad", 0), TopicConfig()), (LogId("good", 0), TopicConfig())]
+        )
+        for log in (bad, good):
+            await directory.wait_held(log, append(log, b"a"))
+        files.fail("write", "bad/Partition-0/*.log")
+        with pytest.raises(StorageError):
+            append(bad, b"b")
+    async with opened(files) as directory:
+        bad = await directory.open_log("bad", 0)
+        good = await directory.open_log("good", 0)
+        assert (bad.report.clean, good.report.clean) == (False, True)

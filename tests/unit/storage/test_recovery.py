@@ -140,6 +140,34 @@ def test_truncating_before_the_damage_mends_the_log(files: SimulatedFiles) -> No
     assert (again.damage, values_of(again)) == (None, [*ALL[:offset], b"new"])
 
 
+def test_an_opening_makes_durable_what_it_shows(files: SimulatedFiles) -> None:
+    """A kill interrupted a truncation before its sync; no later power cut brings the tail back."""
+    files.open(FIRST.with_name(files.names(FOLDER)[-2])).truncate(0)
+    log = opened(files, Past(recovery_point=9))
+    end_offset = log.log_end_offset
+    assert log.durable_end_offset == end_offset
+    for seed in range(5):
+        after = files.photograph(Random(seed), power_lost=True)
+        past = Past(end_offset, page_cache_survived=False)
+        assert opened(after, past).log_end_offset == end_offset
+
+
+def test_a_damaged_header_below_the_recovery_point_is_damage(files: SimulatedFiles) -> None:
+    """One bit of a magic byte must not keep the log, or the broker, from opening."""
+    files.flip_bit(FIRST, 16, 3)
+    log = opened(files, Past(recovery_point=1))
+    assert log.damage
+    assert (log.damage.offset, log.log_end_offset) == (0, 0)
+
+
+def test_an_epoch_without_records_outlives_a_kill(files: SimulatedFiles) -> None:
+    """A leader noted its epoch, flushed, and was killed before the first append."""
+    log = opened(files)
+    log.assign_epoch(9)
+    flush(log)
+    assert opened(files).epochs.entries == [*EPOCHS, EpochStart(9, 12)]
+
+
 def test_below_the_recovery_point_nothing_is_cut(files: SimulatedFiles) -> None:
     """The very last batch is bad, but it was durable: that is damage, not a torn tail."""
     last = next(path for path in reversed(files.paths(FOLDER)) if path.suffix == ".log")
