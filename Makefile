@@ -63,7 +63,8 @@ sim: $(STAMP)  ## Simulated crashes: SEED=7 replays one, SEEDS=1000 sweeps, ARGS
 
 soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.property.fuzz --count 1000000
-	$(BIN)/python -m tests.simulation.crash_sweep --seeds 10000
+	$(BIN)/python -m tests.simulation.crash_sweep --seeds 200
+	$(BIN)/python -m tests.property.damage --count 1000
 	$(BIN)/python -m tests.powercut --cycles 200
 	$(BIN)/pytest -m soak --hypothesis-profile soak
 

@@ -75,19 +75,35 @@ def new_log(path: Path) -> PartitionLog:
 # -- append --------------------------------------------------------------------------------
 
 
-def bare_writes(path: Path, data: bytes, count: int, *, sync: bool = False) -> None:
+def bare_writes(path: Path, data: bytes, count: int, *, sync: bool = False) -> float:
+    """Seconds, without opening the file."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    start = time.perf_counter()
     for _ in range(count):
         os.write(descriptor, data)
         if sync:
             os.fdatasync(descriptor)
+    spent = time.perf_counter() - start
     os.close(descriptor)
+    return spent
 
 
-def appends(path: Path, data: bytes, count: int) -> None:
+def appends(path: Path, data: bytes, count: int) -> float:
+    """Seconds, without opening the log."""
     log = new_log(path)
+    start = time.perf_counter()
     for _ in range(count):
         log.append(data, leader_epoch=0, now_ms=NOW_MS, now=0.0)
+    return time.perf_counter() - start
+
+
+def make_durable(path: Path) -> None:
+    """What the flush rounds and checkpoints of a directory would have done meanwhile."""
+    log = new_log(path)
+    flush = log.begin_flush(0.0)
+    flush.perform(log.files)
+    log.complete_flush(flush)
+    log.write_indexes()
 
 
 def durable_appends(path: Path, data: bytes, count: int, in_flight: int) -> float:
@@ -124,8 +140,8 @@ def bench_append(report: Report, root: Path, scale: float) -> None:
                     (bare_times, bare_writes, path / "bare"),
                 ]
                 for times, run, target in pair if number % 2 else pair[::-1]:
-                    times.append(seconds(run, target, data, count))
-        append_row(report, "page_cache", data, count, log_times, bare_times)
+                    times.append(run(target, data, count))
+        append_row(report, "append, page_cache", data, count, log_times, bare_times)
     for size in SIZES[2:]:
         bench_durable(report, root, scale, size)
 
@@ -136,11 +152,11 @@ def bench_durable(report: Report, root: Path, scale: float, size: int) -> None:
     times: dict[str, list[float]] = {"bare": [], "1": [], "16": []}
     for _ in range(ROUNDS):
         with folder(root) as path:
-            times["bare"].append(seconds(bare_writes, path / "b", data, count, sync=True))
+            times["bare"].append(bare_writes(path / "b", data, count, sync=True))
             times["1"].append(durable_appends(path / "one", data, count, 1))
             times["16"].append(durable_appends(path / "many", data, count, 16))
-    append_row(report, "fsync, 1 in flight", data, count, times["1"], times["bare"])
-    append_row(report, "fsync, 16 in flight", data, count, times["16"], times["bare"])
+    append_row(report, "append, fsync, 1 in flight", data, count, times["1"], times["bare"])
+    append_row(report, "append, fsync, 16 in flight", data, count, times["16"], times["bare"])
 
 
 def append_row(
@@ -149,7 +165,7 @@ def append_row(
     total = len(data) * count / 1e6
     ratio = median(b / a for a, b in zip(log, bare, strict=True))
     report.row(
-        what=f"append, {mode}",
+        what=mode,
         batch_bytes=len(data),
         log_mb_s=round(total / median(log)),
         bare_mb_s=round(total / median(bare)),
@@ -223,6 +239,7 @@ def bench_recovery(report: Report, root: Path, scale: float) -> None:
         count = int(scale * (1 << 30) / (8 if size < 4096 else 1)) // len(data)
         with folder(root) as path:
             appends(path / "log", data, count)
+            make_durable(path / "log")
             for what, point in (("from the checkpoint", None), ("everything", 0)):
                 end = count * max(1, size // 1024)
                 past = Past(end - end // 1000 if point is None else point)
