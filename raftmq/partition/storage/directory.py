@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections import defaultdict
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -146,8 +146,10 @@ class LogDirectory:
         for log_id, _ in wanted:
             _check_id(log_id)
             assert log_id.name not in self.logs, f"{log_id.name} is open already"
-        opened = await self._run_sync(lambda: self._open_all(wanted))
+        opened = await self._run_sync(lambda: [self._open(*each) for each in wanted])
         logs = [log for log in opened if not isinstance(log, StorageError)]
+        async with self.flusher.disk:
+            await self._run_sync(lambda: self._note_opened(logs))
         for log in logs:
             self.logs[log.name] = log
             log.on_dirty = self.flusher.on_dirty
@@ -155,17 +157,6 @@ class LogDirectory:
             if isinstance(error, StorageError):
                 raise error
         return logs
-
-    def _open_all(
-        self, wanted: Sequence[tuple[LogId, TopicConfig]]
-    ) -> list[PartitionLog | StorageError]:
-        opened = [self._open(*each) for each in wanted]
-        self._sync_names({log_id.topic for log_id, _ in wanted})
-        logs = [log for log in opened if not isinstance(log, StorageError)]
-        self._past.write_opened(log.name for log in logs)
-        unknown = {log.name: 0 for log in logs if log.name not in self._past.points}
-        self._past.write_points(unknown)
-        return opened
 
     def _open(self, log_id: LogId, config: TopicConfig) -> PartitionLog | StorageError:
         name = log_id.name
@@ -176,12 +167,20 @@ class LogDirectory:
             logger.error("log cannot be opened: log=%s reason=%s", name, error)
             return error
 
-    def _sync_names(self, topics: set[str]) -> None:
+    def _note_opened(self, logs: list[PartitionLog]) -> None:
+        self._sync_names({log.folder.parent for log in logs})
+        self._past.write_opened(log.name for log in logs)
+        self._past.write_points({log.name: 0 for log in logs})
+
+    def _sync_names(self, topics: set[Path]) -> None:
         """Whoever made these folders may have died before their names were durable."""
-        if not self._past.was_closed:
-            folders = [self.root / TOPICS_FOLDER / topic for topic in sorted(topics)]
-            for folder in [*folders, self.root / TOPICS_FOLDER, self.root, self.root.parent]:
+        if self._past.was_closed:
+            return
+        for folder in [*sorted(topics), self.root / TOPICS_FOLDER, self.root]:
+            if self._files.exists(folder):
                 self._files.sync_directory(folder)
+        with suppress(StorageError):  # may belong to somebody else
+            self._files.sync_directory(self.root.parent)
 
     async def close(self) -> None:
         """Flush everything and leave the mark that makes the next opening quick."""

@@ -192,14 +192,20 @@ class _Recovery:
         return active.end_offset == self.past.recovery_point
 
     def _read_epochs(self) -> LeaderEpochs:
-        last = self.segments[-1].last_batch()
-        epochs = self._known_epochs(last and last.header)
+        epochs = self._known_epochs(self._last_header())
         if epochs is None:
             epochs = self._walk_epochs(self.segments)
             self.epoch_file.replace(epochs)
         self.epoch_file.compact(epochs)
         epochs.truncate(self.segments[-1].end_offset + 1)
         return epochs
+
+    def _last_header(self) -> BatchHeader | None:
+        with suppress(CorruptRecord):  # whoever reads there will be told
+            for segment in reversed(self.segments):
+                if last := segment.last_batch():
+                    return last.header
+        return None
 
     def _known_epochs(self, sound: BatchHeader | None) -> LeaderEpochs | None:
         """The table on disk, if it is whole: it must know who wrote the `sound` batch."""
