@@ -110,6 +110,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     def _apply(self, trim: Trim | None) -> None:
         if trim is not None:
+            trim.prepare(self.files)
             trim.perform(self.files)
             self.log.apply_trim(trim)
             trim.remove(self.files)

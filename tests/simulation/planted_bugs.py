@@ -151,7 +151,7 @@ def cut_without_sync(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_log_start(patch: pytest.MonkeyPatch) -> None:
     """Deleted records are gone until the next start."""
-    patch.setattr(work, "write_log_start", nothing)
+    patch.setattr(work, "put_in_place", nothing)
 
 
 # -- opening ---------------------------------------------------------------------------------

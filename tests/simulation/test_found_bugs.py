@@ -34,6 +34,13 @@ FOUND: list[tuple[int, int, Mode]] = [
     (219, 155, "kill"),
     (320, 177, "kill"),
     (11, 214, "failure"),
+    # A trim that failed at its rename left the log online with the old start, the disk with the new
+    # one (test_directory_failures: test_a_trim_that_fails_late_takes_the_log_offline).
+    (1004, 127, "failure"),
+    # A folder whose name could not be synced was taken for good at the next opening, because
+    # another log had been closed cleanly (test_directory_failures:
+    # test_a_name_that_was_not_synced_is_synced_before_use).
+    (1015, 11, "failure"),
 ]
 
 

@@ -26,13 +26,26 @@ CHECKPOINT_BYTES_MAX = 64 << 20
 
 def replace_file(files: Files, path: Path, data: bytes) -> None:
     """After this returns, `path` holds `data` for good; after a crash, the old or the new."""
-    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-    file = files.open(temporary, create=True)
+    prepare_file(files, path, data)
+    put_in_place(files, path)
+
+
+def prepare_file(files: Files, path: Path, data: bytes) -> None:
+    """The first half of a replacement: if it fails, nothing has changed."""
+    file = files.open(_temporary(path), create=True)
     file.truncate(0)
     file.write(0, [data])
     file.sync()
-    files.rename(temporary, path)
+
+
+def put_in_place(files: Files, path: Path) -> None:
+    """The second half: if it fails, the old or the new will be found."""
+    files.rename(_temporary(path), path)
     files.sync_directory(path.parent)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + TEMPORARY_SUFFIX)
 
 
 def read_file(files: Files, path: Path) -> bytes | None:
@@ -43,9 +56,13 @@ def read_file(files: Files, path: Path) -> bytes | None:
     return file.read(0, min(file.size(), CHECKPOINT_BYTES_MAX))
 
 
-def write_checkpoint(files: Files, path: Path, offsets: Mapping[str, int]) -> None:
+def pack_checkpoint(offsets: Mapping[str, int]) -> bytes:
     body = "".join(f"{name} {offset}\n" for name, offset in sorted(offsets.items())).encode()
-    replace_file(files, path, body + b"crc32c %08x\n" % crc32c(body))
+    return body + b"crc32c %08x\n" % crc32c(body)
+
+
+def write_checkpoint(files: Files, path: Path, offsets: Mapping[str, int]) -> None:
+    replace_file(files, path, pack_checkpoint(offsets))
 
 
 def read_checkpoint(files: Files, path: Path) -> dict[str, int] | None:

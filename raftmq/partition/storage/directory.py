@@ -168,17 +168,17 @@ class LogDirectory:
             return error
 
     def _note_opened(self, logs: list[PartitionLog]) -> None:
-        self._sync_names({log.folder.parent for log in logs})
+        self._sync_names([log for log in logs if not self._past.of(log.name).was_clean])
         self._past.write_opened(log.name for log in logs)
         self._past.write_points({log.name: 0 for log in logs})
 
-    def _sync_names(self, topics: set[Path]) -> None:
-        """Whoever made these folders may have died before their names were durable."""
-        if self._past.was_closed:
+    def _sync_names(self, logs: list[PartitionLog]) -> None:
+        """Whoever made their folders may have died before the names were durable."""
+        if not logs:
             return
-        for folder in [*sorted(topics), self.root / TOPICS_FOLDER, self.root]:
-            if self._files.exists(folder):
-                self._files.sync_directory(folder)
+        topics = sorted({log.folder.parent for log in logs})
+        for folder in [*topics, self.root / TOPICS_FOLDER, self.root]:
+            self._files.sync_directory(folder)
         with suppress(StorageError):  # may belong to somebody else
             self._files.sync_directory(self.root.parent)
 
@@ -255,11 +255,15 @@ class LogDirectory:
         return log.log_start_offset
 
     async def _trim(self, log: PartitionLog, trim: Trim | None) -> None:
-        """The new start is durable first; if that fails, nothing has changed."""
+        """The new start is durable first. A full disk shows before anything has changed."""
         if trim is None:
             return
         with trio.CancelScope(shield=True):
-            await self._run_sync(lambda: trim.perform(self._files))
+            await self._run_sync(lambda: trim.prepare(self._files))
+            try:
+                await self._run_sync(lambda: trim.perform(self._files))
+            except StorageError as error:  # which start will be found, nobody can say
+                raise log.go_offline(error) from error
             log.apply_trim(trim)
             try:
                 await self._run_sync(lambda: trim.remove(self._files))

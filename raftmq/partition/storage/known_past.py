@@ -44,10 +44,6 @@ class KnownPast:
         self._boots = read_checkpoint(files, self._boots_path) or {}
         self._clean_ends = read_checkpoint(files, self._clean_path) or {}
 
-    @property
-    def was_closed(self) -> bool:
-        return bool(self._clean_ends)
-
     def forget_clean_mark(self) -> None:
         """Must be durable before any log takes its first byte."""
         if self._files.exists(self._clean_path):

@@ -10,7 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raftmq.partition.storage.checkpoint import write_checkpoint
+from raftmq.partition.storage.checkpoint import (
+    pack_checkpoint,
+    prepare_file,
+    put_in_place,
+    write_checkpoint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,8 +83,13 @@ class Trim:
     log_start_offset: int
     removed: list[Segment] = field(default_factory=list)
 
+    def prepare(self, files: Files) -> None:
+        """If this fails, for want of room, nothing has changed."""
+        start = pack_checkpoint({LOG_START_KEY: self.log_start_offset})
+        prepare_file(files, self.folder / LOG_START_FILE, start)
+
     def perform(self, files: Files) -> None:
-        write_log_start(files, self.folder, self.log_start_offset)
+        put_in_place(files, self.folder / LOG_START_FILE)
 
     def remove(self, files: Files) -> None:
         """After the log shows its new start; what a crash leaves, the next opening removes."""

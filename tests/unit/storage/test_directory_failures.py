@@ -242,3 +242,36 @@ async def test_an_offline_log_is_not_vouched_for(
         bad = await directory.open_log("bad", 0)
         good = await directory.open_log("good", 0)
         assert (bad.report.clean, good.report.clean) == (False, True)
+
+
+@pytest.mark.parametrize("operation", ["rename", "sync_directory"])
+async def test_a_trim_that_fails_late_takes_the_log_offline(
+    files: SimulatedFiles, autojump_clock: MockClock, operation: str
+) -> None:
+    """Whether the new start will be found, nobody can say: nothing more is appended to it."""
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0)
+        await directory.wait_held(log, append(log, b"a", b"b"))
+        files.fail(operation, "*")
+        with pytest.raises(StorageError, match="offline"):
+            await directory.delete_records(log, 1)
+        with pytest.raises(StorageError, match="offline"):
+            append(log, b"c")
+
+
+async def test_a_name_that_was_not_synced_is_synced_before_use(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The folder of a new log is there, but its name is not durable; another log closes cleanly."""
+    async with opened(files) as directory:
+        await directory.open_log("good", 0)
+        files.fail("sync_directory", "bad")
+        with pytest.raises(StorageError):
+            await directory.open_log("bad", 0)
+    async with opened(files) as directory:
+        log = await directory.open_log("bad", 0)
+        await directory.wait_held(log, append(log, b"a"))
+        cuts = [files.photograph(Random(seed), power_lost=True) for seed in range(10)]
+    for after in cuts:
+        async with opened(after) as directory:
+            assert values_of(await directory.open_log("bad", 0)) == [b"a"]

@@ -181,6 +181,7 @@ def test_timestamps_below_the_log_start_do_not_count(files: SimulatedFiles) -> N
     log.complete_flush(flush)
     trim = log.plan_trim(17)
     assert trim
+    trim.prepare(files)
     trim.perform(files)
     log.apply_trim(trim)
     assert log.offset_for_timestamp(0) == TimestampOffset(NOW_MS + 17, 17)

@@ -308,6 +308,7 @@ def test_segments_below_the_log_start_are_removed(files: SimulatedFiles) -> None
     trim = log.plan_trim(7)
     assert trim
     assert removed in [segment.path for segment in trim.removed]
+    trim.prepare(files)
     trim.perform(files)  # and the machine died before `trim.remove`
     assert files.exists(removed)
     log = opened(files)

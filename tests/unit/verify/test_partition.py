@@ -106,6 +106,7 @@ def test_a_log_trimmed_and_truncated_is_healthy(folder: Path) -> None:
     log = reopen(folder)
     trim = log.plan_trim(20)
     assert trim is not None
+    trim.prepare(log.files)
     trim.perform(log.files)
     log.apply_trim(trim)
     trim.remove(log.files)
@@ -340,6 +341,7 @@ def test_a_segment_that_goes_away_meanwhile_is_a_warning(folder: Path) -> None:
     def remove(_: int) -> None:
         trim = log.plan_trim(50)
         if trim is not None:
+            trim.prepare(log.files)
             trim.perform(log.files)
             log.apply_trim(trim)
             trim.remove(log.files)
