@@ -74,6 +74,12 @@ class Deleted(Event, frozen=True):
     log_start_offset: int
 
 
+class NotDeleted(Event, frozen=True):
+    """... or there was no room to note the new start: nothing has changed, and the log goes on."""
+
+    partition: int
+
+
 class WentOffline(Event, frozen=True):
     """An operation failed; no append and no acknowledgement may follow in this life."""
 
@@ -107,6 +113,7 @@ AnyEvent = (
     | Truncated
     | Deleting
     | Deleted
+    | NotDeleted
     | WentOffline
     | Pending
     | Refused

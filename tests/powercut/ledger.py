@@ -18,6 +18,7 @@ from tests.powercut.events import (
     Appended,
     Deleted,
     Deleting,
+    NotDeleted,
     Opened,
     Truncated,
     Truncating,
@@ -87,6 +88,8 @@ class PartitionLedger:
                 self._start_max = max(self._start_max, before)
             case Deleted(log_start_offset=start):
                 self._on_deleted(start)
+            case NotDeleted():
+                self._start_max = self._start
             case WentOffline(reason=reason):
                 self._on_offline(reason)
 

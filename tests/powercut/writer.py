@@ -27,6 +27,7 @@ from tests.powercut.events import (
     Closed,
     Deleted,
     Deleting,
+    NotDeleted,
     Opened,
     Pending,
     Ready,
@@ -232,7 +233,13 @@ class PartitionWriter:
         newest = max(log.log_start_offset, log.durable_end_offset - self._random.randint(0, 800))
         before = self._random.randint(log.log_start_offset, newest)
         self._tell(Deleting(self._partition, before))
-        await self._directory.delete_records(log, before)
+        try:
+            await self._directory.delete_records(log, before)
+        except StorageError:
+            if log.offline_reason:
+                raise
+            self._tell(NotDeleted(self._partition))
+            return
         self._tell(Deleted(self._partition, log.log_start_offset))
 
 
