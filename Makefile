@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## See it work: write, cut the power, recover, read
+demo: $(STAMP)  ## See it work: write real data, kill the writer, recover, compare
 	$(BIN)/python examples/log_demo.py
 
 check: static  ## The fast gate, under a minute: format, lint, types, layers, fast tests
