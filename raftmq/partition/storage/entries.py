@@ -136,22 +136,19 @@ class EntryFile:
         return [self.at(index) for index in range(self.count)]
 
     def count_up_to(self, key: int, read: ReadBytes = read_waiting) -> int:
-        """How many entries have a key <= `key` (binary search)."""
-        low, high = 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if self.at(middle, read).key <= key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        """How many entries have a key <= `key`."""
+        return self._count(lambda entry: entry.key <= key, read)
 
     def count_up_to_value(self, value: int, read: ReadBytes = read_waiting) -> int:
         """How many entries have a value <= `value`; only where values never fall either."""
+        return self._count(lambda entry: entry.value <= value, read)
+
+    def _count(self, belongs: Callable[[Entry], bool], read: ReadBytes) -> int:
+        """Entries that belong come first: search the last one by halves."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
-            if self.at(middle, read).value <= value:
+            if belongs(self.at(middle, read)):
                 low = middle + 1
             else:
                 high = middle
