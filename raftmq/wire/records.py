@@ -249,6 +249,7 @@ def encode_batch(
         MessageTooLarge: over 1 GiB.
         UnsupportedCompression: the codec's package is not installed.
     """
+    _check_choices(compression, record_format)
     records = check_records(
         values=values,
         keys=keys,
@@ -266,6 +267,14 @@ def encode_batch(
         attributes, base_offset, leader_epoch, producer_id, producer_epoch, base_sequence
     )
     return _assemble(header, records, pieces)
+
+
+def _check_choices(compression: object, record_format: object) -> None:
+    """A number or a name in place of one of ours would be taken for something else."""
+    if not isinstance(compression, Compression):
+        raise InvalidRecord(f"compression is {compression!r}, expected a Compression")
+    if not isinstance(record_format, RecordFormat):
+        raise InvalidRecord(f"record_format is {record_format!r}, expected a RecordFormat")
 
 
 class _Fields(NamedTuple):

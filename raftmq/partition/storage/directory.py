@@ -143,6 +143,8 @@ class LogDirectory:
         Raises:
             StorageError: one cannot be opened. The others are open all the same: see `logs`.
         """
+        if self._lock is None:
+            raise StorageError(f"{self.root} is closed")
         for log_id, _ in wanted:
             _check_id(log_id)
             assert log_id.name not in self.logs, f"{log_id.name} is open already"

@@ -353,3 +353,13 @@ async def test_folders_have_plain_names(
     async with opened(files) as directory:
         with pytest.raises(ValueError, match="letters, digits"):
             await directory.open_log(topic, 0)
+
+
+async def test_a_closed_directory_opens_nothing(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """It holds the lock no more; somebody else may."""
+    async with opened(files) as directory:
+        pass
+    with pytest.raises(StorageError, match="is closed"):
+        await directory.open_log("t", 0)

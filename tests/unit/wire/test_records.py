@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from raftmq.errors import CorruptRecord, UnsupportedCompression
+from raftmq.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
 from raftmq.model import Compression, RecordFormat, TimestampType
 from raftmq.wire.header import check_batch, read_header
 from raftmq.wire.records import (
@@ -211,3 +213,12 @@ def test_timestamps_beyond_64_bits() -> None:
     set_field(batch, 27, ">q", (1 << 63) - 1)
     with pytest.raises(CorruptRecord, match="more than 64 bits"):
         _ = RecordBatch.decode(batch).timestamps
+
+
+@pytest.mark.parametrize(
+    "choice", [{"compression": "zstd"}, {"compression": 2}, {"record_format": "columns"}]
+)
+def test_a_choice_that_is_none_of_ours(choice: dict[str, Any]) -> None:
+    """A plain name or number must not be taken for another format or codec."""
+    with pytest.raises(InvalidRecord, match=next(iter(choice))):
+        encode_batch(values=[b"a"], timestamp=0, **choice)
