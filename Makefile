@@ -33,11 +33,12 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## See it work: write real data, kill the writer, recover, compare
+demo: $(STAMP)  ## See it work: real data, a killed writer, a killed leader, nothing lost
 	$(BIN)/python examples/log_demo.py
+	$(BIN)/python examples/quorum_demo.py
 
 check: static  ## The fast gate, under a minute: format, lint, types, layers, fast tests
-	$(BIN)/pytest -m 'not powercut and not soak' $(FAST_TESTS)
+	$(BIN)/pytest -n auto -m 'not powercut and not soak' $(FAST_TESTS)
 
 # One pytest run over everything, last: its summary line is the verdict on all of it.
 test: static wheel  ## Everything that CI runs: check, the wheel, the tests on a real kernel
@@ -64,8 +65,11 @@ sim: $(STAMP)  ## Simulated crashes: SEED=7 replays one, SEEDS=1000 sweeps, ARGS
 soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.property.fuzz --count 1000000
 	$(BIN)/python -m tests.simulation.crash_sweep --seeds 200
+	$(BIN)/python -m tests.simulation.journal_sweep --seeds 40
 	$(BIN)/python -m tests.property.damage --count 1000
 	$(BIN)/python -m tests.powercut --cycles 200
+	$(BIN)/python -m tests.cluster --rounds 40
+	$(BIN)/python -m tests.powercut.quorum --cycles 60
 	$(BIN)/pytest -m soak --hypothesis-profile soak
 
 bench: $(STAMP)  ## Every benchmark, one after the other: they want the machine for themselves

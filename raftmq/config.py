@@ -1,4 +1,4 @@
-"""Topic configuration as the log sees it: keys, defaults, limits.
+"""Topic configuration: keys, defaults, limits.
 
 Owns the definition of every topic key (`TOPIC_KEYS`) and turns a mapping of dotted keys into a
 checked, immutable `TopicConfig`. Reads no files and no environment. Defaults are Kafka's unless
@@ -7,6 +7,7 @@ docs/decisions/0005 says otherwise.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
@@ -36,6 +37,8 @@ class TopicConfig:
     message_timestamp_after_max_ms: int = 3_600_000  # how far ahead of the broker's clock
     durability: Durability = Durability.FSYNC
     record_format: RecordFormat = RecordFormat.COLUMNS
+    min_insync_replicas: int = 2  # acks=all needs so many, or all where there are fewer
+    unclean_leader_election_enable: bool = False  # elect a replica that may lack records
 
 
 class TopicKey(NamedTuple):
@@ -46,6 +49,7 @@ class TopicKey(NamedTuple):
     minimum: int = 0
     maximum: int = (1 << 63) - 1
     choices: tuple[str, ...] = ()
+    since_level: int = 1  # feature level from which on every node knows it
 
 
 TOPIC_KEYS = (
@@ -60,17 +64,33 @@ TOPIC_KEYS = (
     TopicKey("message.timestamp.after.max.ms", "message_timestamp_after_max_ms"),
     TopicKey("durability", "durability", choices=("fsync", "page_cache")),
     TopicKey("record.format", "record_format", choices=("columns", "kafka")),
+    TopicKey("min.insync.replicas", "min_insync_replicas", minimum=1),
+    TopicKey("unclean.leader.election.enable", "unclean_leader_election_enable",
+             choices=("false", "true")),
 )  # fmt: skip
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}
-_TIMESTAMP_TYPES = {
-    "CreateTime": TimestampType.CREATE_TIME,
-    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+_CHOICES: dict[str, dict[str, object]] = {
+    "message.timestamp.type": {
+        "CreateTime": TimestampType.CREATE_TIME,
+        "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+    },
+    "durability": {member.value: member for member in Durability},
+    "record.format": {member.value: member for member in RecordFormat},
+    "unclean.leader.election.enable": {"false": False, "true": True},
+}
+assert {key.name: key.choices for key in TOPIC_KEYS if key.choices} == {
+    name: tuple(values) for name, values in _CHOICES.items()
 }
 assert {key.field for key in TOPIC_KEYS} == {field.name for field in fields(TopicConfig)}
 
 
-def parse_topic_config(values: Mapping[str, object]) -> TopicConfig:
+def parse_topic_config(
+    values: Mapping[str, object], *, feature_level: int | None = None
+) -> TopicConfig:
     """Check `values` (dotted keys) and fill in the defaults.
+
+    With `feature_level`, keys that are only known from a higher level on are bad as well.
 
     Raises:
         InvalidConfig: with one line for every bad key, not only for the first.
@@ -80,6 +100,8 @@ def parse_topic_config(values: Mapping[str, object]) -> TopicConfig:
     for name, value in values.items():
         try:
             key = _key_named(name)
+            if feature_level is not None and key.since_level > feature_level:
+                raise ValueError(_too_new(key, feature_level))
             parsed[key.field] = _parse(key, value)
         except ValueError as error:
             problems.append(str(error))
@@ -96,15 +118,21 @@ def _key_named(name: str) -> TopicKey:
     raise ValueError(f"unknown topic config {name!r}{hint}")
 
 
+def _too_new(key: TopicKey, feature_level: int) -> str:
+    return (
+        f"{key.name} needs feature level {key.since_level}, the cluster is at {feature_level}:"
+        " raise it first"
+    )
+
+
 def _parse(key: TopicKey, value: object) -> object:
     if key.choices:
         return _parse_choice(key, value)
-    try:
-        number = int(value) if isinstance(value, (int, str)) else None
-    except ValueError:
-        number = None
-    if number is None or isinstance(value, bool):
+    # int() alone takes " 1_0", digits of all the world's scripts, and strings of any length.
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
         raise ValueError(f"{key.name} = {value!r}: expected a whole number")
+    number = int(value)  # type: ignore[call-overload]  # one of the two, as was just checked
     if not key.minimum <= number <= key.maximum:
         raise ValueError(f"{key.name} = {number}: allowed {key.minimum} to {key.maximum}")
     return number
@@ -112,8 +140,8 @@ def _parse(key: TopicKey, value: object) -> object:
 
 def _parse_choice(key: TopicKey, value: object) -> object:
     text = value.value if isinstance(value, Enum) else value
+    if isinstance(value, bool):
+        text = "true" if value else "false"
     if text not in key.choices:
         raise ValueError(f"{key.name} = {value!r}: allowed {', '.join(key.choices)}")
-    if key.name == "message.timestamp.type":
-        return _TIMESTAMP_TYPES[str(text)]
-    return Durability(text) if key.name == "durability" else RecordFormat(text)
+    return _CHOICES[key.name][str(text)]

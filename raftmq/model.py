@@ -49,3 +49,10 @@ class TimestampOffset(NamedTuple):
 
     timestamp: int  # milliseconds since 1970-01-01 UTC
     offset: int
+
+
+class Address(NamedTuple):
+    """Where somebody listens. `raftmq/rpc/address.py` reads and writes `host:port`."""
+
+    host: str  # a name, an IPv4 address, or an IPv6 address without brackets
+    port: int

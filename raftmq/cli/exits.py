@@ -13,6 +13,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     USAGE = 2
     NOT_FOUND = 3
+    UNREACHABLE = 5
     UNHEALTHY = 7
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 

@@ -13,7 +13,7 @@ from raftmq.partition.storage.inspect import find_partition_folders, list_segmen
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
 
 NAMED_MAX = 8
 SHAPE = "a partition folder is named .../<topic>/Partition-<n> and holds *.log files"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.cli.exits import ExitCode
 from raftmq.cli.folders import find_one_partition
 from raftmq.cli.output import Row, put_bytes, show_time, shown, write_json, write_table
+from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptRecord, UnsupportedCompression
 from raftmq.model import NO_TIMESTAMP, Compression
 from raftmq.partition.epochs import UNDEFINED_EPOCH
-from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import (
     BadBytes,
     SegmentFile,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from raftmq.partition.storage.files import File, Files
+    from raftmq.disk.files import File, Files
     from raftmq.wire.header import BatchHeader
     from raftmq.wire.records import Record
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from raftmq.cli.exits import ExitCode
 from raftmq.cli.folders import find_partitions
 from raftmq.cli.output import Row, write_json, write_table
+from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
-from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import data_directory_of, list_segments
 from raftmq.partition.verify.findings import Finding, Severity
 from raftmq.partition.verify.partition import PartitionReport, verify_partition
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
 
 PROGRESS_STEP_BYTES = 4 << 20
 PARTITION_TITLES = ("folder", "segments", "batches", "records", "bytes", "start", "end", "verdict")

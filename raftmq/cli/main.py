@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import rich_click as click
 
 from raftmq import __version__
+from raftmq.cli.bootstrap import bootstrap_option
 from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.errors import RaftmqError
 
@@ -96,15 +97,23 @@ def _complain(line: str, exit_code: int) -> int:
     raftmq log verify /var/lib/raftmq
 
     raftmq log dump /var/lib/raftmq/topics/orders-6f1c/Partition-0 --records -n 10
+
+    raftmq -b voter1:9292,voter2:9292,voter3:9292 quorum status
     """,
 )
+@bootstrap_option(is_global=True)
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
-def main() -> None:
+def main(bootstrap: str | None) -> None:
     """A distributed message queue with Kafka's guarantees and none of its machinery.
 
-    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 7 unhealthy, 130 interrupted.
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 5 unreachable, 7 unhealthy,
+    130 interrupted.
     """
 
 
-for _noun, _help in {"log": "Read a partition folder without a broker."}.items():
+NOUNS = {
+    "log": "Read a partition folder without a broker.",
+    "quorum": "The metadata quorum: how it is, and what is on its disks.",
+}
+for _noun, _help in NOUNS.items():
     main.add_command(Noun(_noun, _help))

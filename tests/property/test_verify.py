@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptRecord
-from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.verify.findings import Severity
 from raftmq.partition.verify.partition import verify_partition
 from tests.unit.verify.logs import END_OFFSET, NOW_MS, made_once, make_log, reopen

@@ -2,7 +2,7 @@
 
 Owns paths, errors, the count and trace of operations, crashes and injected failures; what a
 crash leaves behind is decided in `disk_state.py`. Passes the same conformance suite as OsFiles
-(tests/unit/storage/test_files.py). All chance comes from the Random handed in.
+(tests/unit/disk/test_files.py). All chance comes from the Random handed in.
 
 A crash: set `interrupt` to `crash_at(n, moment)`; the n-th changing operation raises PowerCut,
 and from then on everything of this incarnation does. `after_crash` is the machine's next start.

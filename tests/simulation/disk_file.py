@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from raftmq.partition.storage.files import WouldBlock
+from raftmq.disk.files import WouldBlock
 from tests.simulation.disk_faults import translated
 from tests.simulation.disk_state import Truncate, Write
 

@@ -27,7 +27,7 @@ from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_file import SimulatedFile
 
 if TYPE_CHECKING:
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
     from raftmq.partition.storage.recovery import Past, Verdict
     from tests.simulation.crash_case import Failure
 

@@ -30,6 +30,8 @@ def problems_of(values: dict[str, object]) -> list[str]:
 
 def typed(value: object) -> str:
     """A parsed value as people type it."""
+    if isinstance(value, bool):
+        return str(value).lower()
     return TYPED[value] if isinstance(value, TimestampType) else str(value)
 
 
@@ -45,6 +47,7 @@ def test_nothing_set_gives_the_defaults() -> None:
     assert config == TopicConfig()
     assert (config.retention_ms, config.segment_bytes) == (1_209_600_000, 268_435_456)
     assert (config.durability, config.record_format) == (Durability.FSYNC, RecordFormat.COLUMNS)
+    assert (config.min_insync_replicas, config.unclean_leader_election_enable) == (2, False)
 
 
 def test_the_table_of_defaults_in_the_docs_is_true() -> None:
@@ -93,9 +96,9 @@ def test_what_is_no_whole_number_is_refused(key: TopicKey, value: object) -> Non
 
 @pytest.mark.parametrize(("key", "choice"), CHOICES, ids=str)
 def test_every_choice_is_understood(key: TopicKey, choice: str) -> None:
-    """Each documented word is accepted and becomes the enum member of that name."""
+    """Each documented word is accepted and becomes the enum member of that name, or a bool."""
     value = getattr(parse_topic_config({key.name: choice}), key.field)
-    assert isinstance(value, TimestampType | Durability | RecordFormat)
+    assert isinstance(value, TimestampType | Durability | RecordFormat | bool)
     assert typed(value) == choice
 
 
@@ -103,6 +106,20 @@ def test_a_member_of_an_enum_is_a_choice_too() -> None:
     """Programs may pass Durability.PAGE_CACHE as well as its name."""
     config = parse_topic_config({"durability": Durability.PAGE_CACHE})
     assert config.durability is Durability.PAGE_CACHE
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_bool_is_a_choice_of_true_and_false(value: bool) -> None:
+    """Programs pass True where people type `true`."""
+    config = parse_topic_config({"unclean.leader.election.enable": value})
+    assert config.unclean_leader_election_enable is value
+
+
+@pytest.mark.parametrize("value", ["True", "yes", "1", 1, 0, "", None])
+def test_what_is_neither_true_nor_false_is_refused(value: object) -> None:
+    """An unclean election loses records: nothing is guessed here."""
+    name = "unclean.leader.election.enable"
+    assert problems_of({name: value}) == [f"{name} = {value!r}: allowed false, true"]
 
 
 @pytest.mark.parametrize("value", ["FSYNC", "never", "", True, 1, None])

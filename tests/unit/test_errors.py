@@ -8,6 +8,7 @@ import pytest
 
 from raftmq import errors
 from raftmq.errors import (
+    CorruptJournal,
     CorruptRecord,
     DirectoryInUse,
     ErrorCode,
@@ -16,6 +17,7 @@ from raftmq.errors import (
     MessageTooLarge,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    ProposalUncertain,
     RaftmqError,
     StorageError,
     UnsupportedCompression,
@@ -35,7 +37,43 @@ KAFKA_ERRORS = {
     "FENCED_LEADER_EPOCH": (74, True),
     "UNSUPPORTED_COMPRESSION_TYPE": (76, False),
     "INVALID_RECORD": (87, False),
+    "UNKNOWN_TOPIC_OR_PARTITION": (3, True),
+    "REQUEST_TIMED_OUT": (7, True),
+    "BROKER_NOT_AVAILABLE": (8, False),
+    "OFFSET_METADATA_TOO_LARGE": (12, False),
+    "NETWORK_EXCEPTION": (13, True),
+    "NOT_COORDINATOR": (16, True),
+    "INVALID_TOPIC_EXCEPTION": (17, False),
+    "ILLEGAL_GENERATION": (22, False),
+    "INVALID_GROUP_ID": (24, False),
+    "UNKNOWN_MEMBER_ID": (25, False),
+    "UNSUPPORTED_VERSION": (35, False),
+    "TOPIC_ALREADY_EXISTS": (36, False),
+    "INVALID_PARTITIONS": (37, False),
+    "INVALID_REPLICATION_FACTOR": (38, False),
+    "INVALID_REPLICA_ASSIGNMENT": (39, False),
+    "NOT_CONTROLLER": (41, True),
+    "INVALID_REQUEST": (42, False),
+    "NON_EMPTY_GROUP": (68, False),
+    "GROUP_ID_NOT_FOUND": (69, False),
+    "UNKNOWN_LEADER_EPOCH": (75, True),
+    "STALE_BROKER_EPOCH": (77, False),
+    "PREFERRED_LEADER_NOT_AVAILABLE": (80, True),
+    "ELIGIBLE_LEADERS_NOT_AVAILABLE": (83, True),
+    "ELECTION_NOT_NEEDED": (84, True),
+    "NO_REASSIGNMENT_IN_PROGRESS": (85, False),
+    "THROTTLING_QUOTA_EXCEEDED": (89, True),
+    "INVALID_UPDATE_VERSION": (95, False),
+    "FEATURE_UPDATE_FAILED": (96, False),
+    "UNKNOWN_TOPIC_ID": (100, True),
+    "DUPLICATE_BROKER_REGISTRATION": (101, False),
+    "BROKER_ID_NOT_REGISTERED": (102, False),
+    "INCONSISTENT_TOPIC_ID": (103, True),
+    "INCONSISTENT_CLUSTER_ID": (104, False),
+    "INELIGIBLE_REPLICA": (107, False),
+    "NEW_LEADER_ELECTED": (108, False),
 }
+NEVER_TRAVEL = {DirectoryInUse, CorruptJournal}
 TREE_LINE = re.compile(r"^ {4}([│ ]*(?:[├└]── )?)([A-Z]\w+)", re.MULTILINE)
 
 
@@ -74,9 +112,9 @@ def test_every_error_has_a_number_of_its_own_kind(error: type[RaftmqError]) -> N
     assert error.code not in {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE}
 
 
-@pytest.mark.parametrize("error", [cls for cls in error_classes() if cls is not DirectoryInUse])
+@pytest.mark.parametrize("error", [cls for cls in error_classes() if cls not in NEVER_TRAVEL])
 def test_errors_are_retriable_where_kafka_says_so(error: type[RaftmqError]) -> None:
-    """Client and broker agree on what is worth another try (DirectoryInUse never travels)."""
+    """Client and broker agree on what is worth another try (some never travel)."""
     assert error.retriable == KAFKA_ERRORS[error.code.name][1]
 
 
@@ -89,7 +127,7 @@ def test_only_an_error_worth_a_retry_asks_for_fresh_metadata(error: type[RaftmqE
 def test_what_may_have_happened_is_indefinite() -> None:
     """A failed write may be found after a restart, a cut record in the new leader's log."""
     indefinite = {cls for cls in error_classes() if not cls.definite}
-    assert indefinite == {StorageError, NotLeaderOrFollower}
+    assert indefinite == {StorageError, NotLeaderOrFollower, ProposalUncertain}
 
 
 @pytest.mark.parametrize(

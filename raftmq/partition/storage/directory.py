@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 
 from raftmq.config import TopicConfig
+from raftmq.disk.files import OsFiles, WouldBlock, allow_many_files
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.storage.entries import cached_reader, read_waiting
-from raftmq.partition.storage.files import OsFiles, WouldBlock, allow_many_files
 from raftmq.partition.storage.flusher import Flusher
 from raftmq.partition.storage.known_past import KnownPast
 from raftmq.partition.storage.reader import find_timestamp, plan_slice
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
+    from raftmq.disk.files import Files, FileSlice
     from raftmq.model import TimestampOffset
-    from raftmq.partition.storage.files import Files, FileSlice
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.reader import LogSlice

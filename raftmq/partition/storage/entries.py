@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
-from raftmq.partition.storage.files import WouldBlock
+from raftmq.disk.files import WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from raftmq.partition.storage.files import File, Files
+    from raftmq.disk.files import File, Files
 
     ReadBytes = Callable[[File, int, int], bytes]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raftmq.disk.checkpoint import replace_file
 from raftmq.partition.epochs import UNDEFINED_EPOCH, EpochStart, LeaderEpochs
-from raftmq.partition.storage.checkpoint import replace_file
 from raftmq.partition.storage.entries import DamagedEntries, EntryFile, pack_entry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raftmq.partition.storage.files import File, Files
+    from raftmq.disk.files import File, Files
 
 EPOCH_FILE = "leader-epochs"
 VOID_ENTRIES_MAX = 1024  # entries that later ones made void

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.work import Flush
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import UNDEFINED_EPOCH
-from raftmq.partition.storage.checkpoint import read_checkpoint
 from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, Entry, EntryFile
 from raftmq.partition.storage.segment import Segment
 from raftmq.partition.storage.segment_index import BatchStart
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from raftmq.partition.storage.files import File, Files
+    from raftmq.disk.files import File, Files
 
 TOPICS_FOLDER = "topics"
 CHECKPOINTS_FOLDER = "checkpoints"

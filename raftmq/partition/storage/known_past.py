@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from raftmq.partition.storage.checkpoint import read_checkpoint, write_checkpoint
+from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from raftmq.partition.storage.recovery import Past
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
 
 CHECKPOINTS_FOLDER = "checkpoints"
 CLEAN_MARK = "clean-shutdown"

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.config import TopicConfig
+    from raftmq.disk.files import Files
     from raftmq.model import TimestampOffset
-    from raftmq.partition.storage.files import Files
     from raftmq.partition.storage.found import FoundLog
     from raftmq.partition.storage.segment_index import BatchStart
     from raftmq.wire.header import Buffer

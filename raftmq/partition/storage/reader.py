@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.disk.files import FileSlice
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, UnsupportedCompression
 from raftmq.model import TimestampOffset
 from raftmq.partition.storage.entries import read_waiting
-from raftmq.partition.storage.files import FileSlice
 from raftmq.wire.header import check_batch
 from raftmq.wire.records import RecordBatch
 

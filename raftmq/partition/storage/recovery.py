@@ -14,9 +14,9 @@ from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_checkpoint, replace_file
 from raftmq.errors import CorruptRecord
 from raftmq.partition.epochs import LeaderEpochs
-from raftmq.partition.storage.checkpoint import TEMPORARY_SUFFIX, read_checkpoint, replace_file
 from raftmq.partition.storage.entries import DamagedEntries
 from raftmq.partition.storage.epoch_file import EpochFile
 from raftmq.partition.storage.found import DAMAGE_MARK, Damage, FoundLog, RecoveryReport
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.config import TopicConfig
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
     from raftmq.partition.storage.segment_index import BatchStart
     from raftmq.wire.header import BatchHeader
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from raftmq.disk.files import File, Files
     from raftmq.partition.storage.entries import ReadBytes
-    from raftmq.partition.storage.files import File, Files
     from raftmq.wire.header import Buffer
 
 LOG_SUFFIX = ".log"

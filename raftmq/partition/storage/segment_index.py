@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from raftmq.disk.files import File, Files
     from raftmq.partition.storage.entries import Entry, ReadBytes
-    from raftmq.partition.storage.files import File, Files
     from raftmq.partition.storage.walk import FoundBatch
 
 logger = logging.getLogger(__name__)

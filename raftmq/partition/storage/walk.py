@@ -23,8 +23,8 @@ from raftmq.wire.header import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from raftmq.disk.files import File
     from raftmq.partition.storage.entries import ReadBytes
-    from raftmq.partition.storage.files import File
     from raftmq.partition.storage.segment_index import BatchStart
 
 WALK_BLOCK_BYTES = 4096

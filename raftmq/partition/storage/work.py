@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raftmq.partition.storage.checkpoint import (
+from raftmq.disk.checkpoint import (
     pack_checkpoint,
     prepare_file,
     put_in_place,
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from raftmq.disk.files import File, Files
     from raftmq.partition.storage.durability import FlushMark
     from raftmq.partition.storage.epoch_file import EpochFile
-    from raftmq.partition.storage.files import File, Files
     from raftmq.partition.storage.segment import Segment
 
 LOG_START_FILE = "log-start-offset"

@@ -15,8 +15,8 @@ from raftmq.partition.verify.findings import Finding, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from raftmq.disk.files import Files
     from raftmq.partition.storage.entries import Entry
-    from raftmq.partition.storage.files import Files
     from raftmq.partition.storage.inspect import EntriesFound
     from raftmq.partition.verify.findings import Findings
 

@@ -17,7 +17,7 @@ from raftmq.partition.verify.entries import READ_ERRORS, load_entries
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
     from raftmq.partition.verify.findings import Findings
     from raftmq.wire.header import BatchHeader
 

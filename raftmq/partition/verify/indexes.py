@@ -17,7 +17,7 @@ from raftmq.partition.verify.findings import Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
     from raftmq.partition.storage.inspect import SegmentFile
     from raftmq.partition.storage.walk import FoundBatch
     from raftmq.partition.verify.findings import Findings

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from raftmq.partition.storage.files import File, Files
+    from raftmq.disk.files import File, Files
     from raftmq.partition.storage.inspect import SegmentFile
     from raftmq.partition.storage.walk import FoundBatch
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.partition.storage.checkpoint import read_file
+from raftmq.disk.checkpoint import read_file
 from raftmq.partition.storage.found import DAMAGE_MARK
 from raftmq.partition.storage.inspect import (
     CHECKPOINTS,
@@ -23,7 +23,7 @@ from raftmq.partition.verify.findings import Finding, Findings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
     from raftmq.partition.storage.inspect import SegmentFile
 
 

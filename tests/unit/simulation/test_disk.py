@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from raftmq.disk.files import WouldBlock
 from raftmq.errors import StorageError
-from raftmq.partition.storage.files import WouldBlock
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_faults import PowerCut, crash_at
 from tests.simulation.disk_state import SECTOR_BYTES

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from crc32c import crc32c
 
+from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
-from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import (
     BadBytes,
     data_directory_of,

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from raftmq.config import TopicConfig
-from raftmq.partition.storage.checkpoint import write_checkpoint
-from raftmq.partition.storage.files import OsFiles
+from raftmq.disk.checkpoint import write_checkpoint
+from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.wire.records import encode_batch
 

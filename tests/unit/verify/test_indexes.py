@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.entries import ENTRY_SIZE, pack_entry
-from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import read_entries
 from raftmq.partition.verify.partition import verify_partition
 from tests.unit.verify.logs import (

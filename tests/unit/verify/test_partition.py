@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from raftmq.disk.files import OsFiles
 from raftmq.model import Compression
-from raftmq.partition.storage.files import OsFiles
 from raftmq.partition.storage.inspect import inspect_batches
 from raftmq.partition.storage.segment_index import BatchStart
 from raftmq.partition.verify.findings import Severity

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from raftmq.partition.storage.checkpoint import write_checkpoint
-from raftmq.partition.storage.files import OsFiles
+from raftmq.disk.checkpoint import write_checkpoint
+from raftmq.disk.files import OsFiles
 from raftmq.partition.verify.findings import Finding, Findings, Severity
 from raftmq.partition.verify.partition import verify_partition
 from raftmq.partition.verify.surroundings import verify_checkpoints

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from raftmq.partition.storage.files import Files
+    from raftmq.disk.files import Files
 
 TEMPORARY_SUFFIX = ".tmp"
 CHECKPOINT_BYTES_MAX = 64 << 20

@@ -1,7 +1,7 @@
 """The one door to the disk: everything the log does to files goes through `Files` and `File`.
 
 Owns the translation of OSError into StorageError. Decides nothing. The simulated twin in
-`tests/simulation/disk.py` passes the same conformance suite (tests/unit/storage/test_files.py)
+`tests/simulation/disk.py` passes the same conformance suite (tests/unit/disk/test_files.py)
 and adds what a kernel does not do on demand: crashes that lose or tear what was not synced.
 
 Promises: `write` writes everything or raises; what is not synced may be lost by a power cut,

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from raftmq.partition.storage.checkpoint import read_checkpoint, write_checkpoint
+from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from tests.simulation.disk import SimulatedFiles
 
 PATH = Path("/data/recovery-points")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from raftmq.disk.files import IOV_MAX, FileSlice, OsFiles, WouldBlock
 from raftmq.errors import DirectoryInUse, StorageError
-from raftmq.partition.storage.files import IOV_MAX, FileSlice, OsFiles, WouldBlock
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.partition.storage.files import File, Files
+    from raftmq.disk.files import File, Files
 
 
 class Place(NamedTuple):

@@ -1,0 +1,51 @@
+"""Which voters somebody means: `-b`, the environment, or this machine.
+
+Owns the option, its order of precedence (after the verb, before the noun, RAFTMQ_BOOTSTRAP, the
+default) and the messages about a wrong address. Addresses are parsed when a command wants them:
+a wrong variable does not disturb the other commands. Reaches nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raftmq.model import Address
+
+VARIABLE = "RAFTMQ_BOOTSTRAP"
+DEFAULT = "127.0.0.1:9292"
+
+
+def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
+    """`-b`; the one before the noun is where the environment comes in."""
+    return click.option(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        envvar=VARIABLE if is_global else None,
+        help=f"Voters to ask; else ${VARIABLE}, else {DEFAULT}.",
+    )
+
+
+def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
+    """Each address once: of `given`, which stood after the verb, or else of what comes next."""
+    from raftmq.errors import InvalidConfig
+    from raftmq.rpc.address import parse_address
+
+    context = click.get_current_context()
+    assert context is not None, "called outside of a command"
+    text: str = given or context.find_root().params.get("bootstrap") or DEFAULT
+    addresses: dict[Address, None] = {}
+    problems: list[str] = []
+    for part in text.split(","):
+        try:
+            addresses[parse_address(part.strip())] = None
+        except InvalidConfig as error:
+            problems += error.problems
+    if problems:
+        raise click.BadParameter("; ".join(problems), context, param_hint="-b")
+    return tuple(addresses)

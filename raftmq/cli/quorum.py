@@ -1,0 +1,85 @@
+"""`raftmq quorum`: the metadata quorum, asked over the network or read from its disks.
+
+Owns options and help texts. The work is done by `quorum_status` and `quorum_verify`, imported
+when a command runs: they bring the event loop and the quorum's code with them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from raftmq.cli.bootstrap import bootstrap_addresses, bootstrap_option
+
+FOLDER = click.Path(path_type=Path)
+FORMAT = click.Choice(["table", "json"])
+
+
+@click.group()
+def quorum() -> None:
+    """The metadata quorum: how it is, and what is on its disks."""
+
+
+@quorum.command(
+    epilog="""
+    Examples:
+
+    raftmq quorum status -b voter1:9292,voter2:9292,voter3:9292
+
+    raftmq quorum status -o json | jq 'select(.type == "summary") | .leader_id'
+
+    JSON: one object per line, told apart by type. A voter has address, cluster_id, node_id, state
+    (leader, candidate, follower), leader_id, term, commit_index, applied_index, last_index,
+    journal_bytes, snapshot (index, term, size_bytes), voters (node_id, is_connected, standing,
+    lag), observers (node_id, lag); an unreachable has address, what; the summary comes last and
+    has is_healthy, leader_id, term, what. What is not known is null.
+    """
+)
+@bootstrap_option()
+@click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
+def status(bootstrap: str | None, output: str) -> int:
+    """Ask voters how the quorum is.
+
+    Every address is asked, and every answer shown: the leader's first, then by term. A lag is the
+    number of commands that somebody is behind the voter who answers; only a leader knows it of
+    other voters, and each voter of the observers that it serves.
+
+    Exit code 5 if nobody answers, 7 if those who do know of no leader with a majority.
+    """
+    from raftmq.cli.quorum_status import show_status
+
+    return show_status(bootstrap_addresses(bootstrap), as_json=output == "json")
+
+
+@quorum.command(
+    epilog="""
+    Examples:
+
+    raftmq quorum verify /var/lib/raftmq/quorum
+
+    raftmq quorum verify /var/lib/raftmq/quorum -o json | jq 'select(.type == "finding")'
+
+    JSON: one object per line, told apart by type. A finding has severity, file, what; the journal
+    has cluster_id, node_id, standing, start_count, term, voted_for, commit_index, first_index,
+    last_index, entries, segments, batches, bytes, torn_bytes; a snapshot has file, cluster_id,
+    index, term, slices, bytes; the summary comes last and has errors, warnings.
+    """
+)
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--observer", is_flag=True, help="DIR is an observer's, which keeps no journal.")
+@click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
+def verify(folder: Path, observer: bool, output: str) -> int:
+    """Read every byte of a quorum directory and report what is wrong.
+
+    DIR is the directory of one voter, with its journal and its snapshots. Checked are every batch
+    and record of the journal, every slice of the snapshots, and whether the two belong together.
+    What the commands mean is not looked at. Nothing is written; the voter should be stopped, as a
+    write that is under way looks torn.
+
+    error: the voter would refuse to start. warning: something that its next start mends, like a
+    torn tail. Exit code 1 if there is an error, 3 if there is neither journal nor snapshot.
+    """
+    from raftmq.cli.quorum_verify import verify_quorum
+
+    return verify_quorum(folder, is_observer=observer, as_json=output == "json")

@@ -1,0 +1,197 @@
+"""`raftmq quorum verify`: one voter's directory, read to the last byte without its voter.
+
+Owns what the report looks like, and which findings would keep the voter from starting (errors)
+or are mended by its next start (warnings). Bytes are judged by `journal_verify` and `snapshots`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.output import Row, write_json, write_table
+from raftmq.disk.files import OsFiles
+from raftmq.metadata.raft.journal_verify import JournalReport, verify_journal
+from raftmq.metadata.raft.snapshots import (
+    INCOMING_SUFFIX,
+    PART_SUFFIX,
+    SnapshotReport,
+    verify_snapshot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from raftmq.disk.files import Files
+    from raftmq.metadata.raft.journal_verify import JournalSummary
+
+SNAPSHOT_SUFFIX = ".snapshot"
+SHAPE = "a quorum directory holds journal/*.journal and, later, snapshot-*.snapshot"
+ERROR, WARNING = "error", "warning"
+PART_TITLES = ("part", "node", "cluster", "from", "to", "term", "files", "bytes")
+FINDING_TITLES = ("severity", "file", "what")
+
+
+class Finding(NamedTuple):
+    severity: str
+    file: str
+    what: str
+
+
+class Found(NamedTuple):
+    """Snapshots are in the order of their indexes; the last one is what a start begins with."""
+
+    journal: JournalReport
+    snapshots: list[SnapshotReport]
+    leftovers: list[str]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.journal == JournalReport(None, None) and not self.snapshots
+
+
+def verify_quorum(folder: Path, *, is_observer: bool, as_json: bool) -> int:
+    """Verify, print the report, and return the exit code."""
+    found = _read(OsFiles(read_only=True), folder)
+    findings = sorted(
+        _findings(found, is_observer=is_observer), key=lambda finding: finding.severity
+    )
+    if as_json:
+        write_json(_objects(found, findings))
+    else:
+        _write_tables(found, findings)
+    return ExitCode.FAILED if _count(findings, ERROR) else ExitCode.OK
+
+
+def _read(files: Files, folder: Path) -> Found:
+    if not files.exists(folder):
+        raise CommandError(f"{folder} does not exist; {SHAPE}", ExitCode.NOT_FOUND)
+    if not folder.is_dir():
+        what = f"{folder} is a file; give the directory that it lies in: {folder.parent}"
+        raise CommandError(what, ExitCode.USAGE)
+    names = files.names(folder)
+    snapshots = [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]
+    found = Found(
+        verify_journal(files, folder / "journal"),
+        [verify_snapshot(files, folder / name) for name in snapshots],
+        [name for name in names if name.endswith((PART_SUFFIX, INCOMING_SUFFIX))],
+    )
+    if found.is_empty:
+        what = f"{folder} holds neither a journal nor a snapshot; {SHAPE}"
+        raise CommandError(what, ExitCode.NOT_FOUND)
+    return found
+
+
+# -- findings ----------------------------------------------------------------------------------
+
+
+def _findings(found: Found, *, is_observer: bool) -> Iterator[Finding]:
+    summary = found.journal.summary
+    if found.journal.damage:
+        yield Finding(ERROR, "journal", found.journal.damage)
+    if summary and summary.torn_bytes:
+        what = f"a torn write of {summary.torn_bytes} bytes at its end, which the next start cuts"
+        yield Finding(WARNING, "journal", what)
+    for report in found.snapshots:
+        is_newest = report is found.snapshots[-1]
+        if report.problem:
+            yield Finding(ERROR if is_newest else WARNING, report.path.name, report.problem)
+        if not is_newest:
+            yield Finding(WARNING, report.path.name, "replaced: the next start removes it")
+    for name in found.leftovers:
+        yield Finding(WARNING, name, "was never finished: the next start removes it")
+    if found.journal == JournalReport(None, None) and not is_observer:
+        what = "there is a snapshot, but the journal beside it is gone; only observers have none"
+        yield Finding(ERROR, "journal", what)
+    if summary:
+        yield from _pair_findings(summary, found)
+
+
+def _pair_findings(summary: JournalSummary, found: Found) -> Iterator[Finding]:
+    """Whether journal and snapshot belong together; as `opening` asks before it starts a voter."""
+    newest = found.snapshots[-1] if found.snapshots else None
+    if newest and newest.problem:
+        return
+    end = newest.key.index if newest else 1
+    if summary.first_index > end:
+        what = f"begins behind entry {summary.first_index}, the snapshot ends with entry {end}"
+        yield Finding(ERROR, "journal", f"{what}: the snapshot that belongs to it is gone")
+    if newest and newest.cluster_id != summary.identity.cluster_id:
+        mine = summary.identity.cluster_id
+        what = f"is of cluster {newest.cluster_id!r}, the journal of {mine!r}"
+        yield Finding(ERROR, newest.path.name, what)
+
+
+def _count(findings: list[Finding], severity: str) -> int:
+    return sum(finding.severity == severity for finding in findings)
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def _objects(found: Found, findings: list[Finding]) -> Iterator[Row]:
+    for finding in findings:
+        yield {"type": "finding", **finding._asdict()}
+    if found.journal.summary:
+        yield _journal_object(found.journal.summary)
+    for report in found.snapshots:
+        yield {
+            "type": "snapshot",
+            "file": report.path.name,
+            "cluster_id": report.cluster_id,
+            "index": report.key.index,
+            "term": report.key.term,
+            "slices": report.slice_count,
+            "bytes": report.size_bytes,
+        }
+    errors, warnings = _count(findings, ERROR), _count(findings, WARNING)
+    yield {"type": "summary", "errors": errors, "warnings": warnings}
+
+
+def _journal_object(summary: JournalSummary) -> Row:
+    identity = summary.identity
+    return {
+        "type": "journal",
+        "cluster_id": identity.cluster_id,
+        "node_id": identity.node_id,
+        "standing": identity.standing.name.lower(),
+        "start_count": identity.start_count,
+        "term": summary.term,
+        "voted_for": summary.voted_for,
+        "commit_index": summary.commit_index,
+        "first_index": summary.first_index,
+        "last_index": summary.last_index,
+        "entries": summary.entry_count,
+        "segments": summary.segment_count,
+        "batches": summary.batch_count,
+        "bytes": summary.size_bytes,
+        "torn_bytes": summary.torn_bytes,
+    }
+
+
+def _write_tables(found: Found, findings: list[Finding]) -> None:
+    write_table(PART_TITLES, _part_rows(found))
+    if findings:
+        sys.stdout.write("\n")
+        write_table(FINDING_TITLES, findings)
+    counted = [
+        f"{count} {word}" + ("" if count == 1 else "s")
+        for word in (ERROR, WARNING)
+        if (count := _count(findings, word))
+    ]
+    sys.stdout.write(f"\n{', '.join(counted) or 'ok'}\n")
+    sys.stdout.flush()
+
+
+def _part_rows(found: Found) -> Iterator[tuple[object, ...]]:
+    summary = found.journal.summary
+    if summary:
+        node, cluster = summary.identity.node_id, summary.identity.cluster_id
+        extent = (summary.first_index + 1, summary.last_index)
+        size = (summary.segment_count, summary.size_bytes)
+        yield "journal", node, cluster, *extent, summary.term, *size
+    for report in found.snapshots:
+        extent = (1, report.key.index)
+        yield "snapshot", None, report.cluster_id, *extent, report.key.term, 1, report.size_bytes

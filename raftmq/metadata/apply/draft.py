@@ -1,0 +1,241 @@
+"""An image while one command changes it.
+
+Owns the bookkeeping that every change needs: what was touched, the index of hosted partitions and
+the tallies of brokers (invariants 1 and 5 of `image`). The rules stand in the modules beside this
+one; they read through the draft, so that a rule sees what the same command did before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from immutables import Map
+
+from raftmq.metadata.commands import NO_BROKER, PartitionId
+from raftmq.metadata.image import Change, ChangeKind, SlotState
+from raftmq.metadata.tallies import Tallying
+
+if TYPE_CHECKING:
+    from immutables import MapMutation
+
+    from raftmq.metadata.image import (
+        BrokerState,
+        CommittedOffset,
+        GroupState,
+        MetadataImage,
+        PartitionState,
+        TopicState,
+    )
+
+
+class Draft:
+    """Attributes:
+    base: the image before the command.
+    version: the index of the command, which the new image will have.
+    """
+
+    def __init__(self, base: MetadataImage, version: int) -> None:
+        self.base, self.version = base, version
+        self._changes: dict[Change, None] = {}
+        self._partitions: MapMutation[PartitionId, PartitionState] | None = None
+        self._hosted: dict[int, MapMutation[PartitionId, None]] = {}
+        self._tallying = Tallying()
+        self._image = base
+
+    # Brokers
+
+    def broker(self, broker_id: int) -> BrokerState | None:
+        return self._image.brokers.get(broker_id)
+
+    def put_broker(self, broker: BrokerState) -> None:
+        """Under a new epoch it starts anew to count its commands."""
+        before = self.broker(broker.broker_id)
+        if before is not None and before.broker_epoch != broker.broker_epoch:
+            self._forget_commands(broker.broker_id)
+        brokers = self._image.brokers.set(broker.broker_id, broker)
+        self._image = self._image._replace(brokers=brokers)
+        self._touch(ChangeKind.BROKER, broker.broker_id)
+
+    def remove_broker(self, broker_id: int) -> None:
+        self._forget_commands(broker_id)
+        self._image = self._image._replace(brokers=self._image.brokers.delete(broker_id))
+        self._touch(ChangeKind.BROKER, broker_id)
+
+    def _forget_commands(self, broker_id: int) -> None:
+        if broker_id in self._image.origins:
+            self._image = self._image._replace(origins=self._image.origins.delete(broker_id))
+
+    def is_active(self, broker_id: int) -> bool:
+        return self._image.is_active(broker_id)
+
+    def is_unfenced(self, broker_id: int) -> bool:
+        return self._image.is_unfenced(broker_id)
+
+    # Topics and partitions
+
+    def topic(self, topic_id: bytes) -> TopicState | None:
+        return self._image.topics.get(topic_id)
+
+    def topic_id_named(self, name: str) -> bytes | None:
+        return self._image.topic_ids.get(name)
+
+    def put_topic(self, topic: TopicState) -> None:
+        self._tally_anew(topic)
+        self._image = self._image._replace(
+            topics=self._image.topics.set(topic.topic_id, topic),
+            topic_ids=self._image.topic_ids.set(topic.name, topic.topic_id),
+        )
+        self._touch(ChangeKind.TOPIC, topic.topic_id)
+
+    def remove_topic(self, topic: TopicState) -> None:
+        """The topic only; its partitions are removed one by one before."""
+        self._image = self._image._replace(
+            topics=self._image.topics.delete(topic.topic_id),
+            topic_ids=self._image.topic_ids.delete(topic.name),
+        )
+        self._touch(ChangeKind.TOPIC, topic.topic_id)
+
+    def _tally_anew(self, topic: TopicState) -> None:
+        """A topic that trusts a page cache from now on changes what its partitions count for."""
+        before = self.topic(topic.topic_id)
+        if before is None or before.trusts_page_cache == topic.trusts_page_cache:
+            return
+        for number in range(before.partition_count):
+            state = self.partition(PartitionId(topic.topic_id, number))
+            if state is not None and state.eligible:
+                self._tallying.add(state, trusts_page_cache=before.trusts_page_cache, times=-1)
+                self._tallying.add(state, trusts_page_cache=topic.trusts_page_cache)
+
+    def partition(self, key: PartitionId) -> PartitionState | None:
+        if self._partitions is not None:
+            return self._partitions.get(key)
+        return self._image.partitions.get(key)
+
+    def put_partition(self, key: PartitionId, state: PartitionState) -> None:
+        before = self.partition(key)
+        self._host(key, () if before is None else before.replicas, state.replicas)
+        self._tally(key, before, state)
+        self._open_partitions()[key] = state
+        self._touch(ChangeKind.PARTITION, key)
+
+    def remove_partition(self, key: PartitionId) -> None:
+        before = self.partition(key)
+        assert before is not None, f"{key} is not there"
+        self._host(key, before.replicas, ())
+        self._tally(key, before, None)
+        del self._open_partitions()[key]
+        self._touch(ChangeKind.PARTITION, key)
+
+    def _open_partitions(self) -> MapMutation[PartitionId, PartitionState]:
+        if self._partitions is None:
+            self._partitions = self._image.partitions.mutate()
+        return self._partitions
+
+    def _host(self, key: PartitionId, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        if before == after:
+            return
+        for broker_id in before:
+            if broker_id not in after:
+                del self._open_hosted(broker_id)[key]
+        for broker_id in after:
+            if broker_id not in before:
+                self._open_hosted(broker_id)[key] = None
+
+    def _open_hosted(self, broker_id: int) -> MapMutation[PartitionId, None]:
+        keys = self._hosted.get(broker_id)
+        if keys is None:
+            keys = self._hosted[broker_id] = self._image.hosted_by(broker_id).mutate()
+        return keys
+
+    def _tally(
+        self, key: PartitionId, before: PartitionState | None, after: PartitionState | None
+    ) -> None:
+        topic = self.topic(key.topic_id)
+        trusts = topic is not None and topic.trusts_page_cache
+        if before is not None:
+            self._tallying.add(before, trusts_page_cache=trusts, times=-1)
+        if after is not None:
+            self._tallying.add(after, trusts_page_cache=trusts)
+
+    # The rest
+
+    def slot(self, slot: int) -> SlotState:
+        return self._image.slots[slot]
+
+    def put_slot(self, slot: int, state: SlotState) -> None:
+        slots = self._image.slots
+        self._image = self._image._replace(slots=(*slots[:slot], state, *slots[slot + 1 :]))
+        self._touch(ChangeKind.SLOT, slot)
+
+    def release_slots(self, broker_id: int) -> None:
+        """Nobody coordinates what this broker did: its process is gone, or forgot everything."""
+        for number, state in enumerate(self._image.slots):
+            if state.broker_id == broker_id:
+                self.put_slot(number, SlotState(NO_BROKER, state.epoch + 1))
+
+    def group(self, name: str) -> GroupState | None:
+        return self._image.groups.get(name)
+
+    def put_group(self, name: str, group: GroupState) -> None:
+        self._image = self._image._replace(groups=self._image.groups.set(name, group))
+        self._touch(ChangeKind.GROUP, name)
+
+    def remove_group(self, name: str) -> None:
+        """The group, where there is one; its offsets are removed by `put_offsets`."""
+        if name in self._image.groups:
+            self._image = self._image._replace(groups=self._image.groups.delete(name))
+            self._touch(ChangeKind.GROUP, name)
+
+    def offsets(self, group: str) -> Map[PartitionId, CommittedOffset]:
+        return self._image.offsets.get(group, Map())
+
+    def put_offsets(self, group: str, offsets: Map[PartitionId, CommittedOffset]) -> None:
+        """Replace all offsets of a group; an empty map removes it from the image."""
+        every = self._image.offsets
+        if offsets:
+            every = every.set(group, offsets)
+        elif group in every:
+            every = every.delete(group)
+        self._image = self._image._replace(offsets=every)
+        self._touch(ChangeKind.OFFSETS, group)
+
+    @property
+    def next_producer_id(self) -> int:
+        return self._image.next_producer_id
+
+    def set_next_producer_id(self, value: int) -> None:
+        self._image = self._image._replace(next_producer_id=value)
+        self._touch(ChangeKind.PRODUCER_IDS, 0)
+
+    @property
+    def feature_level(self) -> int:
+        return self._image.feature_level
+
+    def set_feature_level(self, level: int) -> None:
+        self._image = self._image._replace(feature_level=level)
+        self._touch(ChangeKind.FEATURE_LEVEL, 0)
+
+    # The outcome
+
+    def finish(self) -> MetadataImage:
+        image = self._image
+        if self._partitions is not None:
+            image = image._replace(partitions=self._partitions.finish(), hosted=self._all_hosted())
+        return image._replace(
+            version=self.version,
+            tallies=self._tallying.added_to(image.tallies),
+            changes=tuple(self._changes),
+        )
+
+    def _all_hosted(self) -> Map[int, Map[PartitionId, None]]:
+        hosted = self._image.hosted
+        for broker_id, changed in self._hosted.items():
+            keys = changed.finish()
+            if keys:
+                hosted = hosted.set(broker_id, keys)
+            elif broker_id in hosted:
+                hosted = hosted.delete(broker_id)
+        return hosted
+
+    def _touch(self, kind: ChangeKind, key: object) -> None:
+        self._changes[Change(kind, key)] = None

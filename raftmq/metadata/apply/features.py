@@ -1,0 +1,43 @@
+"""The feature level: which commands and fields every node is known to understand.
+
+It only rises, so that what was written at a level can be read for ever after. Whether the voters
+support a level is for the controller to know: they are not in the image.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import Done, Refused
+
+if TYPE_CHECKING:
+    from raftmq.metadata.apply.draft import Draft
+    from raftmq.metadata.commands import AnyResult, SetFeatureLevel
+
+
+def set_feature_level(draft: Draft, command: SetFeatureLevel) -> AnyResult:
+    level, now = command.level, draft.feature_level
+    if level == now:
+        return Done()
+    if command.expected != now:
+        message = f"the feature level is {now}, expected was {command.expected}: read it again"
+        return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
+    problem = _problem(draft, level, now)
+    if problem is not None:
+        return Refused(ErrorCode.FEATURE_UPDATE_FAILED, f"feature level {level}: {problem}")
+    draft.set_feature_level(level)
+    return Done()
+
+
+def _problem(draft: Draft, level: int, now: int) -> str | None:
+    if level < now:
+        return f"it is {now} and is never lowered"
+    if not draft.base.brokers:
+        return "no broker is registered that supports it"
+    unable = sorted(
+        broker_id
+        for broker_id, broker in draft.base.brokers.items()
+        if not broker.feature_level_min <= level <= broker.feature_level_max
+    )
+    return f"brokers {unable} do not support it: upgrade them" if unable else None

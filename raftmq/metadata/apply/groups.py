@@ -1,0 +1,219 @@
+"""Coordinator slots, and what a coordinator keeps: groups and their committed offsets.
+
+Owns the compare-and-set on the epoch of a slot: of two coordinators that both believe to own a
+slot, only the one that was assigned last changes anything. Who may commit is the coordinator's
+business; here stands only what must hold whoever it is. A commit needs neither a saved group (a
+client may assign its partitions by itself) nor a topic that exists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from immutables import Map
+
+from raftmq.errors import ErrorCode
+from raftmq.metadata.apply.limits import EXPECTED_COMMITS_MAX, group_limits, partition_refusal
+from raftmq.metadata.commands import (
+    NO_BROKER,
+    Done,
+    OffsetRefused,
+    OffsetsCommitted,
+    PartitionId,
+    Refused,
+)
+from raftmq.metadata.image import SLOT_COUNT, CommittedOffset, GroupState, SlotState, slot_of
+
+if TYPE_CHECKING:
+    from raftmq.metadata.apply.draft import Draft
+    from raftmq.metadata.commands import (
+        AnyResult,
+        AssignSlot,
+        CommitOffsets,
+        DeleteGroup,
+        DeleteOffsets,
+        GroupCommits,
+        OffsetCommit,
+        SaveGroup,
+    )
+
+GROUP_CHARS_MAX = 200
+OFFSET_METADATA_BYTES_MAX = 4096
+OFFSET_MAX = (1 << 63) - 1
+NO_OFFSET = -1
+
+
+def assign_slot(draft: Draft, command: AssignSlot) -> AnyResult:
+    """The epoch rises even if the broker stays: it may be another process by now."""
+    number, broker_id = command.slot, command.broker_id
+    if not 0 <= number < SLOT_COUNT:
+        message = f"slot {number}: there are 0 to {SLOT_COUNT - 1}"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    epoch = draft.slot(number).epoch
+    if epoch != command.expected_epoch:
+        message = f"slot {number} has epoch {epoch}, expected was {command.expected_epoch}"
+        return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
+    if draft.broker(broker_id) is None:
+        message = f"slot {number}: broker {broker_id} is not registered"
+        return Refused(ErrorCode.BROKER_ID_NOT_REGISTERED, message)
+    if not draft.is_active(broker_id):
+        message = f"slot {number}: broker {broker_id} is fenced or stopping, choose another"
+        return Refused(ErrorCode.BROKER_NOT_AVAILABLE, message)
+    draft.put_slot(number, SlotState(broker_id, epoch + 1))
+    return Done()
+
+
+def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
+    refusal = (
+        _group_refusal(draft, command.group, command.slot_epoch)
+        or group_limits(command)
+        or _members_refusal(command)
+    )
+    if refusal is not None:
+        return refusal
+    group = GroupState(
+        generation=command.generation,
+        protocol_type=command.protocol_type,
+        protocol=command.protocol,
+        leader=command.leader,
+        members=command.members,
+        changed_at_ms=command.changed_at_ms,
+    )
+    before = draft.group(command.group)
+    if before == group:
+        return Done()
+    lowest = 0 if before is None else before.generation + 1
+    if command.generation < lowest:
+        message = (
+            f"group {command.group}: generation {command.generation} is taken, the next is {lowest}"
+        )
+        return Refused(ErrorCode.ILLEGAL_GENERATION, message)
+    draft.put_group(command.group, group)
+    return Done()
+
+
+def commit_offsets(draft: Draft, command: CommitOffsets) -> AnyResult:
+    """All or nothing for what is wrong; one by one for what is merely not `expected`."""
+    for commits in command.groups:
+        if (refusal := _commits_refusal(draft, command, commits)) is not None:
+            return refusal
+    if (refusal := _expected_refusal(command)) is not None:
+        return refusal
+    refused: list[OffsetRefused] = []
+    for commits in command.groups:
+        refused += _commit(draft, commits)
+    return OffsetsCommitted(tuple(refused))
+
+
+def delete_group(draft: Draft, command: DeleteGroup) -> AnyResult:
+    name = command.group
+    refusal = _group_refusal(draft, name, command.slot_epoch)
+    if refusal is not None:
+        return refusal
+    group, offsets = draft.group(name), draft.offsets(name)
+    if group is None and not offsets:
+        return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name} does not exist")
+    if group is not None and group.members:
+        message = f"group {name} has {len(group.members)} members: stop them first"
+        return Refused(ErrorCode.NON_EMPTY_GROUP, message)
+    draft.remove_group(name)
+    if offsets:
+        draft.put_offsets(name, Map())
+    return Done()
+
+
+def delete_offsets(draft: Draft, command: DeleteOffsets) -> AnyResult:
+    """What is not there is gone already."""
+    refusal = _group_refusal(draft, command.group, command.slot_epoch)
+    if refusal is not None:
+        return refusal
+    before = draft.offsets(command.group)
+    rest = before.mutate()
+    for topic_id, partition in command.partitions:
+        rest.pop(PartitionId(topic_id, partition), None)
+    if len(rest) < len(before):
+        draft.put_offsets(command.group, rest.finish())
+    return Done()
+
+
+def _commit(draft: Draft, commits: GroupCommits) -> list[OffsetRefused]:
+    refused = []
+    offsets = draft.offsets(commits.group).mutate()
+    for commit in commits.commits:
+        key = PartitionId(commit.topic_id, commit.partition)
+        if commit.expected is not None:
+            there = offsets.get(key)
+            offset = NO_OFFSET if there is None else there.offset
+            if offset != commit.expected:
+                refused.append(OffsetRefused(commits.group, *key, offset))
+                continue
+        offsets[key] = CommittedOffset(
+            commit.offset, commit.leader_epoch, commit.metadata, commit.committed_at_ms
+        )
+    if len(refused) < len(commits.commits):
+        draft.put_offsets(commits.group, offsets.finish())
+    return refused
+
+
+def _expected_refusal(command: CommitOffsets) -> Refused | None:
+    expected = sum(
+        commit.expected is not None for commits in command.groups for commit in commits.commits
+    )
+    if expected <= EXPECTED_COMMITS_MAX:
+        return None
+    message = f"slot {command.slot}: {expected} commits that expect an offset"
+    return Refused(ErrorCode.INVALID_REQUEST, f"{message}, at most {EXPECTED_COMMITS_MAX} at once")
+
+
+def _commits_refusal(draft: Draft, command: CommitOffsets, commits: GroupCommits) -> Refused | None:
+    refusal = _group_refusal(draft, commits.group, command.slot_epoch)
+    if refusal is not None:
+        return refusal
+    if (slot := slot_of(commits.group)) != command.slot:
+        message = f"group {commits.group} belongs to slot {slot}, not to {command.slot}"
+        return Refused(ErrorCode.NOT_COORDINATOR, message)
+    for commit in commits.commits:
+        if (refusal := _commit_refusal(commits.group, commit)) is not None:
+            return refusal
+    return None
+
+
+def _commit_refusal(group: str, commit: OffsetCommit) -> Refused | None:
+    refusal = partition_refusal(f"group {group}", commit.topic_id, commit.partition)
+    if refusal is not None:
+        return refusal
+    if not 0 <= commit.offset <= OFFSET_MAX:
+        message = f"group {group}: offset {commit.offset}, allowed are 0 to {OFFSET_MAX}"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    size = len(commit.metadata.encode())
+    if size > OFFSET_METADATA_BYTES_MAX:
+        message = f"group {group}: metadata of {size} bytes, at most {OFFSET_METADATA_BYTES_MAX}"
+        return Refused(ErrorCode.OFFSET_METADATA_TOO_LARGE, message)
+    return None
+
+
+def _group_refusal(draft: Draft, group: str, slot_epoch: int) -> Refused | None:
+    """Why a coordinator with `slot_epoch` may not change `group`; None if it may."""
+    if not 1 <= len(group) <= GROUP_CHARS_MAX:
+        message = f"group name of {len(group)} characters: allowed are 1 to {GROUP_CHARS_MAX}"
+        return Refused(ErrorCode.INVALID_GROUP_ID, message)
+    number = slot_of(group)
+    slot = draft.slot(number)
+    if slot.broker_id != NO_BROKER and slot.epoch == slot_epoch:
+        return None
+    message = (
+        f"group {group}: slot {number} has epoch {slot.epoch}, not {slot_epoch}: another broker"
+        " coordinates it"
+    )
+    return Refused(ErrorCode.NOT_COORDINATOR, message)
+
+
+def _members_refusal(command: SaveGroup) -> Refused | None:
+    ids = {member.member_id for member in command.members}
+    if len(ids) < len(command.members):
+        message = f"group {command.group}: two members have the same id"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    if command.leader and command.leader not in ids:
+        message = f"group {command.group}: its leader {command.leader!r} is no member"
+        return Refused(ErrorCode.UNKNOWN_MEMBER_ID, message)
+    return None

@@ -1,0 +1,230 @@
+"""What holds in every image, and between one image and the next.
+
+Owns the checks of the invariants that `raftmq.metadata.image` promises, for simulations and tests:
+they look at everything there is, and cost accordingly. A violation is an AssertionError that names
+the thing. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from raftmq.config import parse_topic_config
+from raftmq.metadata.commands import NO_BROKER, PartitionId, RecoveryState
+from raftmq.metadata.election import min_isr_of
+from raftmq.metadata.image import (
+    PRODUCER_ID_MAX,
+    RECENT_COMMANDS_MAX,
+    SLOT_COUNT,
+    Change,
+    ChangeKind,
+    MetadataImage,
+    Pending,
+)
+from raftmq.metadata.tallies import Tallying
+from raftmq.model import Durability
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.metadata.image import BrokerState, PartitionState, TopicState
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def check(image: MetadataImage) -> None:
+    """Everything that holds within one image."""
+    _check_topics(image)
+    _check_hosted(image)
+    _check_tallies(image)
+    for key, partition in image.partitions.items():
+        _check_partition(key, partition)
+        _check_eligible(image, key, partition)
+        _check_members(image, key, partition)
+    for broker_id, broker in image.brokers.items():
+        _check_broker(image, broker_id, broker)
+    _check_coordination(image)
+    _check_origins(image)
+
+
+def _check_topics(image: MetadataImage) -> None:
+    names = {topic.name: topic_id for topic_id, topic in image.topics.items()}
+    assert dict(image.topic_ids.items()) == names, "topic_ids mirrors topics"
+    expected = 0
+    for topic_id, topic in image.topics.items():
+        assert topic.topic_id == topic_id, f"topic {topic.name} is filed under another id"
+        assert topic.config_epoch <= image.version, f"topic {topic.name} is of the future"
+        durability = parse_topic_config(topic.configs).durability
+        is_told = topic.trusts_page_cache or durability is not Durability.PAGE_CACHE
+        assert is_told, f"topic {topic.name} trusts page caches, and does not say so"
+        for key in image.partitions_of(topic_id):
+            assert key in image.partitions, f"{key} of topic {topic.name} is missing"
+        expected += topic.partition_count
+    assert len(image.partitions) == expected, "a partition without a topic"
+
+
+def _check_hosted(image: MetadataImage) -> None:
+    """Invariant 1."""
+    expected: dict[int, set[PartitionId]] = {}
+    for key, partition in image.partitions.items():
+        for broker_id in partition.replicas:
+            expected.setdefault(broker_id, set()).add(key)
+    hosted = {broker_id: set(keys) for broker_id, keys in image.hosted.items()}
+    assert hosted == expected, "hosted mirrors the replicas of all partitions"
+    strangers = hosted.keys() - set(image.brokers)
+    assert not strangers, f"brokers {strangers} host partitions, but are not registered"
+
+
+def _check_tallies(image: MetadataImage) -> None:
+    """Invariant 5."""
+    counted = Tallying()
+    for key, partition in image.partitions.items():
+        trusts = image.topics[key.topic_id].trusts_page_cache
+        counted.add(partition, trusts_page_cache=trusts)
+    expected = counted.added_to(MetadataImage().tallies)
+    assert image.tallies == expected, f"tallies {image.tallies} instead of {expected}"
+
+
+def _check_partition(key: PartitionId, partition: PartitionState) -> None:
+    """Invariant 2."""
+    replicas, isr, eligible = partition.replicas, partition.isr, partition.eligible
+    last_known = partition.last_known_eligible
+    for part in (replicas, isr, eligible, partition.adding, partition.removing, last_known):
+        assert len(set(part)) == len(part), f"{key}: {part} names a broker twice"
+        assert set(part) <= set(replicas), f"{key}: {part} is not among replicas {replicas}"
+    assert replicas, f"{key} has no replicas"
+    assert partition.leader == NO_BROKER or partition.leader in isr, f"{key}: leader outside ISR"
+    assert not set(isr) & set(eligible), f"{key}: in sync and eligible at once"
+    assert not set(partition.adding) & set(partition.removing), f"{key}: added and removed at once"
+    assert set(partition.removing) < set(replicas), f"{key}: all replicas are to be removed"
+    assert partition.leader == NO_BROKER or not last_known, f"{key}: led, and last led"
+    is_alone = len(isr) <= 1
+    assert partition.recovery_state == RecoveryState.RECOVERED or is_alone, f"{key}: RECOVERING"
+
+
+def _check_eligible(image: MetadataImage, key: PartitionId, partition: PartitionState) -> None:
+    """A leader that may commit without a replica makes it lose its eligibility."""
+    configs = image.topics[key.topic_id].configs
+    min_isr = min_isr_of(partition, parse_topic_config(configs).min_insync_replicas)
+    assert not partition.eligible or len(partition.isr) < min_isr, f"{key}: eligible at min ISR"
+
+
+def _check_members(image: MetadataImage, key: PartitionId, partition: PartitionState) -> None:
+    """Invariant 3."""
+    for broker_id in partition.isr:
+        is_pending = image.brokers[broker_id].pending != Pending.NOTHING
+        assert image.is_unfenced(broker_id) or is_pending, f"{key}: {broker_id} is in sync, fenced"
+
+
+def _check_broker(image: MetadataImage, broker_id: int, broker: BrokerState) -> None:
+    assert broker.broker_id == broker_id, f"broker {broker.broker_id} is filed under {broker_id}"
+    assert broker.broker_epoch <= image.version, f"broker {broker_id} is of the future"
+    assert broker.disk_epoch <= broker.broker_epoch, f"broker {broker_id}: its disk is ahead"
+    is_known = broker.fenced or broker.disk_epoch == broker.broker_epoch
+    assert is_known, f"broker {broker_id} is in service under an epoch that its disk may not know"
+    assert list(broker.damaged) == sorted(broker.damaged), f"broker {broker_id}: damage unsorted"
+    assert broker.pending_since <= image.version, f"broker {broker_id}: pending is of the future"
+    if broker.pending == Pending.NOTHING:
+        assert not broker.damaged, f"broker {broker_id}: damage that nobody will review"
+    else:
+        assert not image.is_active(broker_id), f"broker {broker_id} is active before its review"
+    revoked = broker.pending & (Pending.REVOKE_ALL | Pending.REVOKE_PAGE_CACHE)
+    assert broker.fenced or not (revoked or broker.damaged), f"broker {broker_id} is unfenced"
+
+
+def _check_coordination(image: MetadataImage) -> None:
+    assert len(image.slots) == SLOT_COUNT, "slots are fixed"
+    assert 0 <= image.next_producer_id <= PRODUCER_ID_MAX + 1, "producer ids ran out"
+    for group, offsets in image.offsets.items():
+        assert offsets, f"group {group} has an empty map of offsets"
+        assert all(entry.offset >= 0 for entry in offsets.values()), f"group {group}: offset < 0"
+
+
+def _check_origins(image: MetadataImage) -> None:
+    for origin, memory in image.origins.items():
+        assert origin in image.brokers, f"remembers commands of {origin}, who is not registered"
+        lowest = memory.highest - RECENT_COMMANDS_MAX
+        assert all(lowest < number <= memory.highest for number in memory.results), (
+            f"origin {origin} remembers more than its window"
+        )
+
+
+def check_step(before: MetadataImage, after: MetadataImage) -> None:
+    """What holds between an image and the one that the next command made of it."""
+    assert after.version > before.version, "versions rise"
+    assert after.feature_level >= before.feature_level, "a feature level is never lowered"
+    assert after.next_producer_id >= before.next_producer_id, "a producer id is given once"
+    for broker_id, broker in _in_both(before.brokers, after.brokers):
+        assert after.brokers[broker_id].broker_epoch >= broker.broker_epoch, f"broker {broker_id}"
+        assert after.brokers[broker_id].pending_since >= broker.pending_since, f"{broker_id}"
+    for topic_id, topic in _in_both(before.topics, after.topics):
+        _check_topic_step(topic, after.topics[topic_id])
+    for key, partition in _in_both(before.partitions, after.partitions):
+        _check_partition_step(key, partition, after.partitions[key])
+    for number, (old, new) in enumerate(zip(before.slots, after.slots, strict=True)):
+        assert new.epoch > old.epoch or new == old, f"slot {number} changed within an epoch"
+    for name, group in _in_both(before.groups, after.groups):
+        generation = after.groups[name].generation
+        assert generation > group.generation or after.groups[name] == group, f"group {name}"
+    _check_changes(before, after)
+
+
+def _in_both(
+    before: Mapping[_Key, _Value], after: Mapping[_Key, _Value]
+) -> list[tuple[_Key, _Value]]:
+    """Entries of `before` that were replaced by others."""
+    if before is after:
+        return []
+    return [
+        (key, value) for key, value in before.items() if key in after and after[key] is not value
+    ]
+
+
+def _check_topic_step(before: TopicState, after: TopicState) -> None:
+    name = before.name
+    assert after.name == name, f"topic {name} was renamed to {after.name}"
+    assert after.partition_count >= before.partition_count, f"topic {name} lost partitions"
+    assert after.trusts_page_cache >= before.trusts_page_cache, f"topic {name}: once is for ever"
+    has_new_epoch = after.config_epoch > before.config_epoch
+    assert has_new_epoch or after.configs == before.configs, f"topic {name}: same config epoch"
+
+
+def _check_partition_step(key: PartitionId, before: PartitionState, after: PartitionState) -> None:
+    """Invariant 4."""
+    epochs = f"{key}: {before} became {after}"
+    assert after == before or after.partition_epoch > before.partition_epoch, epochs
+    assert after.leader_epoch >= before.leader_epoch, epochs
+    has_dropped = not set(before.replicas) <= set(after.replicas)
+    if after.leader != before.leader or has_dropped:
+        assert after.leader_epoch > before.leader_epoch, epochs
+
+
+def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
+    """Whatever differs is named in `changes`: deltas rest on it."""
+    slots = (dict(enumerate(before.slots)), dict(enumerate(after.slots)))
+    found = {
+        Change(kind, key)
+        for kind, old, new in (
+            (ChangeKind.BROKER, before.brokers, after.brokers),
+            (ChangeKind.TOPIC, before.topics, after.topics),
+            (ChangeKind.PARTITION, before.partitions, after.partitions),
+            (ChangeKind.SLOT, *slots),
+            (ChangeKind.GROUP, before.groups, after.groups),
+            (ChangeKind.OFFSETS, before.offsets, after.offsets),
+        )
+        for key in _different(old, new)
+    }
+    if after.next_producer_id != before.next_producer_id:
+        found.add(Change(ChangeKind.PRODUCER_IDS, 0))
+    if after.feature_level != before.feature_level:
+        found.add(Change(ChangeKind.FEATURE_LEVEL, 0))
+    missing = found - set(after.changes)
+    assert not missing, f"changed, but not named in `changes`: {missing}"
+
+
+def _different(before: Mapping[Any, object], after: Mapping[Any, object]) -> set[object]:
+    if before is after:
+        return set()
+    either = set(before) | set(after)
+    return {key for key in either if before.get(key) != after.get(key)}

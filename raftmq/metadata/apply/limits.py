@@ -1,0 +1,100 @@
+"""How long things may be that the metadata keeps: texts, ids, lists.
+
+Owns these bounds and the refusals that name them. What has bounds of its own (names of topics and
+groups, metadata of offsets) is checked where it belongs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from raftmq.metadata.commands import Member, RegisterBroker, SaveGroup
+
+ID_BYTES = 16
+TEXT_CHARS_MAX = 255
+NUMBER_MAX = (1 << 31) - 1  # of a broker or a partition
+ENDPOINTS_MAX = 32
+PORT_MAX = 65_535
+MEMBERS_MAX = 1_000
+EXPECTED_COMMITS_MAX = 1_000  # each may be refused, and the answer is remembered
+REVIEWED_MAX = 1_000  # of one command: it blocks every node while it is applied
+
+
+def registration_limits(command: RegisterBroker) -> Refused | None:
+    return _refusal(f"broker {command.broker_id}", _registration_problems(command))
+
+
+def _registration_problems(command: RegisterBroker) -> Iterator[str]:
+    if not 0 <= command.broker_id <= NUMBER_MAX:
+        yield f"ids are 0 to {NUMBER_MAX}"
+    yield from _not_an_id("incarnation", command.incarnation)
+    yield from _not_an_id("directory id", command.directory_id)
+    yield from _too_long("boot id", command.boot_id)
+    yield from _too_long("rack", command.rack or "")
+    if len(command.endpoints) > ENDPOINTS_MAX:
+        yield f"{len(command.endpoints)} endpoints, at most {ENDPOINTS_MAX}"
+    for endpoint in command.endpoints:
+        yield from _too_long("listener", endpoint.listener)
+        yield from _too_long("host", endpoint.host)
+        if not 0 <= endpoint.port <= PORT_MAX:
+            yield f"port {endpoint.port}, allowed are 0 to {PORT_MAX}"
+
+
+def group_limits(command: SaveGroup) -> Refused | None:
+    return _refusal(f"group {command.group}", _group_problems(command))
+
+
+def _group_problems(command: SaveGroup) -> Iterator[str]:
+    yield from _too_long("protocol type", command.protocol_type)
+    yield from _too_long("protocol", command.protocol)
+    if len(command.members) > MEMBERS_MAX:
+        yield f"{len(command.members)} members, at most {MEMBERS_MAX}"
+    for member in command.members:
+        yield from _member_problems(member)
+
+
+def _member_problems(member: Member) -> Iterator[str]:
+    yield from _too_long("member id", member.member_id)
+    yield from _too_long("client id", member.client_id)
+    yield from _too_long("host", member.host)
+    yield from _too_long("instance id", member.instance_id or "")
+
+
+def partition_refusal(who: str, topic_id: bytes, partition: int) -> Refused | None:
+    """Of a partition that need not exist."""
+    if len(topic_id) == ID_BYTES and 0 <= partition <= NUMBER_MAX:
+        return None  # as a rule, and there may be thousands of them
+    problems = [*_not_an_id("topic id", topic_id)]
+    if not 0 <= partition <= NUMBER_MAX:
+        problems.append(f"partition {partition}, allowed are 0 to {NUMBER_MAX}")
+    return _refusal(who, problems)
+
+
+def slice_refusal(broker_id: int, partitions: tuple[object, ...]) -> Refused | None:
+    if len(partitions) <= REVIEWED_MAX:
+        return None
+    message = f"broker {broker_id}: {len(partitions)} partitions at once, at most {REVIEWED_MAX}"
+    return Refused(ErrorCode.INVALID_REQUEST, f"{message}: send several commands")
+
+
+def _not_an_id(what: str, value: bytes) -> Iterator[str]:
+    if len(value) != ID_BYTES:
+        yield f"{what} of {len(value)} bytes, it has {ID_BYTES}"
+
+
+def _too_long(what: str, text: str) -> Iterator[str]:
+    if len(text) > TEXT_CHARS_MAX:
+        yield f"{what} of {len(text)} characters, at most {TEXT_CHARS_MAX}"
+
+
+def _refusal(who: str, problems: Iterable[str]) -> Refused | None:
+    """The first problem is enough; there is no end of them in what is no command of ours."""
+    for problem in problems:
+        return Refused(ErrorCode.INVALID_REQUEST, f"{who}: {problem}")
+    return None

@@ -1,0 +1,329 @@
+"""What commands about one partition do: its ISR, where its replicas are, and who leads it.
+
+Owns the answers to a leader that proposes an ISR, and reassignment. A partition that moves has
+more replicas for a while: those it shall have (in their order), then those that will be dropped.
+The move is complete when all of the former are in sync; then the latter are dropped in one change.
+
+Invariant: neither a move nor its end takes away the last replicas that hold what is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from raftmq.errors import ErrorCode
+from raftmq.metadata.apply.assignments import REPLICAS_MAX
+from raftmq.metadata.apply.brokers import registered
+from raftmq.metadata.apply.reviews import loss_of, rules_of
+from raftmq.metadata.commands import (
+    NO_BROKER,
+    NO_EPOCH,
+    Done,
+    ElectionKind,
+    PartitionAltered,
+    PartitionId,
+    RecoveryState,
+    Refused,
+)
+from raftmq.metadata.election import NOBODY, Loss, concluded, elect, led, with_isr
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from raftmq.metadata.apply.draft import Draft
+    from raftmq.metadata.commands import (
+        AlterPartition,
+        AnyResult,
+        ElectLeader,
+        ReassignPartition,
+    )
+    from raftmq.metadata.election import Rules
+    from raftmq.metadata.image import PartitionState
+
+
+def found(draft: Draft, key: PartitionId) -> PartitionState | Refused:
+    partition = draft.partition(key)
+    if partition is not None:
+        return partition
+    topic = draft.topic(key.topic_id)
+    if topic is None:
+        return Refused(
+            ErrorCode.UNKNOWN_TOPIC_ID, f"topic {key.topic_id.hex()} does not exist: look it up"
+        )
+    return Refused(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"topic {topic.name} has partitions 0 to {topic.partition_count - 1}, not {key.partition}",
+    )
+
+
+# The ISR
+
+
+def alter_partition(draft: Draft, command: AlterPartition) -> AnyResult:
+    """Whatever the leader asked for, or more: a move that this completes may take its lead."""
+    broker = registered(draft, command.broker_id, command.broker_epoch)
+    if isinstance(broker, Refused):
+        return broker
+    key = PartitionId(command.topic_id, command.partition)
+    before = found(draft, key)
+    if isinstance(before, Refused):
+        return before
+    problem = (
+        _epoch_problem(before, command)
+        or _isr_problem(before, command)
+        or _member_problem(draft, command)
+    )
+    if problem is not None:
+        return problem
+    rules = rules_of(draft, command.topic_id)
+    members = {member.broker_id for member in command.isr}
+    proposed = with_isr(before, members, rules.min_isr)
+    proposed = replace(proposed, recovery_state=command.recovery_state)
+    return _altered(_put(draft, key, _moved(proposed, rules), rules))
+
+
+def _epoch_problem(partition: PartitionState, command: AlterPartition) -> Refused | None:
+    """1. The asker knows more than this node. 2. It is deposed. 3. It does not lead. 4. It missed
+    a change.
+    """
+    epochs = f"epochs {command.leader_epoch}.{command.partition_epoch} against"
+    epochs += f" {partition.leader_epoch}.{partition.partition_epoch}"
+    if (
+        command.leader_epoch > partition.leader_epoch
+        or command.partition_epoch > partition.partition_epoch
+    ):
+        return Refused(ErrorCode.NOT_CONTROLLER, f"{epochs}: this node is behind, ask another")
+    if command.leader_epoch < partition.leader_epoch:
+        return Refused(ErrorCode.FENCED_LEADER_EPOCH, f"{epochs}: there was an election since")
+    if command.broker_id != partition.leader:
+        return Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {command.broker_id} proposes, {partition.leader} leads: wait for metadata",
+        )
+    if command.partition_epoch < partition.partition_epoch:
+        return Refused(ErrorCode.INVALID_UPDATE_VERSION, f"{epochs}: wait for newer metadata")
+    return None
+
+
+def _isr_problem(partition: PartitionState, command: AlterPartition) -> Refused | None:
+    isr = [member.broker_id for member in command.isr]
+    is_recovering = command.recovery_state == RecoveryState.RECOVERING
+    problem = ""
+    if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas):
+        problem = f"must be distinct members of replicas {list(partition.replicas)}"
+    elif command.broker_id not in isr:
+        problem = f"lacks the leader {command.broker_id}"
+    elif is_recovering and len(isr) > 1:
+        problem = "must be the leader alone until it reports RECOVERED"
+    elif is_recovering and partition.recovery_state == RecoveryState.RECOVERED:
+        problem = "cannot be RECOVERING: the partition is RECOVERED"
+    return Refused(ErrorCode.INVALID_REQUEST, f"ISR {isr} {problem}") if problem else None
+
+
+def _member_problem(draft: Draft, command: AlterPartition) -> Refused | None:
+    """The leader is a member too: if it is fenced it changes nothing any more. If it shuts down
+    while it leads, nobody could take over; whoever it takes into the ISR now is about to.
+    """
+    for member in command.isr:
+        broker = registered(draft, member.broker_id, member.broker_epoch)
+        if isinstance(broker, Refused):
+            return Refused(ErrorCode.INELIGIBLE_REPLICA, broker.message)
+        is_leader = member.broker_id == command.broker_id
+        if not (draft.is_active(member.broker_id) or (is_leader and not broker.fenced)):
+            what = "fenced" if broker.fenced else "shutting down"
+            return Refused(
+                ErrorCode.INELIGIBLE_REPLICA,
+                f"broker {member.broker_id} is {what}: propose an ISR without it",
+            )
+    return None
+
+
+def _altered(partition: PartitionState) -> PartitionAltered:
+    return PartitionAltered(
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        isr=partition.isr,
+        recovery_state=partition.recovery_state,
+    )
+
+
+def _put(draft: Draft, key: PartitionId, after: PartitionState, rules: Rules) -> PartitionState:
+    """With a leader and new epochs, if anything has changed."""
+    before = draft.partition(key)
+    assert before is not None, f"{key} is not there"
+    state = concluded(before, led(after, rules))
+    if state is not before:
+        draft.put_partition(key, state)
+    return state
+
+
+# Reassignment
+
+
+def reassign_partition(draft: Draft, command: ReassignPartition) -> AnyResult:
+    key = PartitionId(command.topic_id, command.partition)
+    before = found(draft, key)
+    if isinstance(before, Refused):
+        return before
+    target = _original(before) if command.replicas is None else command.replicas
+    problem = _target_problem(draft, target)
+    if problem:
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(target)}: {problem}")
+    if command.replicas == _target(before):
+        return Done()
+    if command.replicas is None and not (before.adding or before.removing):
+        return Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition does not move")
+    if command.partition_epoch != before.partition_epoch:
+        return Refused(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"partition epoch is {before.partition_epoch}, not {command.partition_epoch}:"
+            " look at the partition again",
+        )
+    return _start(draft, key, before, target)
+
+
+def _start(
+    draft: Draft, key: PartitionId, before: PartitionState, target: tuple[int, ...]
+) -> AnyResult:
+    """Begin a move, or turn one that is under way: what that one was adding is dropped now.
+
+    It must leave a replica that holds everything, and a leader where there is or could be one.
+    """
+    dropped = [b for b in before.adding if b not in target]
+    holders = _holders(draft, key, before)
+    # A move never loses records, even where the topic allows that to elections.
+    rules = rules_of(draft, key.topic_id)._replace(is_unclean_allowed=False)
+    after = led(_moved(_moving(before, target, rules), rules), rules)
+    is_last = bool(holders) and set(holders) <= set(dropped)
+    if is_last or (after.leader == NO_BROKER and elect(before, rules) != NOBODY):
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"none of the replicas but {dropped} is in sync and unfenced: wait for others",
+        )
+    _put(draft, key, after, rules)
+    return Done()
+
+
+def _holders(draft: Draft, key: PartitionId, partition: PartitionState) -> list[int]:
+    """Who has the most of what is committed, not counting whose disk lost it: a review that is
+    still to come will say so. If they all did, those who were trusted before that.
+    """
+    trusted = (
+        (partition.isr, Loss.NOTHING),
+        (partition.eligible, Loss.NOTHING),
+        ((partition.leader, *partition.last_known_eligible), Loss.UNSYNCED),
+    )
+    for members, tolerated in trusted:
+        brokers = [broker for b in members if (broker := draft.broker(b)) is not None]
+        holders = [b.broker_id for b in brokers if loss_of(draft, b, key) <= tolerated]
+        if holders:
+            return holders
+    return [*(partition.isr or partition.eligible or partition.last_known_eligible)]
+
+
+def _target(partition: PartitionState) -> tuple[int, ...]:
+    """The replicas that it shall have: those it has, where no move is under way."""
+    return _but(partition.replicas, partition.removing)
+
+
+def _original(partition: PartitionState) -> tuple[int, ...]:
+    """The replicas that it had before the move."""
+    return _but(partition.replicas, partition.adding)
+
+
+def _target_problem(draft: Draft, target: tuple[int, ...]) -> str:
+    unknown = [broker_id for broker_id in target if draft.broker(broker_id) is None]
+    if not 1 <= len(target) <= REPLICAS_MAX:
+        return f"between 1 and {REPLICAS_MAX} are allowed"
+    if len(set(target)) != len(target):
+        return "each broker holds one replica, name it once"
+    return f"brokers {unknown} are not registered: start them first" if unknown else ""
+
+
+def _moving(partition: PartitionState, target: tuple[int, ...], rules: Rules) -> PartitionState:
+    original = _original(partition)
+    removing = _but(original, target)
+    moving = replace(
+        partition,
+        replicas=(*target, *removing),
+        adding=_but(target, original),
+        removing=removing,
+    )
+    return _on_its_replicas(moving, rules)
+
+
+def _moved(partition: PartitionState, rules: Rules) -> PartitionState:
+    """The move completed, if it is; a replica that is in sync but about to be dropped from the
+    ISR, as its broker went away, does not count.
+    """
+    target = _target(partition)
+    is_complete = all(b in partition.isr and rules.is_active(b) for b in target)
+    if not is_complete or not (partition.adding or partition.removing):
+        return partition
+    settled = replace(partition, replicas=target, adding=(), removing=())
+    return _on_its_replicas(settled, rules)
+
+
+def _on_its_replicas(partition: PartitionState, rules: Rules) -> PartitionState:
+    """Nothing else refers to a replica that was dropped."""
+    last_known = tuple(b for b in partition.last_known_eligible if b in partition.replicas)
+    return with_isr(
+        replace(partition, last_known_eligible=last_known), partition.isr, rules.min_isr
+    )
+
+
+def _but(brokers: tuple[int, ...], excluded: Collection[int]) -> tuple[int, ...]:
+    return tuple(broker_id for broker_id in brokers if broker_id not in excluded)
+
+
+# Elections on demand
+
+
+def elect_leader(draft: Draft, command: ElectLeader) -> AnyResult:
+    key = PartitionId(command.topic_id, command.partition)
+    before = found(draft, key)
+    if isinstance(before, Refused):
+        return before
+    if command.leader_epoch not in (NO_EPOCH, before.leader_epoch):
+        return Refused(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"leader epoch is {before.leader_epoch}, expected was {command.leader_epoch}:"
+            " look at the partition again",
+        )
+    rules = rules_of(draft, command.topic_id)
+    if command.election == ElectionKind.UNCLEAN:
+        return _elect_anyone(draft, key, before, rules._replace(is_unclean_allowed=True))
+    return _elect_preferred(draft, key, before, rules)
+
+
+def _elect_preferred(
+    draft: Draft, key: PartitionId, before: PartitionState, rules: Rules
+) -> AnyResult:
+    preferred = before.replicas[0]
+    if before.leader == preferred:
+        return Refused(ErrorCode.ELECTION_NOT_NEEDED, f"broker {preferred} leads already")
+    if preferred not in before.isr or not rules.is_active(preferred):
+        return Refused(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"broker {preferred} is not in sync: wait until it is",
+        )
+    # As the leader it is the one that an election keeps.
+    _put(draft, key, replace(before, leader=preferred), rules)
+    return Done()
+
+
+def _elect_anyone(
+    draft: Draft, key: PartitionId, before: PartitionState, rules: Rules
+) -> AnyResult:
+    if rules.is_unfenced(before.leader):
+        return Refused(ErrorCode.ELECTION_NOT_NEEDED, f"broker {before.leader} leads")
+    if elect(before, rules) == NOBODY:
+        return Refused(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"replicas {list(before.replicas)} are all fenced: start one",
+        )
+    _put(draft, key, before, rules)
+    return Done()

@@ -1,0 +1,37 @@
+"""Producer ids: handed out in blocks, never twice.
+
+A block that its broker does not use up before it stops is lost, which is cheaper than to track it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.errors import ErrorCode
+from raftmq.metadata.apply.senders import sender_refusal
+from raftmq.metadata.commands import ProducerIds, Refused
+from raftmq.metadata.image import PRODUCER_ID_MAX
+
+if TYPE_CHECKING:
+    from raftmq.metadata.apply.draft import Draft
+    from raftmq.metadata.commands import AllocateProducerIds, AnyResult
+
+BLOCK_MAX = 100_000  # a slip must not use up what has to last for ever
+
+
+def allocate_producer_ids(draft: Draft, command: AllocateProducerIds) -> AnyResult:
+    broker_id, broker_epoch = command.broker_id, command.broker_epoch
+    refusal = sender_refusal(
+        draft.broker(broker_id), broker_id=broker_id, broker_epoch=broker_epoch
+    )
+    if refusal is not None:
+        return refusal
+    count, first = command.count, draft.next_producer_id
+    if not 1 <= count <= BLOCK_MAX:
+        message = f"{count} producer ids: allowed are 1 to {BLOCK_MAX} at once"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    if first + count - 1 > PRODUCER_ID_MAX:
+        message = f"{count} producer ids from {first}: there are none above {PRODUCER_ID_MAX}"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    draft.set_next_producer_id(first + count)
+    return ProducerIds(first, count)

@@ -1,0 +1,225 @@
+"""Topics: made, grown, configured, deleted.
+
+Owns names, configuration and the number of partitions. A topic is its id: a deleted one comes back
+as another topic, so that nothing of the old one is taken for the new. A change of
+`min.insync.replicas` raises the partition epochs, so that no leader that still counts with the old
+number can change an ISR.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from raftmq.config import TOPIC_KEYS, parse_topic_config
+from raftmq.errors import ErrorCode, InvalidConfig
+from raftmq.metadata.apply.assignments import assignments_refusal, put_partitions
+from raftmq.metadata.commands import Done, PartitionId, Refused
+from raftmq.metadata.election import min_isr_of, with_min_isr
+from raftmq.metadata.image import TopicState
+from raftmq.model import Durability
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.metadata.apply.assignments import Assignments
+    from raftmq.metadata.apply.draft import Draft
+    from raftmq.metadata.commands import (
+        AlterTopicConfig,
+        AnyResult,
+        CreatePartitions,
+        CreateTopic,
+        DeleteTopic,
+    )
+    from raftmq.metadata.image import PartitionState
+
+NAME_CHARS_MAX = 200
+CONFIG_CHARS_MAX = 10_000  # every node looks for what each bad key may mean
+TOPIC_ID_BYTES = 16
+ANY_EPOCH = -1  # of AlterTopicConfig: overwrite whatever is there
+_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+_KEYS = frozenset(key.name for key in TOPIC_KEYS)
+
+
+def create_topic(draft: Draft, command: CreateTopic) -> AnyResult:
+    answer = (
+        _existing(draft, command)
+        or _name_refusal(command)
+        or _config_refusal(draft, command.configs)
+        or assignments_refusal(draft, command.assignments, first=0)
+    )
+    if answer is not None:
+        return answer
+    topic = TopicState(
+        topic_id=command.topic_id,
+        name=command.name,
+        partition_count=len(command.assignments),
+        configs=_in_order(command.configs),
+        config_epoch=draft.version,
+        trusts_page_cache=_trusts_page_cache(command.configs),
+    )
+    draft.put_topic(topic)
+    put_partitions(draft, topic.topic_id, command.assignments)
+    return Done()
+
+
+def delete_topic(draft: Draft, command: DeleteTopic) -> AnyResult:
+    """Offsets that groups committed for it stay until their coordinators remove them."""
+    topic = draft.topic(command.topic_id)
+    if topic is None:
+        return _unknown_topic(command.topic_id)
+    for number in range(topic.partition_count):
+        draft.remove_partition(PartitionId(topic.topic_id, number))
+    draft.remove_topic(topic)
+    return Done()
+
+
+def create_partitions(draft: Draft, command: CreatePartitions) -> AnyResult:
+    topic = draft.topic(command.topic_id)
+    if topic is None:
+        return _unknown_topic(command.topic_id)
+    first, count = command.expected_count, topic.partition_count
+    if first != count:
+        return _counted_otherwise(draft, topic, command)
+    refusal = assignments_refusal(draft, command.assignments, first=first)
+    if refusal is not None:
+        return refusal
+    draft.put_topic(replace(topic, partition_count=count + len(command.assignments)))
+    put_partitions(draft, topic.topic_id, command.assignments, first=first)
+    return Done()
+
+
+def alter_topic_config(draft: Draft, command: AlterTopicConfig) -> AnyResult:
+    topic = draft.topic(command.topic_id)
+    if topic is None:
+        return _unknown_topic(command.topic_id)
+    if command.expected_epoch not in (ANY_EPOCH, topic.config_epoch):
+        return Refused(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"the configuration of topic {topic.name} has epoch {topic.config_epoch}, expected was"
+            f" {command.expected_epoch}: read it again",
+        )
+    wanted = {**topic.configs, **command.changes}
+    # A key that does not exist is refused even where it would be removed: it is a slip.
+    kept = {
+        key: value or "" for key, value in wanted.items() if value is not None or key not in _KEYS
+    }
+    refusal = _config_refusal(draft, kept)
+    if refusal is not None:
+        return refusal
+    if kept != topic.configs:
+        draft.put_topic(
+            replace(
+                topic,
+                configs=_in_order(kept),
+                config_epoch=draft.version,
+                trusts_page_cache=topic.trusts_page_cache or _trusts_page_cache(kept),
+            )
+        )
+        _follow_min_isr(draft, topic, kept)
+    return Done()
+
+
+def _existing(draft: Draft, command: CreateTopic) -> AnyResult | None:
+    """The answer where the id or the name is in use; a retry finds what it made."""
+    topic = draft.topic(command.topic_id)
+    if topic is not None and topic.name != command.name:
+        message = f"id {command.topic_id.hex()} is that of topic {topic.name}: draw another"
+        return Refused(ErrorCode.INCONSISTENT_TOPIC_ID, message)
+    if topic is not None and _is_retry(draft, topic, command.assignments, first=0):
+        return Done()
+    if topic is not None or draft.topic_id_named(command.name) is not None:
+        return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name} exists already")
+    return None
+
+
+def _is_retry(draft: Draft, topic: TopicState, assignments: Assignments, *, first: int) -> bool:
+    """Whether partitions `first` and up to the topic's last one have exactly these replicas."""
+    if first < 0 or topic.partition_count != first + len(assignments):
+        return False
+    return all(
+        _partition(draft, topic, number).replicas == replicas
+        for number, replicas in enumerate(assignments, first)
+    )
+
+
+def _counted_otherwise(draft: Draft, topic: TopicState, command: CreatePartitions) -> AnyResult:
+    """The answer where `expected_count` is not the count; a retry finds what it made."""
+    first, count = command.expected_count, topic.partition_count
+    if _is_retry(draft, topic, command.assignments, first=first):
+        return Done()
+    message = f"topic {topic.name} has {count} partitions, expected were {first}: read it again"
+    return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _name_refusal(command: CreateTopic) -> Refused | None:
+    if len(command.topic_id) != TOPIC_ID_BYTES:
+        message = f"topic id of {len(command.topic_id)} bytes: it has {TOPIC_ID_BYTES}"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    name = command.name
+    if _NAME.fullmatch(name) and name not in (".", ".."):
+        return None
+    return Refused(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"topic name {name[:NAME_CHARS_MAX]!r} of {len(name)} characters: allowed are 1 to"
+        f" {NAME_CHARS_MAX} of a-z A-Z 0-9 . _ - but not . or .. alone",
+    )
+
+
+def _config_refusal(draft: Draft, configs: Mapping[str, str]) -> Refused | None:
+    size = sum(len(key) + len(value) for key, value in configs.items())
+    if size > CONFIG_CHARS_MAX:
+        message = f"configuration of {size} characters: at most {CONFIG_CHARS_MAX}"
+        return Refused(ErrorCode.INVALID_CONFIG, message)
+    try:
+        parse_topic_config(configs, feature_level=draft.feature_level)
+    except InvalidConfig as error:
+        return Refused(ErrorCode.INVALID_CONFIG, str(error))
+    return None
+
+
+def _in_order(configs: Mapping[str, str]) -> dict[str, str]:
+    """A copy in the order of its keys: equal configurations have equal bytes in a snapshot."""
+    return dict(sorted(configs.items()))
+
+
+def _trusts_page_cache(configs: Mapping[str, str]) -> bool:
+    """Once true, it stays: what was acknowledged meanwhile need not be synced by now."""
+    return parse_topic_config(configs).durability == Durability.PAGE_CACHE
+
+
+def _follow_min_isr(draft: Draft, before: TopicState, configs: Mapping[str, str]) -> None:
+    """Carry a change of min.insync.replicas to the partitions, where it makes a difference."""
+    old = parse_topic_config(before.configs).min_insync_replicas
+    new = parse_topic_config(configs).min_insync_replicas
+    if old == new:
+        return
+    for number in range(before.partition_count):
+        state = _partition(draft, before, number)
+        if min_isr_of(state, old) != min_isr_of(state, new):
+            key = PartitionId(before.topic_id, number)
+            draft.put_partition(key, _with_min_isr(state, new))
+
+
+def _with_min_isr(state: PartitionState, min_isr: int) -> PartitionState:
+    """Under the next partition epoch, even if nothing else follows.
+
+    leader:      counts with min ISR 1           shrinks to itself    commits alone
+    controller:                    raises to 2   eligible: who left
+    Whoever left would be eligible and lack records; so a leader must see the change first.
+    """
+    after = with_min_isr(state, min_isr)
+    return replace(after, partition_epoch=state.partition_epoch + 1)
+
+
+def _partition(draft: Draft, topic: TopicState, number: int) -> PartitionState:
+    state = draft.partition(PartitionId(topic.topic_id, number))
+    assert state is not None, f"partition {number} of topic {topic.name} is missing"
+    return state
+
+
+def _unknown_topic(topic_id: bytes) -> Refused:
+    message = f"no topic has id {topic_id.hex()}: it was deleted, or never made"
+    return Refused(ErrorCode.UNKNOWN_TOPIC_ID, message)

@@ -1,0 +1,305 @@
+"""The active controller: sees what is wrong with the image, and proposes what mends it.
+
+Owns one term in office and dies with it. It works from the state and not from events: each tick
+looks at the image and at what was heard, so that whatever a predecessor left half done is taken
+up, and a lost answer costs a repetition. Apply compares epochs, so a repetition changes nothing,
+and neither does a controller that was deposed without knowing.
+
+Invariants:
+  1. Nothing is proposed before `on_office`, which is called after a read barrier.
+  2. Images that are passed in never go back, and hold every result that was passed in.
+  3. For each subject at most one proposal is under way (`under_way`).
+  4. A broker is fenced only if it was silent for a session, is dead, or is `unfit` while another
+     is fit.
+  5. No call looks at more than a few thousand partitions (`looks`): what is left comes with the
+     next one.
+"""
+
+from __future__ import annotations
+
+from itertools import filterfalse
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import (
+    BeginControlledShutdown,
+    FenceBroker,
+    FinishReview,
+    Refused,
+    ReviewPartitions,
+    UnfenceBroker,
+)
+from raftmq.metadata.controller.drains import Drains
+from raftmq.metadata.controller.elections import Elections
+from raftmq.metadata.controller.leaders import (
+    BALANCE_SECONDS,
+    ELECTIONS_MAX,
+    PreferredLeaders,
+    Survey,
+)
+from raftmq.metadata.controller.looks import Looks
+from raftmq.metadata.controller.probes import Death, Probes
+from raftmq.metadata.controller.reviews import Reviews
+from raftmq.metadata.controller.slots import assign_slots
+from raftmq.metadata.controller.under_way import UnderWay, subject_of
+from raftmq.metadata.controller.unfit import FrozenDisks, Versions
+from raftmq.metadata.image import Pending
+from raftmq.metadata.liveness import Sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq.metadata.commands import AnyResult
+    from raftmq.metadata.controller.effects import (
+        Effect,
+        ProbeBroker,
+        ProbeOutcome,
+        Proposal,
+        Propose,
+    )
+    from raftmq.metadata.image import BrokerState, MetadataImage
+    from raftmq.metadata.liveness import Heartbeat
+
+TICK_SECONDS = 0.1  # how often `on_tick` should be called
+PAUSE_SECONDS = 1.0  # ticks that are further apart mean that this process did not run
+
+
+class HeartbeatAnswer(NamedTuple):
+    """`code` other than NONE: this incarnation is not registered, and must register again."""
+
+    code: ErrorCode
+    is_fenced: bool = True
+    may_stop: bool = False  # it asked for that, and leads nothing that another could lead
+
+
+class Controller:
+    """Inputs are the `on_` methods, which return what is to be done about it."""
+
+    def __init__(self) -> None:
+        self._sessions, self._probes = Sessions(), Probes()
+        self._reviews, self._elections = Reviews(), Elections()
+        self._leaders = PreferredLeaders()
+        self._survey: Survey | None = None  # of all partitions, as far as it has come
+        self._balances = False  # whether leaders move back when it is over
+        self._frozen_disks, self._versions = FrozenDisks(), Versions()
+        self._drains, self._under_way = Drains(), UnderWay()
+        self._active: dict[int, int] = {}  # the brokers that were seen active, and their epochs
+        self._version = -1  # of the newest image that was passed in; -1: not in office
+        self._ticked_at = self._balance_at = 0.0
+
+    def on_office(self, *, now: float, image: MetadataImage) -> list[Effect]:
+        """The term begins; `image` is what a read barrier returned."""
+        assert self._version == -1, "a controller has one term"
+        self._version = 0
+        self._see(image, now=now)
+        self._ticked_at, self._balance_at = now, now + BALANCE_SECONDS
+        self._active = _active(image)
+        self._begin_survey(image)
+        self._go_on_with_survey(image)
+        suspects = [broker for broker in _brokers(image) if not broker.fenced]
+        probes = [self._probes.on_suspicion(broker, now=now) for broker in suspects]
+        return [*(probe for probe in probes if probe), *self._act(image, now=now)]
+
+    def on_tick(self, *, now: float, image: MetadataImage) -> list[Effect]:
+        self._see(image, now=now)
+        if now - self._ticked_at > PAUSE_SECONDS:
+            self._sessions.on_pause(now - self._ticked_at, now=now)
+            self._versions.on_pause(now - self._ticked_at)
+        self._ticked_at = now
+        self._versions.note(image.version, now=now)
+        self._under_way.forget_rests(now=now)
+        if now >= self._balance_at:
+            self._balance_at = now + BALANCE_SECONDS
+            self._begin_survey(image, balances=True)
+        self._go_on_with_survey(image)
+        self._drain(image)
+        return list(self._act(image, now=now))
+
+    def on_heartbeat(
+        self, heartbeat: Heartbeat, *, now: float, image: MetadataImage
+    ) -> HeartbeatAnswer:
+        """Note it; what follows from it comes with the next tick."""
+        self._see(image, now=now)
+        broker = image.brokers.get(heartbeat.broker_id)
+        if broker is None:
+            return HeartbeatAnswer(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if broker.broker_epoch != heartbeat.broker_epoch:
+            return HeartbeatAnswer(ErrorCode.STALE_BROKER_EPOCH)
+        self._sessions.on_heartbeat(heartbeat, now=now)
+        may_stop = heartbeat.wants_shutdown and self._may_stop(image, broker)
+        return HeartbeatAnswer(ErrorCode.NONE, broker.fenced, may_stop)
+
+    def on_connection_reset(
+        self, broker_id: int, *, now: float, image: MetadataImage
+    ) -> list[Effect]:
+        """The operating system of the broker ended its connection: find out why."""
+        self._see(image, now=now)
+        broker = image.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            return []
+        probe = self._probes.on_suspicion(broker, now=now)
+        return [probe] if probe else []
+
+    def on_probe(
+        self, probe: ProbeBroker, outcome: ProbeOutcome, *, now: float, image: MetadataImage
+    ) -> list[Effect]:
+        self._see(image, now=now)
+        follows = self._probes.on_probe(probe, outcome, now=now)
+        if not isinstance(follows, Death):
+            return [follows] if follows else []
+        broker = image.brokers.get(follows.broker_id)
+        if broker is None or broker.broker_epoch != follows.broker_epoch:
+            return []
+        self._sessions.on_death(follows.broker_id)
+        return list(self._act(image, now=now))
+
+    def on_result(
+        self, effect: Propose, result: AnyResult | None, *, now: float, image: MetadataImage
+    ) -> list[Effect]:
+        """What a proposal came to; None if that is unknown, or nobody took it."""
+        self._see(image, now=now)
+        command = effect.command
+        succeeded = not (result is None or isinstance(result, Refused))
+        self._under_way.on_result(command, succeeded=succeeded, now=now)
+        if isinstance(command, ReviewPartitions | FinishReview) and result is not None:
+            self._reviews.on_result(command, succeeded=succeeded)
+        if isinstance(command, ReviewPartitions) and result is not None:
+            self._elections.on_result(command, succeeded=succeeded)
+        if not succeeded:
+            return []
+        return list(self._act(image, now=now))
+
+    # What is wrong with the image
+
+    def _see(self, image: MetadataImage, *, now: float) -> None:
+        assert self._version >= 0, "not in office"
+        assert image.version >= self._version, f"image {image.version} after {self._version}"
+        self._version = image.version
+        self._sessions.track(image.brokers.values(), now=now)
+
+    def _act(self, image: MetadataImage, *, now: float) -> Iterator[Propose]:
+        self._follow_actives(image)
+        for command in self._commands(image, Looks(), now=now):
+            if self._under_way.is_free(subject_of(command), now=now):
+                yield self._under_way.propose(command)
+
+    def _commands(self, image: MetadataImage, looks: Looks, *, now: float) -> Iterator[Proposal]:
+        self._elections.assign(image, looks)
+        unfit = self._unfit(image, looks, now=now)
+        for broker in _brokers(image):
+            if self._under_way.is_free(("broker", broker.broker_id), now=now):
+                is_unfit = broker.broker_id in unfit
+                command = self._broker_command(image, broker, looks, is_unfit=is_unfit, now=now)
+                if command:
+                    yield command
+        yield from assign_slots(image.slots, self._active, self._under_way.slots())
+        while self._under_way.elections() < ELECTIONS_MAX:
+            election = self._leaders.take(image, looks)
+            if election is None:
+                break
+            yield election
+
+    def _broker_command(
+        self,
+        image: MetadataImage,
+        broker: BrokerState,
+        looks: Looks,
+        *,
+        is_unfit: bool,
+        now: float,
+    ) -> Proposal | None:
+        """The first that applies: 1. fence 2. review 3. unfence 4. shut down 5. elect."""
+        session = self._sessions[broker.broker_id]
+        is_lost = is_unfit or session.is_expired(now)
+        if not broker.fenced and is_lost:
+            return FenceBroker(broker.broker_id, broker.broker_epoch)
+        if broker.pending:
+            return self._reviews.of(image, broker, looks)
+        if broker.fenced:
+            must_know = max(broker.broker_epoch, broker.pending_since)
+            if is_lost or not session.is_ready(now, must_know=must_know):
+                return None
+            return UnfenceBroker(broker.broker_id, broker.broker_epoch)
+        if session.wants_shutdown and not broker.in_controlled_shutdown:
+            return BeginControlledShutdown(broker.broker_id, broker.broker_epoch)
+        return self._elections.of(image, broker, looks)
+
+    # Who is unfit
+
+    def _unfit(self, image: MetadataImage, looks: Looks, *, now: float) -> set[int]:
+        """Whoever must not rule, or not again, although it lives."""
+        sessions, expected = self._sessions, self._versions.expected
+        fit = {it for it in self._active if sessions.is_fit(it, expected=expected, now=now)}
+        judged = [broker_id for broker_id in image.brokers if fit - {broker_id}]
+        behind = {it for it in judged if sessions[it].metadata_version < expected}
+        frozen = {it for it in judged if sessions[it].is_frozen(now)} - behind
+        fenced = set(filterfalse(image.is_unfenced, frozen))
+        is_fencing = self._under_way.has_fence() or any(
+            image.is_unfenced(it) for it in {*behind, *sessions.expired(now)}
+        )
+        if fenced or is_fencing:
+            return behind | fenced
+        chosen = self._frozen_disks.choose(image, frozen, looks)
+        return behind if chosen is None else behind | {chosen}
+
+    # Partitions without a leader, and those with another one than they should have
+
+    def _begin_survey(self, image: MetadataImage, *, balances: bool = False) -> None:
+        self._survey, self._balances = Survey(image), balances
+
+    def _go_on_with_survey(self, image: MetadataImage) -> None:
+        if self._survey is None:
+            return
+        for key in self._survey.go(image, Looks()):
+            self._elections.add(image, key)
+        if self._survey.is_over:
+            if self._balances:
+                self._leaders.on_survey(self._survey)
+            self._survey = None
+
+    def _follow_actives(self, image: MetadataImage) -> None:
+        before, self._active = self._active, _active(image)
+        for broker_id, broker_epoch in before.items():
+            if self._active.get(broker_id) != broker_epoch:
+                self._elections.on_inactive(broker_id)
+        for broker_id, broker_epoch in self._active.items():
+            if before.get(broker_id) != broker_epoch:
+                self._elections.on_active(image, broker_id)
+
+    # Who stops
+
+    def _drain(self, image: MetadataImage) -> None:
+        looks = Looks()
+        for broker in image.brokers.values():
+            if self._sessions[broker.broker_id].wants_shutdown and _has_left(image, broker):
+                for key in self._drains.look(image, broker, looks):
+                    self._elections.add(image, key)
+
+    def _may_stop(self, image: MetadataImage, broker: BrokerState) -> bool:
+        """Whether all that can be moved away has moved, and every active broker knows.
+
+        Whoever is behind may learn of it late, or never: nobody waits for him.
+        """
+        if not _has_left(image, broker):
+            return False
+        self._drain(image)
+        version, expected = self._drains.drained_at(broker), self._versions.expected
+        others = [it for it in _active(image) if self._sessions[it].metadata_version >= expected]
+        return version is not None and self._sessions.all_know(version, others)
+
+
+def _brokers(image: MetadataImage) -> list[BrokerState]:
+    return [broker for _, broker in sorted(image.brokers.items())]
+
+
+def _active(image: MetadataImage) -> dict[int, int]:
+    return {
+        broker.broker_id: broker.broker_epoch
+        for broker in _brokers(image)
+        if image.is_active(broker.broker_id)
+    }
+
+
+def _has_left(image: MetadataImage, broker: BrokerState) -> bool:
+    """Whether it was taken out of service, and all reviews that follow from that are done."""
+    return not image.is_active(broker.broker_id) and broker.pending is Pending.NOTHING

@@ -1,0 +1,199 @@
+"""The state of the cluster at one version: immutable for its readers, cheap to change.
+
+Owns the shapes and the ways to look things up; `apply` alone makes new images. Maps are persistent
+hash tries (immutables.Map): a changed image shares all but the changed path with the one before,
+so a change costs O(change) whatever the size, and a reader keeps what it holds for as long as it
+likes. docs/decisions/0010 says why.
+
+Invariants (asserted after every command of the simulations by `apply.invariants`):
+  1. `hosted[b]` holds exactly the partitions that have b among their replicas.
+  2. A partition's leader is in its ISR; ISR and eligible replicas are disjoint subsets of replicas.
+  3. A fenced broker leads nothing and is in no ISR, except while its `pending` review goes on.
+  4. partition_epoch grows at each change of a partition, leader_epoch at each change of leader.
+  5. `tallies[b]` counts the partitions in which b has a part; it has none where it has no part.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import NamedTuple
+
+from crc32c import crc32c
+from immutables import Map
+from msgspec import field
+
+from raftmq.metadata.commands import (
+    NO_BROKER,
+    NO_EPOCH,
+    AnyResult,
+    Endpoint,
+    Member,
+    PartitionId,
+    RecoveryState,
+    Value,
+)
+from raftmq.metadata.tallies import NO_TALLY, Tally
+
+SLOT_COUNT = 64
+RECENT_COMMANDS_MAX = 1024  # remembered results of each origin's current epoch
+PRODUCER_ID_MAX = (1 << 63) - 1
+
+
+class Pending(IntFlag):
+    """What a review of a broker's partitions still has to do, slice by slice."""
+
+    NOTHING = 0
+    MOVE_LEADERS = 1  # it is fenced or stopping: leads nothing, leaves every ISR
+    REVOKE_PAGE_CACHE = 2  # it lost its page cache: partitions that trust it lose it
+    REVOKE_ALL = 4  # its disk is not the registered one: it holds nothing
+
+
+class BrokerState(Value, frozen=True):
+    broker_id: int
+    broker_epoch: int  # the version at which this incarnation registered
+    incarnation: bytes
+    directory_id: bytes
+    endpoints: tuple[Endpoint, ...] = ()
+    rack: str | None = None
+    feature_level_min: int = 1
+    feature_level_max: int = 1
+    boot_id: str = ""
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    pending: Pending = Pending.NOTHING  # invariant: not unfenced before this is NOTHING
+    pending_since: int = NO_EPOCH  # the version at which `pending` last grew
+    damaged: tuple[tuple[bytes, int], ...] = ()  # whose replica here lost records; in order
+    disk_epoch: int = NO_EPOCH  # under which it was last unfenced: its disk knows it, or a later
+
+
+class TopicState(Value, frozen=True):
+    topic_id: bytes
+    name: str
+    partition_count: int
+    configs: dict[str, str] = field(default_factory=dict)
+    config_epoch: int = 0  # the version of the last change of `configs`
+    trusts_page_cache: bool = False  # it did once: part of what it promised may be unsynced
+
+
+class PartitionState(Value, frozen=True):
+    """The assignment record of one partition (docs/GLOSSARY.md has the words)."""
+
+    replicas: tuple[int, ...]  # preferred leader first
+    isr: tuple[int, ...]
+    leader: int = NO_BROKER
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    eligible: tuple[int, ...] = ()  # KIP-966: left the ISR below min ISR, holds all committed
+    last_known_eligible: tuple[int, ...] = ()
+    recovery_state: RecoveryState = RecoveryState.RECOVERED
+
+
+class SlotState(Value, frozen=True):
+    """One coordinator slot: which broker coordinates its groups, since which change."""
+
+    broker_id: int = NO_BROKER
+    epoch: int = 0
+
+
+class GroupState(Value, frozen=True):
+    """A consumer group as of its last complete rebalance. Offsets stand in `image.offsets`."""
+
+    generation: int
+    protocol_type: str = "consumer"
+    protocol: str = ""
+    leader: str = ""
+    members: tuple[Member, ...] = ()
+    changed_at_ms: int = 0
+
+
+class CommittedOffset(Value, frozen=True):
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    committed_at_ms: int = 0
+
+
+class OriginState(NamedTuple):
+    """The last commands of one origin, so that a retry is answered and not applied again.
+
+    Invariant: `results` holds sequences in (highest - RECENT_COMMANDS_MAX, highest] only.
+    """
+
+    epoch: int
+    highest: int
+    results: Map[int, AnyResult]
+
+
+class ChangeKind(IntFlag):
+    """Which part of the image a `Change` touched."""
+
+    BROKER = 1
+    TOPIC = 2
+    PARTITION = 4
+    SLOT = 8
+    GROUP = 16
+    OFFSETS = 32
+    PRODUCER_IDS = 64
+    FEATURE_LEVEL = 128
+
+
+class Change(NamedTuple):
+    """One touched thing: `key` is what the image's map of that kind is keyed by."""
+
+    kind: ChangeKind
+    key: object
+
+
+class MetadataImage(NamedTuple):
+    """All metadata after the command at `version` (a Raft index)."""
+
+    version: int = 0
+    feature_level: int = 1
+    next_producer_id: int = 0
+    slots: tuple[SlotState, ...] = (SlotState(),) * SLOT_COUNT
+    brokers: Map[int, BrokerState] = Map()
+    topics: Map[bytes, TopicState] = Map()
+    topic_ids: Map[str, bytes] = Map()
+    partitions: Map[PartitionId, PartitionState] = Map()
+    hosted: Map[int, Map[PartitionId, None]] = Map()
+    tallies: Map[int, Tally] = Map()
+    groups: Map[str, GroupState] = Map()
+    offsets: Map[str, Map[PartitionId, CommittedOffset]] = Map()
+    origins: Map[int, OriginState] = Map()
+    changes: tuple[Change, ...] = ()  # what the command at `version` touched
+
+    def topic_named(self, name: str) -> TopicState | None:
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def partitions_of(self, topic_id: bytes) -> list[PartitionId]:
+        return [PartitionId(topic_id, n) for n in range(self.topics[topic_id].partition_count)]
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether the broker may lead and be in an ISR."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not (broker.fenced or broker.in_controlled_shutdown)
+
+    def is_unfenced(self, broker_id: int) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
+    def hosted_by(self, broker_id: int) -> Map[PartitionId, None]:
+        return self.hosted.get(broker_id, Map())
+
+    def tally_of(self, broker_id: int) -> Tally:
+        return self.tallies.get(broker_id, NO_TALLY)
+
+    def led_count(self, broker_id: int) -> int:
+        """How many partitions the broker leads; costs no look at them."""
+        return self.tally_of(broker_id).led
+
+
+EMPTY_IMAGE = MetadataImage()
+
+
+def slot_of(group: str) -> int:
+    """The coordinator slot of a group; stable for ever, as offsets depend on it."""
+    return crc32c(group.encode()) % SLOT_COUNT

@@ -1,0 +1,202 @@
+"""The bytes of an image in slices: a header, sections of rows, an end with counts.
+
+Owns the shapes of what is stored, their limits, and how sections become slices and come back.
+Fields added later at the end of a row are ignored by older nodes; any other change of the format
+raises FORMAT_VERSION. Whatever does not decode is CorruptJournal; `snapshot` gives it a meaning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+import msgspec
+
+from raftmq.errors import CorruptJournal
+from raftmq.metadata.commands import AnyResult, Value
+from raftmq.metadata.image import (
+    SLOT_COUNT,
+    BrokerState,
+    CommittedOffset,
+    GroupState,
+    PartitionState,
+    SlotState,
+    TopicState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+FORMAT_VERSION = 1
+SLICE_BYTES_MAX = 64 << 10
+SECTION_BYTES_AIM = 24 << 10  # sections end at the first row beyond: about a millisecond of work
+_LAST, _MORE = b"\0", b"\1"  # first byte of a slice: whether its section goes on in the next one
+
+
+class FormatVersion(Value, frozen=True):
+    """The start of every header there will ever be."""
+
+    format_version: int
+
+
+class Header(FormatVersion, frozen=True):
+    version: int
+    feature_level: int
+    next_producer_id: int
+    slots: tuple[SlotState, ...]
+    brokers: int
+    topics: int
+    partitions: int
+    groups: int
+    groups_with_offsets: int
+    origins: int
+
+
+class PartitionsRow(Value, frozen=True):
+    """Partitions first, first + 1, ... of a topic."""
+
+    topic_id: bytes
+    first: int
+    states: tuple[PartitionState, ...]
+
+
+class GroupRow(Value, frozen=True):
+    name: str
+    state: GroupState
+
+
+class OffsetRow(Value, frozen=True):
+    partition: int
+    committed: CommittedOffset
+
+
+class OffsetsRow(Value, frozen=True):
+    group: str
+    topic_id: bytes
+    offsets: tuple[OffsetRow, ...]
+
+
+class OriginRow(Value, frozen=True):
+    origin: int
+    epoch: int
+    highest: int
+
+
+class ResultRow(Value, frozen=True):
+    origin: int
+    sequence: int
+    result: AnyResult
+
+
+class Section(Value, frozen=True, tag_field="kind"):
+    """Base of the union; each subclass has a number for ever."""
+
+
+class Brokers(Section, frozen=True, tag=1):
+    rows: tuple[BrokerState, ...]
+
+
+class Topics(Section, frozen=True, tag=2):
+    rows: tuple[TopicState, ...]
+
+
+class Partitions(Section, frozen=True, tag=3):
+    """Each row stands after the section with its topic."""
+
+    rows: tuple[PartitionsRow, ...]
+
+
+class Groups(Section, frozen=True, tag=4):
+    rows: tuple[GroupRow, ...]
+
+
+class Offsets(Section, frozen=True, tag=5):
+    rows: tuple[OffsetsRow, ...]
+
+
+class Origins(Section, frozen=True, tag=6):
+    rows: tuple[OriginRow, ...]
+
+
+class Results(Section, frozen=True, tag=7):
+    rows: tuple[ResultRow, ...]
+
+
+class End(Section, frozen=True, tag=8):
+    """The last slice; counts that are known only now."""
+
+    offsets: int
+    results: int
+
+
+AnySection: TypeAlias = Brokers | Topics | Partitions | Groups | Offsets | Origins | Results | End
+
+_encoder = msgspec.msgpack.Encoder()
+_version_decoder = msgspec.msgpack.Decoder(FormatVersion)
+_header_decoder = msgspec.msgpack.Decoder(Header)
+_section_decoder = msgspec.msgpack.Decoder(AnySection)
+
+
+def slices_of(value: Value) -> Iterator[bytes]:
+    return _cut(_encoder.encode(value))
+
+
+def pack(section: type[AnySection], rows: Iterable[Value]) -> Iterator[bytes]:
+    """Rows into sections of about SECTION_BYTES_AIM."""
+    tag = section.__struct_config__.tag  # before the rows, as msgspec would write them
+    held: list[msgspec.Raw] = []
+    held_bytes = 0
+    for row in rows:
+        data = _encoder.encode(row)
+        held.append(msgspec.Raw(data))
+        held_bytes += len(data)
+        if held_bytes >= SECTION_BYTES_AIM:
+            yield from _cut(_encoder.encode((tag, held)))
+            held, held_bytes = [], 0
+    if held:
+        yield from _cut(_encoder.encode((tag, held)))
+
+
+def _cut(section: bytes) -> Iterator[bytes]:
+    """One slice, but for a section with a very long row."""
+    step = SLICE_BYTES_MAX - 1
+    for start in range(0, len(section), step):
+        is_last = start + step >= len(section)
+        yield (_LAST if is_last else _MORE) + section[start : start + step]
+
+
+def join(slices: Iterable[bytes]) -> Iterator[bytes]:
+    """Each section in one piece."""
+    pieces: list[bytes] = []
+    for number, piece in enumerate(slices):
+        if piece[:1] not in (_LAST, _MORE):
+            refuse(f"slice {number} starts with {piece[:1]!r}")
+        pieces.append(piece[1:])
+        if piece[:1] == _LAST:
+            yield b"".join(pieces)
+            pieces = []
+    if pieces:
+        refuse(f"a section of {len(pieces)} slices has no last one")
+
+
+def decode_header(data: bytes) -> Header:
+    try:
+        found = _version_decoder.decode(data).format_version
+        if found > FORMAT_VERSION:
+            refuse(f"format {found} is newer than {FORMAT_VERSION}, which this raftmq knows")
+        header = _header_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        refuse(f"header of {len(data)} bytes does not decode: {error}")
+    if len(header.slots) != SLOT_COUNT:
+        refuse(f"{len(header.slots)} coordinator slots instead of {SLOT_COUNT}")
+    return header
+
+
+def decode_section(number: int, data: bytes) -> AnySection:
+    try:
+        return _section_decoder.decode(data)  # type: ignore[no-any-return]  # its type says so
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        refuse(f"section {number} of {len(data)} bytes does not decode: {error}")
+
+
+def refuse(what: str) -> NoReturn:
+    raise CorruptJournal(f"metadata image of a snapshot: {what}")

@@ -1,0 +1,328 @@
+"""Where the replicas of new partitions go.
+
+Owns the choice, and `place_topic` and `place_partitions` that make commands of it. Deterministic,
+given the chance that is handed in. In this order:
+
+  1. Replicas of a partition are on distinct brokers, and as evenly over racks as their sizes allow.
+  2. Replicas go to the brokers that host the fewest: among equal racks, equal within one.
+  3. Among the replicas the leaders are chosen so that brokers have equal numbers within one.
+
+A command makes at most COMMAND_PARTITIONS_MAX partitions, as it holds up every node while it is
+applied: more are made by more commands, to be proposed one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from raftmq.errors import InvalidPartitions, InvalidReplicationFactor
+from raftmq.metadata.commands import CreatePartitions, CreateTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from raftmq.metadata.image import MetadataImage
+
+PARTITIONS_MAX = 10_000  # of one topic
+REPLICAS_MAX = 16  # of one partition
+COMMAND_PARTITIONS_MAX = 1_000  # made by one command
+
+Assignments = tuple[tuple[int, ...], ...]
+
+
+class Chance(Protocol):
+    """What a `random.Random` can do for us."""
+
+    def random(self) -> float: ...
+
+
+class Host(NamedTuple):
+    """An active broker, with what it has to do already."""
+
+    broker_id: int
+    rack: str | None = None
+    replica_count: int = 0
+    leader_count: int = 0  # partitions whose preferred leader it is
+
+
+def place_topic(
+    image: MetadataImage,
+    *,
+    topic_id: bytes,
+    name: str,
+    partition_count: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+    chance: Chance,
+) -> tuple[CreateTopic | CreatePartitions, ...]:
+    """The commands that create a topic: the first makes it, the others let it grow.
+
+    Raises:
+        InvalidPartitions: no partitions, or too many.
+        InvalidReplicationFactor: not enough active brokers for it.
+    """
+    assignments = place(
+        hosts_of(image),
+        partition_count=partition_count,
+        replication_factor=replication_factor,
+        chance=chance,
+    )
+    made = COMMAND_PARTITIONS_MAX
+    create = CreateTopic(topic_id, name, assignments[:made], dict(configs))
+    return create, *_growth(topic_id, assignments[made:], first=made)
+
+
+def place_partitions(
+    image: MetadataImage, topic_id: bytes, *, partition_count: int, chance: Chance
+) -> tuple[CreatePartitions, ...]:
+    """The commands that grow a topic to `partition_count`, replicated like its first partition.
+
+    Raises:
+        InvalidPartitions: not more than there are, or too many.
+        InvalidReplicationFactor: not enough active brokers.
+    """
+    first, count = image.partitions_of(topic_id)[0], image.topics[topic_id].partition_count
+    if not count < partition_count <= PARTITIONS_MAX:
+        raise InvalidPartitions(
+            f"{partition_count} partitions: it has {count}, allowed {count + 1} to {PARTITIONS_MAX}"
+        )
+    assignments = place(
+        hosts_of(image),
+        partition_count=partition_count - count,
+        replication_factor=len(image.partitions[first].replicas),
+        chance=chance,
+    )
+    return _growth(topic_id, assignments, first=count)
+
+
+def _growth(
+    topic_id: bytes, assignments: Assignments, *, first: int
+) -> tuple[CreatePartitions, ...]:
+    """Each expects the count that the one before it leaves, so that none is applied out of turn."""
+    step = COMMAND_PARTITIONS_MAX
+    return tuple(
+        CreatePartitions(topic_id, first + start, assignments[start : start + step])
+        for start in range(0, len(assignments), step)
+    )
+
+
+def hosts_of(image: MetadataImage) -> list[Host]:
+    """All active brokers, by id."""
+    leaders = Counter(partition.replicas[0] for partition in image.partitions.values())
+    return [
+        Host(broker_id, broker.rack, len(image.hosted_by(broker_id)), leaders[broker_id])
+        for broker_id, broker in sorted(image.brokers.items())
+        if image.is_active(broker_id)
+    ]
+
+
+def place(
+    hosts: Sequence[Host], *, partition_count: int, replication_factor: int, chance: Chance
+) -> Assignments:
+    """The replicas of each partition, its preferred leader first.
+
+    Raises:
+        InvalidPartitions: none, or over PARTITIONS_MAX.
+        InvalidReplicationFactor: below 1, over REPLICAS_MAX or over the number of hosts.
+    """
+    if not 1 <= partition_count <= PARTITIONS_MAX:
+        raise InvalidPartitions(f"{partition_count} partitions: allowed 1 to {PARTITIONS_MAX}")
+    _check_factor(hosts, replication_factor)
+    racks = _Racks(hosts, chance)
+    replicas = [racks.take(replication_factor) for _ in range(partition_count)]
+    return _choose_leaders(replicas, {host.broker_id: host.leader_count for host in hosts})
+
+
+def _check_factor(hosts: Sequence[Host], replication_factor: int) -> None:
+    if not 1 <= replication_factor <= REPLICAS_MAX:
+        raise InvalidReplicationFactor(
+            f"replication factor {replication_factor}: allowed 1 to {REPLICAS_MAX}"
+        )
+    if replication_factor > len(hosts):
+        names = ", ".join(str(host.broker_id) for host in hosts) or "none"
+        raise InvalidReplicationFactor(
+            f"replication factor {replication_factor}: only {len(hosts)} brokers are active"
+            f" ({names}); start more, or ask for fewer replicas"
+        )
+
+
+# Replicas
+
+
+class _Rack:
+    """The brokers of one rack by their number of replicas; equals are drawn by chance."""
+
+    def __init__(self, chance: Chance) -> None:
+        self._random = chance.random
+        self.size = self.load = 0  # brokers, and the replicas of all of them
+        self._levels: list[int] = []  # a heap of the keys of `_brokers`
+        self._brokers: dict[int, list[int]] = {}  # by their number of replicas
+
+    def add(self, broker_id: int, replica_count: int) -> None:
+        brokers = self._brokers.get(replica_count)
+        if brokers is None:
+            heappush(self._levels, replica_count)
+            brokers = self._brokers[replica_count] = []
+        brokers.append(broker_id)
+
+    def take(self) -> tuple[int, int]:
+        """One of those that have the fewest replicas, which it has from now on, and how many."""
+        level = self._levels[0]
+        brokers = self._brokers[level]
+        chosen = int(self._random() * len(brokers))
+        brokers[chosen], brokers[-1] = brokers[-1], brokers[chosen]
+        broker_id = brokers.pop()
+        if not brokers:
+            del self._brokers[heappop(self._levels)]
+        self.load += 1
+        return broker_id, level + 1
+
+    def is_used_up(self) -> bool:
+        return not self._levels
+
+
+class _Racks:
+    """All racks, in a heap: first the one with the fewest replicas for its size, then chance."""
+
+    def __init__(self, hosts: Iterable[Host], chance: Chance) -> None:
+        self._random = chance.random
+        racks: dict[str | None, _Rack] = {}
+        for host in hosts:
+            # Brokers without a rack stand in one, as nothing says that they are apart.
+            rack = racks.setdefault(host.rack, _Rack(chance))
+            rack.size += 1
+            rack.load += host.replica_count
+            rack.add(host.broker_id, host.replica_count)
+        self._only = next(iter(racks.values())) if len(racks) == 1 else None
+        self._racks = list(racks.values())
+        self._heap = [self._ranked(number) for number in range(len(self._racks))]
+        heapify(self._heap)
+
+    def _ranked(self, number: int) -> tuple[float, float, int]:
+        rack = self._racks[number]
+        return rack.load / rack.size, self._random(), number
+
+    def take(self, replication_factor: int) -> list[int]:
+        """The replicas of one partition."""
+        if self._only is not None:
+            return self._take_of(self._only, replication_factor)
+        members: list[int] = []
+        taken: list[tuple[int, int, int]] = []
+        used: list[int] = []
+        while len(members) < replication_factor:
+            if not self._heap:  # every rack has one more of this partition: another round
+                self._put_back([number for number in used if not self._racks[number].is_used_up()])
+                used = [number for number in used if self._racks[number].is_used_up()]
+            _load, _chance, number = heappop(self._heap)
+            broker_id, replica_count = self._racks[number].take()
+            members.append(broker_id)
+            taken.append((number, broker_id, replica_count))
+            used.append(number)
+        for number, broker_id, replica_count in taken:
+            self._racks[number].add(broker_id, replica_count)
+        self._put_back(used)
+        return members
+
+    def _put_back(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            heappush(self._heap, self._ranked(number))
+
+    def _take_of(self, rack: _Rack, replication_factor: int) -> list[int]:
+        taken = [rack.take() for _ in range(replication_factor)]
+        for broker_id, replica_count in taken:
+            rack.add(broker_id, replica_count)
+        return [broker_id for broker_id, _ in taken]
+
+
+# Leaders
+
+
+def _choose_leaders(replicas: list[list[int]], counts: dict[int, int]) -> Assignments:
+    """Put a leader in front of each partition; `counts` are the leaderships there were."""
+    for members in replicas:
+        leader = min(members, key=counts.__getitem__)
+        _put_first(members, leader)
+        counts[leader] += 1
+    if max(counts.values()) - min(counts.values()) > 1:
+        _Shifts(replicas, counts).run()
+    return tuple(map(tuple, replicas))
+
+
+class _Shifts:
+    """Leaderships that are passed on, from broker to broker, to one with two fewer.
+
+    One choice after the other can end with a broker that has too many, although none of its
+    partitions is also on a broker that has too few: then somebody between them must help.
+    """
+
+    def __init__(self, replicas: list[list[int]], counts: dict[int, int]) -> None:
+        self._replicas, self._counts = replicas, counts
+        # For a leader and a follower, the partitions in which they are that: kept up to date, as
+        # there are far fewer pairs of brokers than partitions.
+        self._followers: dict[int, dict[int, dict[int, None]]] = {it: {} for it in counts}
+        for number in range(len(replicas)):
+            self._note(number)
+
+    def run(self) -> None:
+        """The busiest first: then whoever finds nobody now finds nobody later either, as whatever
+        moves afterwards moves between brokers that it cannot reach.
+        """
+        waiting = [(-count, broker_id) for broker_id, count in self._counts.items()]
+        heapify(waiting)
+        while waiting:
+            count, start = heappop(waiting)
+            if -count != self._counts[start]:
+                continue  # it has changed since, and waits with what it has now as well
+            if self._counts[start] - min(self._counts.values()) < 2:
+                return
+            end = self._shift(start)
+            if end is not None:
+                heappush(waiting, (-self._counts[start], start))
+                heappush(waiting, (-self._counts[end], end))
+
+    def _shift(self, start: int) -> int | None:
+        """Pass one leadership of `start` on; to whom it came in the end, if to anybody."""
+        enough = self._counts[start] - 2
+        came_from: dict[int, int] = {start: start}
+        waiting = deque([start])
+        while waiting:
+            broker_id = waiting.popleft()
+            if self._counts[broker_id] <= enough:
+                self._hand_over(came_from, start, broker_id)
+                return broker_id
+            for follower in self._followers[broker_id]:
+                if follower not in came_from:
+                    came_from[follower] = broker_id
+                    waiting.append(follower)
+        return None
+
+    def _hand_over(self, came_from: dict[int, int], start: int, end: int) -> None:
+        self._counts[start] -= 1
+        self._counts[end] += 1
+        while end != start:
+            leader = came_from[end]
+            number = next(reversed(self._followers[leader][end]))
+            self._forget(number)
+            _put_first(self._replicas[number], end)
+            self._note(number)
+            end = leader
+
+    def _note(self, number: int) -> None:
+        leader, *followers = self._replicas[number]
+        for follower in followers:
+            self._followers[leader].setdefault(follower, {})[number] = None
+
+    def _forget(self, number: int) -> None:
+        leader, *followers = self._replicas[number]
+        for follower in followers:
+            shared = self._followers[leader][follower]
+            del shared[number]
+            if not shared:
+                del self._followers[leader][follower]
+
+
+def _put_first(members: list[int], broker_id: int) -> None:
+    members.remove(broker_id)
+    members.insert(0, broker_id)

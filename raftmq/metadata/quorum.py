@@ -1,0 +1,75 @@
+"""What the rest of raftmq sees of the metadata quorum: `MetadataQuorum`.
+
+Owns the protocol and its promises. `raft.quorum.RaftQuorum` keeps them with real nodes,
+`tests/simulation/quorum_fake.py` in memory; both pass tests/unit/metadata/quorum_conformance.py.
+
+Promises:
+  1. A result returned by `propose` is of a command that is committed and will never be lost.
+  2. Images have rising versions; every node goes through the same ones.
+  3. After `read_barrier`, `image` holds everything whose `propose` had returned, anywhere, before
+     the barrier was asked for.
+  4. A command id is applied once, however often it is proposed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
+    from raftmq.metadata.delta import MetadataDelta
+    from raftmq.metadata.image import MetadataImage
+
+PROPOSE_SECONDS_MAX = 5.0
+
+
+class Leadership(NamedTuple):
+    """Who leads the quorum, as far as this node knows; `term` tells old news from new."""
+
+    term: int
+    leader_id: int | None
+    is_leader: bool
+
+
+class MetadataQuorum(Protocol):
+    """One node's view of the quorum. All calls are made from the node's own trio loop."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image that this node has applied; never goes back."""
+
+    @property
+    def leadership(self) -> Leadership: ...
+
+    async def propose(
+        self,
+        command: AnyCommand,
+        *,
+        command_id: CommandId | None = None,
+        timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
+    ) -> AnyResult:
+        """Have `command` committed and applied, and return what applying it answered.
+
+        Raises:
+            NotController: this node does not lead; definite.
+            QuorumBusy: the queue is full; definite.
+            InvalidCommand: over 1 MiB; definite.
+            ProposalDiscarded: it was appended, and overwritten by another leader; definite.
+            ProposalUncertain: the outcome is unknown: timed out, or leadership was lost.
+        """
+
+    async def wait_changed(self, seen: int) -> MetadataImage:
+        """The image, once its version is above `seen`."""
+
+    def delta_since(self, seen: int) -> MetadataDelta:
+        """What changed after version `seen`; incomplete if that is too long ago to tell."""
+
+    async def wait_leadership_changed(self, seen: Leadership) -> Leadership: ...
+
+    async def read_barrier(self) -> MetadataImage:
+        """An image that holds everything that was acknowledged before this call.
+
+        Raises:
+            NotController: this node does not lead, or no majority confirmed it within 5 s.
+            QuorumBusy: too many reads wait already.
+        """

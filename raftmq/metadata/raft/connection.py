@@ -1,0 +1,240 @@
+"""One open stream, as a queue of messages in either direction.
+
+Owns the reading and the writing of the stream, its limits, and the signs of life: KeepAlives go
+out when nothing else does, and a side that is silent, or takes nothing, is dead. Knows nothing of
+who is at the other end or what the messages mean.
+
+No frame is ever left out: whatever cannot be sent or read ends the connection, with one log line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from raftmq.errors import RemoteProtocolError
+from raftmq.metadata.raft.messages import FrameReader, KeepAlive, encode_frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from raftmq.metadata.raft.messages import AnyMessage
+
+READ_BYTES = 256 << 10
+WRITE_BYTES = 1 << 20  # joined into one send, unless a single frame is larger
+FINISH_SECONDS_MAX = 1.0
+KEEP_ALIVE = encode_frame(KeepAlive())
+
+logger = logging.getLogger(__name__)
+
+
+class Limits(NamedTuple):
+    outbox_bytes_max: int = 64 << 20  # beyond that nobody catches up: the connection is closed
+    outbox_bytes_low: int = 1 << 20  # `send` waits while there is more
+    read_ahead_bytes: int = 1 << 20  # read before anybody asked, to notice the end in time
+    keep_alive_seconds: float = 1.0
+    silence_seconds_max: float = 5.0
+    stall_seconds_max: float = 30.0  # for one send; a busy disk on the other side is no reason
+
+
+class Received(NamedTuple):
+    messages: list[AnyMessage]
+    size_bytes: int
+
+
+class Connection:
+    """Serves its stream while `run` runs; see `open_connection`."""
+
+    def __init__(
+        self, stream: trio.abc.Stream, *, name: str = "unknown", limits: Limits | None = None
+    ) -> None:
+        self.name = name
+        self._stream, self._limits = stream, limits or Limits()
+        self._frames = FrameReader()
+        self._received: deque[Received] = deque()
+        self._received_bytes = 0
+        self._messages: deque[AnyMessage] = deque()  # taken from `_received`, handed out singly
+        self._outbox: deque[bytes] = deque()
+        self._outbox_bytes = 0  # of the outbox and of what is being sent
+        self._arrived, self._taken = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()
+        self._queued, self._sent = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()
+        self._closed = trio.Event()
+        self._tasks = trio.CancelScope()
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more is sent; what had been received may still be there."""
+        return self._closed.is_set()
+
+    async def wait_closed(self) -> None:
+        await self._closed.wait()
+
+    async def run(self) -> None:
+        """Read and write until somebody ends the connection; then close the stream."""
+        try:
+            with self._tasks:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._read)
+                    nursery.start_soon(self._write)
+        finally:
+            self._end("cancelled")
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(self._stream)
+
+    def close(self, reason: str, *, is_fault: bool = False) -> None:
+        """From now on nothing is sent, and nothing is received, not even what had arrived."""
+        self._received.clear()
+        self._messages.clear()
+        self._end(reason, is_fault=is_fault)
+
+    async def finish(self, reason: str) -> None:
+        """Close once everything queued is out, and give the other side a moment to read it.
+
+        Hanging up at once could reset the connection, and the last words with it.
+        """
+        with trio.move_on_after(FINISH_SECONDS_MAX):
+            while self._outbox_bytes and not self.is_closed:
+                await self._sent.park()
+            await self.wait_closed()
+        self.close(reason)
+
+    async def receive(self) -> AnyMessage | None:
+        """The next message, never a KeepAlive; None when the connection has ended."""
+        if not self._messages:
+            received = await self.receive_many()
+            if received is None:
+                return None
+            self._messages.extend(received.messages)
+        return self._messages.popleft()
+
+    async def receive_many(self) -> Received | None:
+        """What has arrived, at least one message; None when the connection has ended."""
+        if self._messages:
+            rest, self._messages = self._messages, deque()
+            return Received(list(rest), 0)
+        while not self._received:
+            if self.is_closed:
+                return None
+            await self._arrived.park()
+        received = self._received.popleft()
+        self._received_bytes -= received.size_bytes
+        self._taken.unpark_all()
+        return received
+
+    def send_soon(self, message: AnyMessage | bytes) -> bool:
+        """Queue a message, or whole frames; False if the connection has ended, or ends by this."""
+        if self.is_closed:
+            return False
+        frame = message if isinstance(message, bytes) else encode_frame(message)
+        self._outbox_bytes += len(frame)
+        if self._outbox_bytes > self._limits.outbox_bytes_max:
+            size = f"{self._outbox_bytes} bytes wait, at most {self._limits.outbox_bytes_max}"
+            self.close(f"the other side reads too slowly: {size}", is_fault=True)
+            return False
+        self._outbox.append(frame)
+        self._queued.unpark_all()
+        return True
+
+    async def send(self, message: AnyMessage | bytes) -> bool:
+        """Like `send_soon`, after waiting for the outbox to drain."""
+        await trio.lowlevel.checkpoint()
+        while self._outbox_bytes > self._limits.outbox_bytes_low and not self.is_closed:
+            await self._sent.park()
+        return self.send_soon(message)
+
+    def _end(self, reason: str, *, is_fault: bool = False) -> None:
+        if self.is_closed:
+            return
+        self._closed.set()
+        self._tasks.cancel()
+        self._outbox.clear()
+        for waiting in (self._arrived, self._taken, self._queued, self._sent):
+            waiting.unpark_all()
+        level = logging.WARNING if is_fault else logging.INFO
+        logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
+
+    async def _read(self) -> None:
+        silence = self._limits.silence_seconds_max
+        try:
+            while data := await self._read_some(silence):
+                self._keep(data)
+            self._end("the other side hung up")
+        except trio.TooSlowError:
+            self._end(f"silent for {silence:g} s", is_fault=True)
+        except RemoteProtocolError as error:
+            self._end(str(error), is_fault=True)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._end(f"reading failed: {error!r}")
+
+    async def _read_some(self, silence: float) -> bytes | bytearray:
+        while self._received_bytes >= self._limits.read_ahead_bytes:
+            await self._taken.park()
+        with trio.fail_after(silence):
+            return await self._stream.receive_some(READ_BYTES)
+
+    def _keep(self, data: bytes | bytearray) -> None:
+        if self.is_closed:
+            return  # closed after these bytes were read, and before this task ran
+        before = self._frames.buffered_bytes
+        arrived = self._frames.receive(data)
+        messages: list[AnyMessage] = [m for m in arrived if not isinstance(m, KeepAlive)]
+        if messages:
+            size_bytes = before + len(data) - self._frames.buffered_bytes
+            self._received.append(Received(messages, size_bytes))
+            self._received_bytes += size_bytes
+            self._arrived.unpark_all()
+
+    async def _write(self) -> None:
+        stall = self._limits.stall_seconds_max
+        try:
+            while True:
+                piece = await self._next_piece()
+                with trio.fail_after(stall):
+                    await self._stream.send_all(piece)
+                self._outbox_bytes -= len(piece)
+                self._sent.unpark_all()
+        except trio.TooSlowError:
+            self._end(f"took nothing for {stall:g} s", is_fault=True)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._end(f"writing failed: {error!r}")
+
+    async def _next_piece(self) -> bytes:
+        """Whole frames, as many as were queued; a KeepAlive if none come."""
+        with trio.move_on_after(self._limits.keep_alive_seconds):
+            while not self._outbox:
+                await self._queued.park()
+        if not self._outbox:
+            self._outbox.append(KEEP_ALIVE)
+            self._outbox_bytes += len(KEEP_ALIVE)
+        frames = [self._outbox.popleft()]
+        size = len(frames[0])
+        while self._outbox and size + len(self._outbox[0]) <= WRITE_BYTES:
+            frames.append(self._outbox.popleft())
+            size += len(frames[-1])
+        return b"".join(frames)
+
+
+@asynccontextmanager
+async def open_connection(
+    stream: trio.abc.Stream, *, name: str = "unknown", limits: Limits | None = None
+) -> AsyncIterator[Connection]:
+    """A connection over `stream`, which is closed on the way out; what is queued may be lost.
+
+    The body is not cancelled when the connection ends: its calls return None or False.
+    """
+    connection = Connection(stream, name=name, limits=limits)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        try:
+            yield connection
+        except Exception as error:  # would reach the caller in a group otherwise
+            failure = error
+        finally:
+            connection.close("done")
+    if failure is not None:
+        raise failure

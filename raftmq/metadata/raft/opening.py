@@ -1,0 +1,283 @@
+"""A voter from its directory and its network: everything put together, and taken apart again.
+
+Owns the order of starting: lock, snapshot, journal, image, node, tasks. Reads no settings; chance
+and threads are handed in, so that a simulation opens the very same thing.
+
+    open_quorum
+    └── nursery
+        ├── Driver.run         messages in, tick, journal to disk, messages out
+        ├── Transport.run      one connection for each peer, guests beside
+        └── Snapshotter.run    snapshots: taken, sent and received
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, Generic
+
+import trio
+
+from raftmq.disk.files import Files, OsFiles
+from raftmq.errors import CorruptJournal
+from raftmq.metadata.machine import MetadataMachine
+from raftmq.metadata.raft.background import hold_directory, open_background, run_in_thread
+from raftmq.metadata.raft.driver import Driver
+from raftmq.metadata.raft.hosting import Hosting
+from raftmq.metadata.raft.journal import Journal, start_journal
+from raftmq.metadata.raft.journal_segments import segment_numbers
+from raftmq.metadata.raft.membership import Membership
+from raftmq.metadata.raft.messages import PROTOCOL_VERSION, Hello, Refusal, Role
+from raftmq.metadata.raft.network_protocol import AddressT
+from raftmq.metadata.raft.node import RaftNode
+from raftmq.metadata.raft.picture import Picture, read_picture
+from raftmq.metadata.raft.quorum import RaftQuorum
+from raftmq.metadata.raft.snapshots import SnapshotInfo, SnapshotStore
+from raftmq.metadata.raft.snapshotter import Snapshotter
+from raftmq.metadata.raft.status import QuorumStatus, encode_status, quorum_status
+from raftmq.metadata.raft.timing import Limits, Timing
+from raftmq.metadata.raft.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
+    from random import Random
+
+    from raftmq.metadata.raft.network_protocol import Network
+
+logger = logging.getLogger(__name__)
+
+WAY_OUT = (
+    "While the other voters have a majority, move the directory away (keep it) and start with an"
+    " empty one; everything will be fetched from them"
+)
+
+
+@dataclass(frozen=True)
+class QuorumSettings(Generic[AddressT]):
+    """Who this node is, and who votes.
+
+    Attributes:
+        voters: the address of each voter by node id, this one included if it is one. Ids are for
+            ever; addresses may change from one start to the next.
+        sync: False keeps the journal in the page cache; for benchmarks only.
+    """
+
+    directory: Path
+    cluster_id: str
+    node_id: int
+    voters: Mapping[int, AddressT]
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
+    sync: bool = True
+
+
+@asynccontextmanager
+async def open_quorum(
+    settings: QuorumSettings[AddressT],
+    network: Network[AddressT],
+    *,
+    files: Files | None = None,
+    random: Random | None = None,
+    run_sync: Callable[[Callable[[], Any]], Awaitable[Any]] = run_in_thread,
+    make_machine: Callable[[], MetadataMachine] = MetadataMachine,
+) -> AsyncIterator[RaftQuorum]:
+    """Be a voter for as long as the body runs. What the body raises comes out as it is.
+
+    Raises:
+        DirectoryInUse: another process has the directory.
+        CorruptJournal: journal or snapshot are damaged, another node's, or an older copy.
+        StorageError: the disk refused; if it does so later, the body is cancelled.
+    """
+    files, random = files or OsFiles(), random or SystemRandom()
+    async with hold_directory(files, settings.directory, run_sync):
+        found = await run_sync(partial(_load, files, settings, random, make_machine))
+        voter = _Voter(settings, network, found, random, run_sync)
+        try:
+            async with open_background() as nursery:
+                await nursery.start(voter.transport.run)
+                nursery.start_soon(voter.snapshotter.run)
+                nursery.start_soon(voter.driver.run)
+                nursery.start_soon(voter.driver.remove_segments)
+                try:
+                    yield voter.quorum
+                finally:
+                    voter.quorum.close()
+        finally:
+            found.journal.close()
+
+
+@dataclass
+class _Found:
+    """What the directory held."""
+
+    store: SnapshotStore
+    snapshot: SnapshotInfo | None
+    journal: Journal
+    machine: MetadataMachine
+    picture: Picture | None
+
+
+def _load(
+    files: Files,
+    settings: QuorumSettings[Any],
+    random: Random,
+    make_machine: Callable[[], MetadataMachine],
+) -> _Found:
+    """In a worker thread: seconds for a large image."""
+    directory = settings.directory
+    store = SnapshotStore(files, directory, cluster_id=settings.cluster_id)
+    snapshot = store.newest()
+    _check_not_lost(files, directory, snapshot)
+    journal = start_journal(
+        files,
+        directory / "journal",
+        cluster_id=settings.cluster_id,
+        node_id=settings.node_id,
+        new_disk_id=random.randbytes(16),
+        voters=settings.voters,
+        sync=settings.sync,
+    )
+    _check_pair(directory, snapshot, journal)
+    machine = make_machine()
+    if snapshot is None:
+        return _Found(store, None, journal, machine, None)
+    picture = read_picture(machine, store.read(snapshot))
+    machine.install(snapshot.index, picture.decoded)
+    return _Found(store, snapshot, journal, machine, picture)
+
+
+def _check_not_lost(files: Files, directory: Path, snapshot: SnapshotInfo | None) -> None:
+    """Before a new journal is begun: the next start could not tell it from the lost one."""
+    if snapshot and not segment_numbers(files.names(directory / "journal")):
+        raise CorruptJournal(
+            f"{directory}: there is a snapshot, but the journal beside it is gone. {WAY_OUT}"
+        )
+
+
+def _check_pair(directory: Path, snapshot: SnapshotInfo | None, journal: Journal) -> None:
+    """A journal begins at or before the snapshot's end."""
+    end = snapshot.index if snapshot else 1
+    if journal.first_index > end:
+        raise CorruptJournal(
+            f"{directory}: the journal begins behind entry {journal.first_index}, the snapshot ends"
+            f" with entry {end}: the snapshot that belongs to it is gone. {WAY_OUT}"
+        )
+
+
+class _Voter:
+    """The parts of one voter, tied together."""
+
+    def __init__(
+        self,
+        settings: QuorumSettings[Any],
+        network: Network[Any],
+        found: _Found,
+        random: Random,
+        run_sync: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self._settings, self._journal = settings, found.journal
+        self._nonce = random.randbytes(8)
+        self._clock = trio.current_time
+        identity = self._synced_identity = found.journal.identity
+        self._membership = Membership(
+            settings.node_id,
+            settings.voters,
+            disk_id=identity.disk_id,
+            standing=identity.standing,
+        )
+        self.transport = Transport(
+            settings.node_id,
+            settings.voters,
+            network,
+            make_hello=self._make_hello,
+            check_hello=self._membership.check_hello,
+            random=random,
+        )
+        self._node = self._make_node(found, random)
+        self.snapshotter = Snapshotter(
+            self._node,
+            found.store,
+            found.snapshot,
+            send=self.transport.send,
+            run_sync=run_sync,
+            clock=self._clock,
+            limits=settings.limits,
+        )
+        self.driver = Driver(
+            self._node,
+            found.journal,
+            self.transport,
+            self.snapshotter,
+            run_sync=run_sync,
+            tick_seconds=settings.timing.tick_seconds,
+            stuck_seconds=settings.timing.fallback_seconds,
+        )
+        self._hosting = Hosting(self._node, self.snapshotter, make_status=self._make_status)
+        self.quorum = RaftQuorum(
+            self._node,
+            found.machine,
+            self.driver,
+            proposals_waiting=settings.limits.proposals_waiting,
+        )
+        self._connect()
+
+    def _make_node(self, found: _Found, random: Random) -> RaftNode:
+        snapshot = found.snapshot
+        node = RaftNode(
+            self._membership,
+            found.journal,
+            found.machine,
+            applied_index=snapshot.index if snapshot else found.journal.first_index,
+            send=self.transport.send,
+            clock=self._clock,
+            random=random,
+            timing=self._settings.timing,
+            limits=self._settings.limits,
+        )
+        if snapshot and found.picture:
+            node.begin_after(snapshot.index, snapshot.term, found.picture)
+        return node
+
+    def _connect(self) -> None:
+        transport, driver = self.transport, self.driver
+        transport.on_connected = self._node.on_connected
+        transport.on_disconnected = self._node.on_disconnected
+        transport.on_refused = self._on_refused
+        transport.serve_guest = self._hosting.serve
+        transport.wake = self.snapshotter.wake = driver.wake
+        driver.on_turn += (self._note_identity, self._hosting.on_turn)
+
+    def _note_identity(self) -> None:
+        """Others may only be told what a crash does not take back."""
+        self._synced_identity = self._journal.identity
+
+    def _make_hello(self) -> Hello:
+        identity = self._synced_identity
+        return Hello(
+            protocol_version=PROTOCOL_VERSION,
+            cluster_id=identity.cluster_id,
+            role=Role.VOTER,
+            node_id=identity.node_id,
+            disk_id=identity.disk_id,
+            start_count=identity.start_count,
+            nonce=self._nonce,
+            voters=identity.voters,
+            standing=identity.standing,
+            enrolled_index=identity.enrolled_index,
+            term=self._node.term,
+        )
+
+    def _on_refused(self, peer: int, refusal: Refusal) -> None:
+        logger.error("peer=%d event=refused reason=%s", peer, refusal.reason)
+        if refusal.must_stop:
+            self.driver.fail(CorruptJournal(f"{self._settings.directory}: {refusal.reason}"))
+
+    def _make_status(self) -> bytes:
+        return encode_status(self.status())
+
+    def status(self) -> QuorumStatus:
+        return quorum_status(self._node, self._settings.cluster_id, self._hosting.observers)

@@ -1,0 +1,271 @@
+"""The connections between the voters: at most one live one for each peer, and guests beside.
+
+Owns who is connected, what has arrived from them, and what waits for `flush`. Invariants:
+  1. `on_connected` and `on_disconnected` alternate for each peer, and are called where it happens.
+  2. Messages belong to a connection. Once it is gone (lost, dropped, or replaced by a newer one)
+     nothing of it is delivered any more, and nothing meant for it leaves on another.
+  3. On one connection messages arrive in the order in which they were sent, none left out.
+
+Must not know what the messages mean; the guard in front of the node does.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Generic
+
+import trio
+
+from raftmq.errors import RaftmqError
+from raftmq.metadata.raft.connection import Connection, Limits, open_connection
+from raftmq.metadata.raft.dialer import Dialer
+from raftmq.metadata.raft.guests import Guests
+from raftmq.metadata.raft.handshake import (
+    HANDSHAKE_SECONDS_MAX,
+    Caller,
+    judge_hello,
+    shake_hands,
+)
+from raftmq.metadata.raft.inbox import SHARE_BYTES_MAX, Inbox
+from raftmq.metadata.raft.messages import Hello, Refusal, Role, Welcome, encode_frame
+from raftmq.metadata.raft.network_protocol import AddressT
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from random import Random
+
+    from raftmq.metadata.raft.connection import Received
+    from raftmq.metadata.raft.guests import ServeGuest
+    from raftmq.metadata.raft.messages import AnyMessage
+    from raftmq.metadata.raft.network_protocol import Network
+
+    Wrap = Callable[[trio.abc.Stream, bool], Awaitable[trio.abc.Stream]]
+    Identify = Callable[[trio.abc.Stream], int | None]
+
+STRANGERS_MAX = 128  # streams that have not introduced themselves yet
+
+logger = logging.getLogger(__name__)
+
+
+class Link:
+    """A connection with a voter whom both sides accepted."""
+
+    def __init__(self, connection: Connection, hello: Hello, *, number: int) -> None:
+        self.peer, self.connection, self.hello = hello.node_id, connection, hello
+        self.number = number  # of its stream, in the order in which they came
+        self.held: list[bytes] = []  # frames that wait for `flush`
+
+
+class Transport(Generic[AddressT]):
+    """Set the callbacks before `run`; they are called on the loop and must not wait.
+
+    `addresses` holds all voters, this one included: there it listens.
+    `wrap(stream, server_side)` adds TLS, and raises OSError, RaftmqError or what streams raise;
+    `identify(stream)` reads the node id from the certificate.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        addresses: Mapping[int, AddressT],
+        network: Network[AddressT],
+        *,
+        make_hello: Callable[[], Hello],
+        check_hello: Callable[[Hello], Refusal | None],
+        random: Random,
+        identify: Identify | None = None,
+        wrap: Wrap | None = None,
+        limits: Limits | None = None,
+        share_bytes_max: int = SHARE_BYTES_MAX,
+    ) -> None:
+        self._node_id, self._network = node_id, network
+        self._voters = frozenset(addresses)
+        self._listen_address = addresses[node_id]
+        self._make_hello, self._check_hello = make_hello, check_hello
+        self._identify, self._wrap, self._limits = identify, wrap, limits
+        self._links: dict[int, Link] = {}
+        self._inbox = Inbox(share_bytes_max)
+        self._guests = Guests()
+        self._strangers: set[trio.abc.Stream] = set()
+        self._stream_numbers = count(1)
+        self._newest: dict[int, int] = {}  # number of the newest link that each peer ever had
+        self._dialers = {  # the smaller id dials
+            peer: Dialer(peer, addresses[peer], network, random=random)
+            for peer in sorted(addresses)
+            if peer > node_id
+        }
+        self.on_connected: Callable[[int, Hello], None] = lambda _peer, _hello: None
+        self.on_disconnected: Callable[[int], None] = lambda _peer: None
+        self.on_refused: Callable[[int, Refusal], None] = lambda _peer, _refusal: None
+        self.wake: Callable[[], None] = lambda: None  # something arrived, or changed
+        self.serve_guest: ServeGuest | None = None
+
+    @property
+    def connected(self) -> frozenset[int]:
+        return frozenset(peer for peer in self._links if self.is_connected(peer))
+
+    def is_connected(self, peer: int) -> bool:
+        link = self._links.get(peer)
+        return link is not None and not link.connection.is_closed
+
+    def set_address(self, peer: int, address: AddressT) -> None:
+        """From now on `peer` is dialled there; a live connection stays."""
+        assert peer in self._voters, f"{peer} is no voter"
+        assert peer != self._node_id, "the own address does not change while running"
+        if peer in self._dialers:
+            self._dialers[peer].set_address(address)
+
+    def take_inbox(self) -> list[tuple[int, AnyMessage]]:
+        """All that has arrived on connections that are not reported as lost, oldest first."""
+        return self._inbox.take()
+
+    def send(self, peer: int, message: AnyMessage) -> bool:
+        """Keep `message` for the next `flush`; False, and it is gone, without a connection."""
+        link = self._links.get(peer)
+        if link is None or link.connection.is_closed:
+            return False
+        link.held.append(encode_frame(message))
+        return True
+
+    def flush(self) -> None:
+        """Let go of what was sent, on the connections for which it was sent."""
+        for link in list(self._links.values()):
+            held, link.held = link.held, []
+            if not all(link.connection.send_soon(frame) for frame in held):
+                self._lose(link, "frames were left over")
+
+    def disconnect(self, peer: int, reason: str) -> None:
+        """Drop the connection, if there is one; `on_disconnected` is called before this returns."""
+        link = self._links.get(peer)
+        if link is not None:
+            self._lose(link, reason)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen and dial until cancelled; started once it listens."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._network.serve, self._accept, self._listen_address)
+            for peer, dialer in self._dialers.items():
+                nursery.start_soon(dialer.run, partial(self._meet_voter, peer))
+            task_status.started()
+
+    async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> bool:
+        """Serve a stream to `peer`, whom we dialled; was it accepted, at least for a while?"""
+        return await self._meet(stream, dialled=peer)
+
+    async def _accept(self, stream: trio.abc.Stream) -> None:
+        if len(self._strangers) >= STRANGERS_MAX:
+            logger.warning("stream closed at once: reason=%d wait already", STRANGERS_MAX)
+            await trio.aclose_forcefully(stream)
+            return
+        self._strangers.add(stream)
+        try:
+            await self._meet(stream, dialled=None)
+        finally:
+            self._strangers.discard(stream)
+
+    async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> bool:
+        number = next(self._stream_numbers)
+        name = f"stream-{number}" if dialled is None else f"voter-{dialled}"
+        wrapped = await self._wrapped(stream, name, is_server=dialled is None)
+        if wrapped is None:
+            return False
+        async with open_connection(wrapped, name=name, limits=self._limits) as connection:
+            own = self._make_hello()
+            judge = partial(self._judge, own, self._caller(wrapped, dialled))
+            met = await shake_hands(connection, own=own, judge=judge)
+            self._strangers.discard(stream)
+            if met.refusal is not None:
+                self._on_refusal(met.hello.node_id if met.hello else dialled, met.refusal)
+            elif met.hello is not None and met.hello.role is Role.VOTER:
+                return await self._serve_voter(Link(connection, met.hello, number=number), own)
+            elif met.hello is not None:
+                connection.name = f"{met.hello.role.name.lower()}-{met.hello.node_id}"
+                await self._guests.serve(connection, met.hello, self.serve_guest)
+        return False
+
+    async def _wrapped(
+        self, stream: trio.abc.Stream, name: str, *, is_server: bool
+    ) -> trio.abc.Stream | None:
+        """The stream inside TLS, if there is to be any; None, and closed, if that fails."""
+        if self._wrap is None:
+            return stream
+        wrapped, reason = None, f"not done within {HANDSHAKE_SECONDS_MAX:g} s"
+        try:
+            with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
+                wrapped = await self._wrap(stream, is_server)
+        except (OSError, RaftmqError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            reason = repr(error)
+        finally:
+            if wrapped is None:
+                await trio.aclose_forcefully(stream)
+        if wrapped is None:
+            logger.warning("no TLS: with=%s reason=%s", name, reason)
+        return wrapped
+
+    def _caller(self, stream: trio.abc.Stream, dialled: int | None) -> Caller:
+        certificate = self._identify(stream) if self._identify else None
+        return Caller(dialled, certificate, needs_certificate=self._identify is not None)
+
+    def _judge(self, own: Hello, caller: Caller, hello: Hello) -> Refusal | None:
+        refusal = judge_hello(hello, own=own, voters=self._voters, caller=caller)
+        if refusal is None and hello.role is Role.VOTER:
+            return self._check_hello(hello)
+        return refusal
+
+    def _on_refusal(self, peer: int | None, refusal: Refusal) -> None:
+        """Told on, unless a stranger said it: any fool may call us."""
+        if peer is not None:
+            self.on_refused(peer, refusal)
+            self.wake()
+
+    async def _serve_voter(self, link: Link, told: Hello) -> bool:
+        """To the end; `told` is how we introduced ourselves. False if it never began."""
+        link.connection.name = f"voter-{link.peer}"
+        if link.number < self._newest.get(link.peer, 0):
+            link.connection.close("a newer one was served before: these bytes are late")
+        elif self._make_hello() != told:
+            link.connection.close("what we said of ourselves holds no more: once again")
+        if link.connection.is_closed:
+            return False
+        self._gain(link)
+        try:
+            while (received := await link.connection.receive_many()) is not None:
+                self._deliver(link, received)
+                await self._inbox.wait_room(link)
+        finally:
+            self._lose(link, "the transport stops")
+        return True
+
+    def _deliver(self, link: Link, received: Received) -> None:
+        assert self._links.get(link.peer) is link, "a closed connection delivers nothing"
+        for message in received.messages:
+            if isinstance(message, Refusal):
+                self._lose(link, f"refused by them: {message.reason!r}")
+                self._on_refusal(link.peer, message)
+                return
+            if isinstance(message, Hello | Welcome):
+                self._lose(link, f"{type(message).__name__} after the handshake")
+                return
+        self._inbox.put(link, received.messages, received.size_bytes)
+        self.wake()
+
+    def _gain(self, link: Link) -> None:
+        """The newest connection is the one: the other side knows of no older one."""
+        older = self._links.get(link.peer)
+        if older is not None:
+            self._lose(older, "replaced by a newer one")
+        self._links[link.peer], self._newest[link.peer] = link, link.number
+        logger.info("voter connected: peer=%d", link.peer)
+        self.on_connected(link.peer, link.hello)
+        self.wake()
+
+    def _lose(self, link: Link, reason: str) -> None:
+        """Does nothing where the connection has been given up before."""
+        link.connection.close(reason)
+        self._inbox.drop(link)
+        if self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            self.on_disconnected(link.peer)
+            self.wake()

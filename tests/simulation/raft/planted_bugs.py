@@ -1,0 +1,274 @@
+"""Bugs that a quorum is known to have, to be planted into ours one at a time.
+
+Owns the bugs, each a function that patches the code through pytest's MonkeyPatch. A bug takes away
+one rule, or one step; never something of the simulation, but for a sync that a disk leaves out.
+That all are found is tested in `test_quorum_planted_bugs.py`; how many worlds find one says
+
+    python -m tests.simulation.raft.planted_bugs --seeds 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from raftmq.metadata.apply import dispatch
+from raftmq.metadata.raft import guard as guard_module
+from raftmq.metadata.raft import journal as journal_module
+from raftmq.metadata.raft.driver import Driver
+from raftmq.metadata.raft.guard import Guard
+from raftmq.metadata.raft.journal import Journal
+from raftmq.metadata.raft.journal_format import Identity
+from raftmq.metadata.raft.membership import Membership
+from raftmq.metadata.raft.messages import Standing
+from raftmq.metadata.raft.node import RaftNode
+from raftmq.metadata.raft.reads import Reads
+from raftmq.metadata.raft.snapshotter import Snapshotter
+from tests.simulation.disk_file import SimulatedFile
+from tests.simulation.raft.checks import TooLittle
+from tests.simulation.raft.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from raftmq.metadata.raft.messages import AppendEntries
+
+Patch = pytest.MonkeyPatch
+
+
+class Case(NamedTuple):
+    """Worlds, and the only faults that strike in them."""
+
+    seeds: tuple[int, ...]
+    kinds: tuple[str, ...]
+
+
+def nothing(*_: object, **__: object) -> None:
+    """What the forgotten step does."""
+
+
+# -- the disk ----------------------------------------------------------------------------------
+
+
+def _forget_syncs_of(patch: Patch, *suffixes: str) -> None:
+    sync = SimulatedFile.sync
+
+    def sync_others(self: SimulatedFile) -> None:
+        if self.path.suffix not in suffixes:
+            sync(self)
+
+    patch.setattr(SimulatedFile, "sync", sync_others)
+
+
+def write_is_enough(patch: Patch) -> None:
+    """The journal is written, and not synced."""
+    _forget_syncs_of(patch, ".journal")
+
+
+def snapshot_is_not_synced(patch: Patch) -> None:
+    """A snapshot gets its name before its bytes are safe."""
+    _forget_syncs_of(patch, ".part", ".incoming")
+
+
+def release_before_sync(patch: Patch) -> None:
+    """Answers leave while what they say is on its way to the disk."""
+    sync = Driver._sync
+
+    async def flush_and_sync(self: Driver) -> None:
+        self._transport.flush()
+        await sync(self)
+
+    patch.setattr(Driver, "_sync", flush_and_sync)
+
+
+def forget_votes(patch: Patch) -> None:
+    """Term and vote live in memory, until something else is written."""
+
+    def set_term(self: Journal, term: int, voted_for: int | None) -> None:
+        self._state.term, self._state.voted_for = term, voted_for
+
+    patch.setattr(Journal, "setCurrentTerm", set_term)
+
+
+def apply_what_is_not_synced(patch: Patch) -> None:
+    """A leader takes its own entries for durable."""
+    patch.setattr(RaftNode, "_applicable_index", lambda self: self.commit_index)
+
+
+def compact_before_the_snapshot(patch: Patch) -> None:
+    """The log is cut when a snapshot is due, not when it is durable."""
+    maybe_take = Snapshotter.maybe_take
+
+    def take_and_cut(self: Snapshotter) -> None:
+        before = self._due
+        maybe_take(self)
+        if self._due and self._due is not before:
+            self._node.journal.compact(self._due.last_index, self._limits.trailing_entries)
+
+    patch.setattr(Snapshotter, "maybe_take", take_and_cut)
+
+
+def forget_what_a_snapshot_says(patch: Patch) -> None:
+    """After a start the journal does not know that what its snapshot holds is committed."""
+    begin_after = RaftNode.begin_after
+
+    def begin(self: RaftNode, index: int, term: int, picture: Any) -> None:
+        with Patch.context() as patch:
+            patch.setattr(self.journal, "setRaftCommitIndex", nothing)
+            begin_after(self, index, term, picture)
+
+    patch.setattr(RaftNode, "begin_after", begin)
+
+
+# -- the log -----------------------------------------------------------------------------------
+
+
+def commit_what_is_told(patch: Patch) -> None:
+    """A follower commits up to the leader's commit index, whatever the message has shown."""
+    translate = guard_module._append_for_engine
+
+    def translated(message: AppendEntries) -> dict[str, Any]:
+        return {**translate(message), "commit_index": message.commit_index}
+
+    patch.setattr(guard_module, "_append_for_engine", translated)
+
+
+def snapshot_keeps_everything(patch: Patch) -> None:
+    """An installed snapshot does not look whether the entries behind it are of its history."""
+    install_base = Journal.install_base
+
+    def install(self: Journal, index: int, term: int) -> None:
+        held = self.term_at(index)
+        if held is not None:
+            self._state.commit_index = max(self._state.commit_index, index)
+        install_base(self, index, term if held is None else held)
+
+    patch.setattr(Journal, "install_base", install)
+
+
+def snapshot_is_not_shown(patch: Patch) -> None:
+    """A fetched snapshot moves the log, and not the image."""
+    install_snapshot = RaftNode.install_snapshot
+
+    def install(self: RaftNode, index: int, term: int, picture: Any) -> None:
+        with Patch.context() as patch:
+            patch.setattr(self.machine, "install", nothing)
+            install_snapshot(self, index, term, picture)
+
+    patch.setattr(RaftNode, "install_snapshot", install)
+
+
+def apply_twice(patch: Patch) -> None:
+    """A command id is not remembered."""
+    patch.setattr(dispatch, "_answer_without_rule", nothing)
+
+
+# -- votes and reads ---------------------------------------------------------------------------
+
+
+def trust_a_new_disk(patch: Patch) -> None:
+    """A new directory is taken for one that never promised anything: it votes and counts."""
+    trusted = partial(Identity, standing=Standing.ESTABLISHED)
+    patch.setattr(journal_module, "Identity", trusted)
+    patch.setattr(RaftNode, "counts", lambda self, peer: True)
+    patch.setattr(Membership, "check_hello", lambda self, hello: None)
+
+
+def count_blank_voters(patch: Patch) -> None:
+    """What a voter without its old disk confirms counts towards a majority."""
+    patch.setattr(Guard, "_feed", Guard._count)
+    patch.setattr(RaftNode, "counts", lambda self, peer: True)
+
+
+def old_copies_are_welcome(patch: Patch) -> None:
+    """Nobody looks how old a peer's directory is."""
+    patch.setattr(Membership, "check_hello", lambda self, hello: None)
+
+
+def read_without_a_round(patch: Patch) -> None:
+    """A leader asks nobody whether it still leads."""
+    patch.setattr(Reads, "_confirmed_round", lambda self: self.round)
+
+
+def read_before_the_no_op(patch: Patch) -> None:
+    """A new leader takes its commit index for the newest one at once."""
+    patch.setattr(RaftNode, "is_in_office", property(lambda self: self.is_leader))
+
+
+# -- all of them -------------------------------------------------------------------------------
+
+# Every bug with the faults that bring it to light, and seeds of worlds where they do. Any change of
+# the code shifts the worlds: where a bug slips through all of them, run this module as a command.
+_CASES: dict[Callable[[Patch], None], Case] = {
+    write_is_enough: Case((1, 2), ("power_midway",)),
+    snapshot_is_not_synced: Case((4, 1), ("power_midway",)),
+    release_before_sync: Case((1, 0, 11, 13, 18), ("betrayal",)),
+    forget_votes: Case((0, 3, 6), ("power", "kill")),
+    apply_what_is_not_synced: Case((11, 8), ("power_midway", "slow_disk")),
+    compact_before_the_snapshot: Case((5, 4, 7, 1), ("failing_disk", "kill")),
+    forget_what_a_snapshot_says: Case((12, 19), ("kill_midway", "power_midway", "kill")),
+    commit_what_is_told: Case((9, 0, 16, 17), ("exile",)),
+    snapshot_keeps_everything: Case((6, 5, 10, 14), ("exile",)),
+    snapshot_is_not_shown: Case((1, 4, 5), ("power", "isolate")),
+    apply_twice: Case((1, 0), ("isolate",)),
+    trust_a_new_disk: Case((1, 2, 3), ("betrayal",)),
+    count_blank_voters: Case((4, 1, 5, 8), ("reunion",)),
+    old_copies_are_welcome: Case((0, 1), ("old_copy",)),
+    read_without_a_round: Case((0, 1, 2), ("usurpation",)),
+    read_before_the_no_op: Case((53, 16), ("betrayal",)),
+}
+BUGS = {bug.__name__: bug for bug in _CASES}
+CASES = {bug.__name__: case for bug, case in _CASES.items()}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    with Patch.context() as patch:
+        BUGS[name](patch)
+        yield
+
+
+def caught(name: str, case: Case) -> dict[int, Exception]:
+    """What the worlds make of the bug, by seed: of those that catch it."""
+    return {seed: error for seed in case.seeds if (error := _caught(name, seed, case.kinds))}
+
+
+def is_caught(name: str) -> bool:
+    case = CASES[name]
+    return any(_caught(name, seed, case.kinds) for seed in case.seeds)
+
+
+def _caught(name: str, seed: int, kinds: tuple[str, ...]) -> Exception | None:
+    with planted(name):
+        try:
+            World(seed, kinds=kinds).play()
+        except TooLittle:
+            return None
+        except Exception as error:
+            return error
+    return None
+
+
+def main() -> None:
+    """How many worlds catch which bug, and what the first of them say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=25)
+    parser.add_argument("--bug", choices=sorted(BUGS))
+    parser.add_argument("--drawn", action="store_true", help="with the faults that each seed draws")
+    options = parser.parse_args()
+    for name in [options.bug] if options.bug else BUGS:
+        kinds = () if options.drawn else CASES[name].kinds
+        found = caught(name, Case(tuple(range(options.seeds)), kinds))
+        sys.stdout.write(f"{name:30} {len(found):3} of {options.seeds}: {list(found)[:8]}\n")
+        for error in list(found.values())[:3]:
+            sys.stdout.write(f"      {type(error).__name__}: {str(error)[:150]}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""When things go wrong, and several of them in the order that hurts: the nemesis of one world.
+
+Owns the pace of the faults and the plots: stories of three or four faults that chance alone would
+hardly ever tell, each of which would be the end of a quorum that lacks one of its rules.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from tests.simulation.raft.checks import demand
+from tests.simulation.raft.faults import Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.simulation.raft.hosts import Host, Voter
+    from tests.simulation.raft.world import World
+
+EXCLUSIVE_KINDS = ("old_copy",)
+CALM_SECONDS_MAX = 8.0
+REFUSAL_SECONDS_MAX = 10.0
+SUCCESSION_SECONDS_MAX = 0.5
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = CALM_SECONDS_MAX) -> bool:
+    """Whether it came true in time."""
+    with trio.move_on_after(seconds):
+        while not condition():  # noqa: ASYNC110  # of many nodes: there is no one event
+            await trio.sleep(0.02)
+        return True
+    return False
+
+
+class Nemesis(Faults):
+    """Attributes:
+    ease: how much longer the pauses between faults are than the plan has them.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.ease = 1.0
+        self._under_way = 0
+
+    async def run(self) -> None:
+        """Until cancelled; whoever cancels repairs what is broken then."""
+        random, plan = self._random, self.world.plan
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(random.expovariate(1 / plan.gap_seconds) * self.ease)
+                if self._under_way >= plan.at_once:
+                    continue
+                kind = random.choice(plan.kinds)
+                if kind in EXCLUSIVE_KINDS:
+                    await self._alone(kind)
+                else:
+                    nursery.start_soon(self._strike, kind)
+
+    async def _strike(self, kind: str) -> None:
+        self._under_way += 1
+        try:
+            await getattr(self, kind)()
+        finally:
+            self._under_way -= 1
+
+    async def _alone(self, kind: str) -> None:
+        """When the others are over, and all nodes see each other."""
+        if await until(lambda: not self._under_way and self.world.is_calm):
+            await self._strike(kind)
+
+    # Plots
+
+    async def usurpation(self) -> None:
+        """Followers lose the leader and elect another one; the old leader does not notice yet."""
+        leader = self._leader()
+        if leader is None or len(self.world.voters) == 1:
+            return
+        self._struck("usurpation", leader.name)
+        self.world.send_witnesses(leader)
+        others = self._others(leader)
+        self._hang_up_on(leader, others)
+        if self._random.random() < 0.5:
+            self._cut_off([leader], others)
+            await self._wait(0.3, 3.0)
+            self.world.network.heal()
+
+    async def betrayal(self) -> None:
+        """What a bare majority has acknowledged must outlive its leader, and a disk of it."""
+        leader = self._leader()
+        if leader is None or len(self.world.voters) == 1:
+            return
+        others = [voter for voter in self.world.voters if voter is not leader]
+        self._random.shuffle(others)
+        middle = len(self.world.voters) // 2
+        confidants, strangers = others[:middle], others[middle:]
+        self._struck("betrayal", [voter.name for voter in (leader, *confidants)])
+        self._cut_off([leader, *confidants], strangers)
+        self.world.send_witnesses(leader)
+        if self._random.random() < 0.6:
+            confidants[0].disk_seconds = (0.05, 0.3)
+        await self._wait(0.3, 1.2)
+        self.world.network.heal()
+        victims = self._alive(leader, confidants[0])
+        may_forget = self._random.random() < 0.4
+        await self._die_together(victims, forgetful=confidants[0] if may_forget else None)
+        confidants[0].disk_seconds = self.world.plan.disk_seconds
+        await self._rise(victims[::-1])
+
+    async def reunion(self) -> None:
+        """A deposed leader that does not know it yet meets a voter that forgot who deposed it."""
+        leader, voters = self._leader(), self.world.voters
+        if leader is None or len(voters) != 3:
+            return
+        self._struck("reunion", leader.name)
+        others = self._others(leader)
+        self._hang_up_on(leader, others)
+        self._cut_off([leader], others)
+        self.world.propose_in_vain(leader)
+        rivals = [voter for voter in voters if voter is not leader]
+        await until(lambda: any(v.leads for v in rivals), seconds=SUCCESSION_SECONDS_MAX)
+        await trio.sleep(self._random.uniform(0.05, 0.2))
+        victims = sorted(self._alive(*rivals), key=lambda voter: voter.leads)
+        await self._die_together(victims, forgetful=victims[0] if victims else None)
+        self.world.network.heal()
+        await self._rise(victims)
+
+    async def exile(self) -> None:
+        """A leader comes back with entries that nobody else has, after two others have led."""
+        leader = self._leader()
+        if leader is None or len(self.world.voters) == 1:
+            return
+        self._struck("exile", leader.name)
+        self._cut_off([leader], self._others(leader))
+        self.world.propose_in_vain(leader)
+        await self._wait(0.05, 0.5)
+        await self._die(leader, power_lost=self._random.random() < 0.5)
+        self.world.network.heal()
+        await self._wait(1.0, 3.0)
+        successor = self._leader()
+        if successor is not None and self._random.random() < 0.7:
+            await self._die(successor, power_lost=self._random.random() < 0.5)
+            await self._rise([successor])
+        await self._rise([leader])
+
+    async def old_copy(self) -> None:
+        """A directory comes back as it was; a peer has seen it in use since, or replaced."""
+        victim = self._random.choice(self.world.voters)
+        copy = victim.disk.photograph(Random(f"{self.world.seed}/copy"), power_lost=False)
+        await self._wait(0.1, 1.0)
+        is_replaced = self._random.random() < 0.5
+        await self._die_together([victim], forgetful=victim if is_replaced else None)
+        victim.start()
+        if not await until(lambda: self.world.is_calm):
+            return
+        await self._wait(0.1, 1.0)
+        await self._die(victim, power_lost=self._random.random() < 0.5)
+        newest, victim.disk = victim.disk, copy
+        self._struck("old_copy", f"{victim.name} replaced={is_replaced}")
+        await self._expect_refusal(victim)
+        victim.disk = newest
+        victim.start()
+
+    async def _expect_refusal(self, victim: Voter) -> None:
+        victim.must_be_refused = True
+        victim.start()
+        with trio.CancelScope(shield=True), trio.move_on_after(REFUSAL_SECONDS_MAX):
+            await victim.ended.wait()
+        demand(victim.end == "refused", f"{victim.name}: an old copy of its directory was let in")
+        victim.must_be_refused = False
+
+    # What plots are made of
+
+    def _others(self, voter: Voter) -> list[Host]:
+        return [host for host in self.world.hosts if host is not voter]
+
+    def _alive(self, *voters: Voter) -> list[Voter]:
+        return [voter for voter in voters if voter.is_up and not voter.end]
+
+    def _hang_up_on(self, leader: Voter, others: Sequence[Host]) -> None:
+        """The others learn of it at once, the leader later."""
+        for host in others:
+            seconds = self._random.uniform(0.3, 3.0)
+            self.world.network.reset(leader.name, host.name, first_seconds=seconds)
+
+    def _cut_off(self, some: Sequence[Host], others: Sequence[Host]) -> None:
+        names = [[host.name for host in group] for group in (some, others)]
+        self.world.network.partition(*names)
+
+    async def _die_together(self, victims: Sequence[Voter], *, forgetful: Voter | None) -> None:
+        """Of one of them the disk is lost, too, if the others can stand it."""
+        for victim in victims:
+            victim.crash(power_lost=self._random.random() < 0.8)
+        for victim in victims:
+            await victim.wait_dead()
+        if forgetful in victims and self._may_lose_disk(forgetful) and forgetful.lose_disk():
+            self._struck("lost_disk", forgetful.name)
+
+    async def _rise(self, victims: Sequence[Voter]) -> None:
+        """One after the other, so that the first ones must get along without the rest."""
+        for victim in victims:
+            if not victim.is_up:
+                victim.start()
+            await self._wait(1.0, 3.0)

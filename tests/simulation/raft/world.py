@@ -1,0 +1,297 @@
+"""A quorum, its clients and its troubles, under virtual time: one seed, one story.
+
+Owns the acts: nodes start, clients work while the nemesis strikes, then all is repaired, the quorum
+must be in service again within HEAL_SECONDS_MAX, and every promise is judged. PySyncObj, voters and
+observer are the real ones; only disks, network and clock are simulated.
+
+    python -m tests.simulation.raft --seed N
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.model import Address
+from tests.simulation.deterministic import run
+from tests.simulation.network import SimulatedNetwork
+from tests.simulation.raft.book import Book
+from tests.simulation.raft.checks import Ledger, TooLittle, Violation, demand
+from tests.simulation.raft.clients import Client, propose_somewhere
+from tests.simulation.raft.hosts import Observer, Voter
+from tests.simulation.raft.plan import draw_plan
+from tests.simulation.raft.plots import Nemesis
+from tests.simulation.raft.tuning import tuned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq.metadata.raft.node import RaftNode
+    from tests.simulation.raft.hosts import Host
+
+SECONDS = 4.0
+HEAL_SECONDS_MAX = 15.0
+DRAIN_SECONDS_MAX = 10.0
+DONE_MIN, FAULTS_MIN = 30, 3
+PROLONGATIONS_MAX = 4
+LOGGER = logging.getLogger("raftmq.metadata")
+
+
+class World:
+    """Attributes:
+    seed: everything else follows from it, and from `kinds`: the faults, if they are not drawn.
+    is_closing: clients finish what they do, and begin nothing.
+    heal_seconds: from the repairs until the quorum was in service and nobody lagged behind.
+    """
+
+    nursery: trio.Nursery  # for as long as the world is
+    clients: trio.Nursery  # for as long as there is trouble
+
+    def __init__(self, seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> None:
+        self.seed, self.plan = seed, draw_plan(seed, seconds, kinds)
+        self._kinds = kinds
+        self.lines: list[str] = []
+        self.ledger, self.book = Ledger(), Book()
+        self.network = SimulatedNetwork(
+            Random(f"{seed}/network"),
+            latency=self.plan.latency,
+            silence_seconds_max=8.0,
+            trace=self._trace_line,
+        )
+        voter_ids = range(1, self.plan.voter_count + 1)
+        self.addresses = {voter: Address(f"n{voter}", 9000) for voter in voter_ids}
+        self.voters = [Voter(self, voter) for voter in voter_ids]
+        self.hosts: list[Host] = [*self.voters, Observer(self, 90)]
+        self.nemesis = Nemesis(self)
+        self._strangers = count(50)
+        self.is_closing = False
+        self.heal_seconds = 0.0
+
+    # Telling
+
+    def trace(self, what: str) -> None:
+        self._trace_line(f"{trio.current_time():.6f} {what}")
+
+    def _trace_line(self, line: str) -> None:
+        self.lines.append(line)
+
+    @property
+    def command(self) -> str:
+        """That shows this world once more."""
+        options = f"--seed {self.seed} --seconds {self.plan.seconds:g}"
+        faults = f" --kinds {','.join(self.plan.kinds)}" if self._kinds else ""
+        return f"python -m tests.simulation.raft {options}{faults}"
+
+    @property
+    def digest(self) -> str:
+        return sha256("\n".join(self.lines).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        faults = sum(self.nemesis.counts.values())
+        return (
+            f"seed {self.seed}: {self.plan.voter_count} voters, {self.book.done} done,"
+            f" {self.book.unknown} unknown, {self.book.refused} refused, {faults} faults,"
+            f" {len(self.ledger.leaders)} leaders, {len(self.ledger.versions)} commands,"
+            f" healed in {self.heal_seconds:.1f} s, {self.digest[:16]}"
+        )
+
+    # How it stands
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.ledger.leaders)
+
+    @property
+    def is_calm(self) -> bool:
+        """All are up and whole, and every two voters are connected."""
+        voters = self.voters
+        return all(
+            voter.quorum is not None and not voter.is_paused and not voter.end and voter.is_whole
+            for voter in voters
+        ) and all(a.knows(b) for a in voters for b in voters if a is not b)
+
+    def propose_in_vain(self, voter: Voter) -> None:
+        """Give an isolated leader something that nobody else will have."""
+        self.clients.start_soon(Client(self, next(self._strangers)).burst_at, voter)
+
+    def send_witnesses(self, leader: Voter) -> None:
+        """Clients that see what a deposed leader says, and what its successor says first."""
+        for watched in (leader, None):
+            witness = Client(self, next(self._strangers))
+            self.clients.start_soon(partial(witness.testify, watched, avoided=leader))
+
+    # The acts
+
+    def play(self) -> None:
+        """
+        Raises:
+            Violation: a promise was broken; or whatever the code under test raised.
+        """
+        try:
+            with _logged(self), tuned(self.plan.sizes):
+                run(f"{self.seed}", self._main)
+        finally:
+            gc.unfreeze()  # voters freeze what they load, which is over with this world
+
+    async def _main(self) -> None:
+        seconds_max = 10 * (self.plan.seconds + HEAL_SECONDS_MAX)
+        with trio.fail_after(seconds_max):
+            async with trio.open_nursery() as self.nursery:
+                await self._acts()
+
+    async def _acts(self) -> None:
+        for host in self.hosts:
+            host.start()
+        await Client(self, 0).prepare()
+        await self._trouble()
+        self._repair()
+        await self._heal()
+        self._judge()
+        await self._stop()
+        self.nursery.cancel_scope.cancel()  # whoever wanted to start a node once more
+
+    async def _trouble(self) -> None:
+        async with trio.open_nursery() as self.clients:
+            for number in range(1, self.plan.client_count + 1):
+                self.clients.start_soon(Client(self, number).run)
+            with trio.move_on_after(self.plan.seconds) as trouble:
+                self.clients.start_soon(self._prolong, trouble)
+                await self.nemesis.run()
+            self._repair()
+            self.is_closing = True
+
+    async def _prolong(self, trouble: trio.CancelScope) -> None:
+        """Where the quorum was down most of the time, or luck was kind, go on for a while."""
+        for _ in range(PROLONGATIONS_MAX):
+            await trio.sleep_until(trouble.deadline - 0.01)
+            if not self._has_done_enough():
+                trouble.deadline += self.plan.seconds
+                self.nemesis.ease *= 3.0 if self.book.done < DONE_MIN else 0.5
+
+    def _has_done_enough(self) -> bool:
+        """Whether this world proves anything: one whose quorum was down all the time does not."""
+        faults = self.nemesis.counts.total()
+        return self.book.done >= DONE_MIN and faults >= FAULTS_MIN
+
+    def _repair(self) -> None:
+        self.trace("repair")
+        self.network.heal()
+        for host in self.hosts:
+            for other in self.hosts:
+                if host is not other:
+                    self.network.slow(host.name, other.name, self.plan.latency)
+            host.disk_seconds = self.plan.disk_seconds
+            host.disarm()
+            if host.is_up and host.is_paused:
+                host.resume()
+            if not host.is_up:
+                host.start()
+
+    async def _heal(self) -> None:
+        began_at = trio.current_time()
+        with trio.move_on_after(HEAL_SECONDS_MAX):
+            while not await propose_somewhere(self.voters):  # noqa: ASYNC110  # a poll it is
+                await trio.sleep(0.02)
+            while not self._is_caught_up():  # noqa: ASYNC110
+                await trio.sleep(0.02)
+            self.heal_seconds = trio.current_time() - began_at
+            return
+        raise Violation(f"not in service {HEAL_SECONDS_MAX} s after the repairs: {self._states()}")
+
+    def _is_caught_up(self) -> bool:
+        """Everybody shows all that is committed, and one leads."""
+        nodes = [voter.node for voter in self.voters if voter.quorum is not None]
+        images = [host.quorum.image.version for host in self.hosts if host.quorum is not None]
+        newest = self.ledger.versions[-1]
+        return (
+            len(images) == len(self.hosts)
+            and sum(node.is_leader for node in nodes) == 1
+            and all(version == newest for version in images)
+            and all(voter.is_whole for voter in self.voters)
+        )
+
+    def _states(self) -> str:
+        states = [
+            f"{host.name}: " + (f"{host.quorum.image.version}" if host.quorum else "down")
+            for host in self.hosts
+        ]
+        states += [
+            f"{voter.name}: {voter.quorum.leadership} commit {voter.node.commit_index}"
+            f" last {voter.node.journal.last_index} {voter.node.membership.standing.name}"
+            for voter in self.voters
+            if voter.quorum
+        ]
+        return "; ".join(states)
+
+    def _judge(self) -> None:
+        self.book.judge_history()
+        commands = [self.ledger.applied[version].command for version in self.ledger.versions]
+        for host in self.hosts:
+            assert host.quorum is not None, f"{host.name} is down"
+            self.book.judge_image(host.name, host.quorum.image)
+            self.book.judge_blocks(commands, host.quorum.image)
+        for voter in self.voters:
+            self._judge_memory(voter.name, voter.node)
+        if not self._has_done_enough():
+            raise TooLittle(f"too little happened: {self}")
+
+    def _judge_memory(self, name: str, node: RaftNode) -> None:
+        """What is kept does not grow with what was done."""
+        waiting = len(node.proposals)
+        demand(waiting == 0, f"{name}: {waiting} proposals wait for ever")
+        demand(not node.reads._waiting, f"{name}: {len(node.reads._waiting)} reads wait for ever")
+        limits = self.plan.limits
+        kept, most = len(node.journal), 3 * limits.snapshot_entries + limits.trailing_entries + 2000
+        demand(kept <= most, f"{name}: {kept} entries are kept, {most} are allowed")
+
+    async def _stop(self) -> None:
+        for host in self.hosts:
+            host.stop()
+        for host in self.hosts:
+            await host.ended.wait()
+            demand(host.end == "stopped", f"{host.name} did not stop, but ended: {host.end}")
+
+
+@contextmanager
+def _logged(world: World) -> Iterator[None]:
+    """What the nodes log is part of the trace; what only a faulty peer can cause is a violation."""
+    handler = _Trace(world)
+    before = LOGGER.level, LOGGER.propagate
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    LOGGER.propagate = False
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(before[0])
+        LOGGER.propagate = before[1]
+
+
+class _Trace(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self._world.trace(f"log {text}")
+        demand("protocol_error" not in text, f"a voter takes another one for faulty: {text}")
+
+
+def failure(seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> str | None:
+    """What goes wrong in one world, with the command that shows it again."""
+    world = World(seed, seconds=seconds, kinds=kinds)
+    try:
+        world.play()
+    except Exception as error:
+        return f"seed {seed}: {error!r}\nreplay it: {world.command} --trace"
+    return None

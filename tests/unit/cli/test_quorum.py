@@ -1,0 +1,397 @@
+"""`raftmq quorum`: voters that answer or do not, directories that are sound or are not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from raftmq.cli.main import main
+from raftmq.cli.quorum_status import Answer, Silence, ask_all, judge, report
+from raftmq.disk.files import OsFiles
+from raftmq.metadata.raft.journal_segments import segment_path
+from raftmq.metadata.raft.messages import StatusReply
+from raftmq.metadata.raft.snapshots import SnapshotStore
+from raftmq.metadata.raft.status import (
+    ObserverStatus,
+    QuorumStatus,
+    SnapshotStatus,
+    VoterStatus,
+    encode_status,
+)
+from raftmq.model import Address
+from raftmq.rpc.network import TcpNetwork
+from tests.unit.metadata.raft.journals import append, commit_all, flush, started
+from tests.unit.metadata.raft.voters import ADDRESSES, Stranger, hello_of, open_network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+
+def quorum(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["quorum", *map(str, arguments)])
+
+
+def rows_of(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+# -- status: the verdict -----------------------------------------------------------------------
+
+
+def voter(node_id: int, *, connected: bool = True, standing: str = "established") -> VoterStatus:
+    return VoterStatus(node_id, connected, standing, None)
+
+
+def answer(node_id: int = 1, *, away: tuple[int, ...] = (), **changes: Any) -> Answer:
+    """Of one of three voters, of which it sees all but those that are `away`."""
+    values = {
+        "cluster_id": "ours", "state": "follower", "leader_id": 1, "term": 7, "commit_index": 90,
+        "applied_index": 90, "last_index": 91, "journal_bytes": 4096, "snapshot": None,
+        "voters": [voter(other, connected=other not in away) for other in (1, 2, 3)],
+        "observers": [],
+    }  # fmt: skip
+    return Answer(ADDRESSES[node_id], QuorumStatus(node_id=node_id, **(values | changes)))
+
+
+def test_a_leader_with_its_majority_is_healthy() -> None:
+    """One voter of three may be away."""
+    verdict = judge([answer(state="leader", away=(3,))])
+    assert verdict == (True, 1, 7, "node 1 leads in term 7 with 2 of 3 voters")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"away": (2, 3)},
+        {"voters": [voter(1), voter(2, standing="blank"), voter(3, connected=False)]},
+    ],
+    ids=["cut off", "blank"],
+)
+def test_a_leader_without_a_majority_is_not(changes: dict[str, Any]) -> None:
+    """It does not know yet that it fell, or the others do not count."""
+    verdict = judge([answer(state="leader", **changes)])
+    assert (verdict.is_healthy, verdict.leader_id) == (False, 1)
+    assert "with 1 of 3 voters, which is no majority: nothing is committed" in verdict.what
+
+
+def test_a_follower_says_whom_it_follows() -> None:
+    """As long as it is connected to it."""
+    assert judge([answer(2)]).is_healthy
+    verdict = judge([answer(2, away=(1,))])
+    assert verdict[:3] == (False, None, 7)
+    assert verdict.what == "no leader is known in term 7; node 2 is connected to 1 of 2 others"
+
+
+def test_nobody_leads() -> None:
+    """An election is under way, or cannot be won."""
+    assert not judge([answer(2, state="candidate", leader_id=None)]).is_healthy
+
+
+# -- status: asking ----------------------------------------------------------------------------
+
+
+async def serve(stream: trio.abc.Stream, status: QuorumStatus) -> None:
+    """A voter that can do one thing."""
+    stranger = Stranger(stream)
+    await stranger.say(hello_of(status.node_id))
+    await stranger.hear()
+    await stranger.hear()
+    await stranger.say(StatusReply(encode_status(status)))
+    await stranger.hear()
+
+
+async def test_the_leaders_view_comes_first(autojump_clock: MockClock) -> None:
+    """All are asked; a leader of an older term, who was cut off, stands behind the new one."""
+    statuses = {
+        1: answer(1, state="leader", term=6, away=(2, 3)).status,
+        2: answer(2, state="leader", leader_id=2).status,
+    }
+    async with open_network() as network:
+        for node_id, status in statuses.items():
+            network.listeners[ADDRESSES[node_id]] = lambda stream, it=status: serve(stream, it)
+        answers, silences = await ask_all(network, list(ADDRESSES.values()))
+    assert [found.status for found in answers] == [statuses[2], statuses[1]]
+    assert [silence.address for silence in silences] == [ADDRESSES[3]]
+
+
+# -- status: what is printed -------------------------------------------------------------------
+
+LEADERS = answer(
+    state="leader",
+    snapshot=SnapshotStatus(80, 6, 12345),
+    voters=[
+        VoterStatus(1, True, "established", 0), VoterStatus(3, False, "unknown", None),
+        VoterStatus(2, True, "established", 5),
+    ],
+    observers=[ObserverStatus(11, 2)],
+)  # fmt: skip
+
+
+def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who answered, whom they see, the verdict; who is silent stands on stderr."""
+    silence = Silence(ADDRESSES[3], "connect to voter3:9000: no answer in time")
+    assert report([LEADERS], [silence], as_json=False) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "node  address      state   leader  term  commit  applied  last  journal bytes  snapshot"
+        "  snapshot bytes",
+        "   1  voter1:9000  leader       1     7      90       90    91           4096        80"
+        "           12345",
+        "",
+        "seen by  node  role      connected  standing     lag",
+        "      1     1  voter     yes        established    0",
+        "      1     2  voter     yes        established    5",
+        "      1     3  voter     no         unknown        -",
+        "      1    11  observer  yes        -              2",
+        "",
+        "node 1 leads in term 7 with 2 of 3 voters",
+    ]
+    assert err == "raftmq: connect to voter3:9000: no answer in time\n"
+
+
+def test_the_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    """Told apart by their type; the names are those that a voter uses itself."""
+    unhealthy = answer(2, leader_id=None, state="candidate")
+    assert report([unhealthy], [Silence(ADDRESSES[3], "why")], as_json=True) == 7
+    rows = rows_of(capsys.readouterr().out)
+    assert rows[0]["type"] == "voter"
+    assert rows[0]["address"] == "voter2:9000"
+    assert json.loads(encode_status(unhealthy.status)).items() <= rows[0].items()
+    assert rows[1] == {"type": "unreachable", "address": "voter3:9000", "what": "why"}
+    assert (rows[2]["type"], rows[2]["is_healthy"], rows[2]["leader_id"]) == (
+        "summary", False, None,
+    )  # fmt: skip
+
+
+# -- status: the whole command -----------------------------------------------------------------
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where a leader listens, in a thread of its own."""
+    started_at: list[Address] = []
+    ready, scope = threading.Event(), trio.CancelScope()
+    status = LEADERS.status
+
+    async def listen() -> None:
+        with scope:
+            async with trio.open_nursery() as nursery:
+                network, anywhere = TcpNetwork(), Address("127.0.0.1", 0)
+                started_at.append(
+                    await nursery.start(
+                        network.serve, lambda stream: serve(stream, status), anywhere
+                    )
+                )
+                token.append(trio.lowlevel.current_trio_token())
+                ready.set()
+
+    token: list[trio.lowlevel.TrioToken] = []
+    thread = threading.Thread(target=trio.run, args=(listen,))
+    thread.start()
+    assert ready.wait(10)
+    yield f"127.0.0.1:{started_at[0].port}"
+    token[0].run_sync_soon(scope.cancel)
+    thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_status_over_tcp(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the verb counts most, then before the noun, then the environment."""
+    nobody = f"127.0.0.1:{free_port()}"
+    last = "node 1 leads in term 7 with 2 of 3 voters\n"
+    monkeypatch.setenv("RAFTMQ_BOOTSTRAP", nobody)
+    lines = [["-b", nobody, "quorum", "status", "-b", address], ["-b", address, "quorum", "status"]]
+    for arguments in lines:
+        result = CliRunner().invoke(main, arguments)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.endswith(last)
+    monkeypatch.setenv("RAFTMQ_BOOTSTRAP", f"{address}, {nobody}")
+    result = quorum("status", "-o", "json")
+    assert result.exit_code == 0
+    assert [row["type"] for row in rows_of(result.stdout)] == ["voter", "unreachable", "summary"]
+    assert result.stderr.startswith(f"raftmq: connect to {nobody}: ")
+
+
+def test_status_where_nobody_listens() -> None:
+    """A line for each address, and an exit code of its own."""
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    result = quorum("status", "-b", ",".join(addresses))
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert [line.split(": ")[1] for line in result.stderr.splitlines()] == [
+        f"connect to {address}" for address in addresses
+    ]
+
+
+def test_status_that_is_interrupted() -> None:
+    """Whoever answers takes a while; Ctrl-C ends that like any other command."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        command = [sys.executable, "-m", "raftmq", "quorum", "status", "-b", address]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        with listener.accept()[0] as stream:
+            stream.recv(1)  # it has introduced itself, and waits
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stderr) == (130, "\nraftmq: interrupted\n")
+
+
+def test_wrong_addresses_are_named_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they come from; commands that ask nobody do not mind."""
+    result = quorum("status", "-b", "voter1,[::1]:0")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "Invalid value for -b: address 'voter1': " in result.stderr
+    assert "; address '[::1]:0': port '0' is no number" in result.stderr
+    monkeypatch.setenv("RAFTMQ_BOOTSTRAP", "nonsense")
+    assert quorum("status").exit_code == 2
+    assert quorum("verify", "-h").exit_code == 0
+
+
+# -- verify ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A voter's, with entries 2 to 41 and a snapshot up to 30."""
+    files = OsFiles()
+    journal = started(files, tmp_path / "journal", term=3)
+    append(journal, *(b"command" for _ in range(40)))
+    commit_all(journal)
+    flush(journal)
+    store = SnapshotStore(files, tmp_path, cluster_id="c")
+    store.newest()
+    store.write(index=30, term=3, slices=[b"some", b"slices"])
+    journal.compact(30, 5)
+    flush(journal)
+    journal.close()
+    return tmp_path
+
+
+def findings(directory: Path) -> list[tuple[str, str]]:
+    rows = rows_of(quorum("verify", directory, "-o", "json").stdout)
+    return [(row["severity"], row["what"]) for row in rows if row["type"] == "finding"]
+
+
+def snapshot_of(directory: Path) -> Path:
+    return next(directory.glob("*.snapshot"))
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def test_verify_of_a_sound_directory(directory: Path) -> None:
+    """What is there, and ok; nothing is touched."""
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    result = quorum("verify", directory)
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == ["part", "node", "cluster", "from", "to", "term", "files", "bytes"]
+    assert lines[1][:6] == ["journal", "1", "c", "26", "41", "3"]
+    assert lines[2][:6] == ["snapshot", "-", "c", "1", "30", "3"]
+    assert lines[-1] == ["ok"]
+    assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
+def test_verify_as_json(directory: Path) -> None:
+    """Every number that a script may want."""
+    journal, snapshot, summary = rows_of(quorum("verify", directory, "-o", "json").stdout)
+    assert journal.pop("bytes") > 0
+    assert journal.pop("batches") > 0
+    assert journal == {
+        "type": "journal", "cluster_id": "c", "node_id": 1, "standing": "blank", "start_count": 1,
+        "term": 3, "voted_for": 1, "commit_index": 41, "first_index": 25, "last_index": 41,
+        "entries": 16, "segments": journal["segments"], "torn_bytes": 0,
+    }  # fmt: skip
+    assert snapshot == {
+        "type": "snapshot", "file": snapshot_of(directory).name, "cluster_id": "c", "index": 30,
+        "term": 3, "slices": 2, "bytes": snapshot_of(directory).stat().st_size,
+    }  # fmt: skip
+    assert summary == {"type": "summary", "errors": 0, "warnings": 0}
+
+
+def test_a_flipped_bit_is_an_error(directory: Path) -> None:
+    """In the snapshot, in the journal, or both."""
+    flip(snapshot_of(directory), -1)
+    segment = min((directory / "journal").iterdir())
+    flip(segment, 30)
+    found = findings(directory)
+    assert [severity for severity, _ in found] == ["error", "error"]
+    assert "first batch of a segment is damaged" in found[0][1]
+    assert "the trailer fails its CRC" in found[1][1]
+    result = quorum("verify", directory)
+    assert (result.exit_code, result.stdout.endswith("\n2 errors\n")) == (1, True)
+
+
+def test_what_a_start_mends_is_a_warning(directory: Path) -> None:
+    """A torn write, a file that was being written, a snapshot that was replaced."""
+    with max((directory / "journal").iterdir()).open("ab") as segment:
+        segment.write(b"torn")
+    snapshot = snapshot_of(directory)
+    older = snapshot.with_name(snapshot.name.replace("030", "020"))
+    older.write_bytes(b"")
+    (directory / f"{snapshot.name}.part").touch()
+    result = quorum("verify", directory)
+    assert (result.exit_code, result.stdout.endswith("\n4 warnings\n")) == (0, True)
+    assert "a torn write of 4 bytes" in result.stdout
+    assert "replaced: the next start removes it" in result.stdout
+    assert "was never finished" in result.stdout
+
+
+def test_half_of_a_pair_is_an_error(directory: Path) -> None:
+    """Without its snapshot a cut journal lacks its beginning; without its journal, all votes.
+
+    An observer has none.
+    """
+    data, snapshot = snapshot_of(directory).read_bytes(), snapshot_of(directory)
+    snapshot.unlink()
+    (what,) = [what for severity, what in findings(directory) if severity == "error"]
+    assert what.startswith("begins behind entry 25, the snapshot ends with entry 1: ")
+    snapshot.write_bytes(data)
+    for segment in (directory / "journal").iterdir():
+        segment.unlink()
+    (finding,) = findings(directory)
+    assert finding[0] == "error"
+    assert finding[1].startswith("there is a snapshot, but the journal beside it is gone")
+    observer = quorum("verify", directory, "--observer")
+    assert (observer.exit_code, observer.stdout.endswith("\nok\n")) == (0, True)
+
+
+def test_a_snapshot_of_another_cluster_is_an_error(directory: Path) -> None:
+    """Somebody copied files."""
+    snapshot_of(directory).unlink()
+    other = SnapshotStore(OsFiles(), directory, cluster_id="other")
+    other.newest()
+    other.write(index=30, term=3, slices=[b"theirs"])
+    assert findings(directory) == [("error", "is of cluster 'other', the journal of 'c'")]
+
+
+def test_a_directory_that_is_none(tmp_path: Path, directory: Path) -> None:
+    """Missing, empty, a file: one line, and what would be right."""
+    missing = quorum("verify", tmp_path / "missing")
+    assert (missing.exit_code, missing.stdout) == (3, "")
+    assert "does not exist; a quorum directory holds journal/" in missing.stderr
+    empty = quorum("verify", directory / "journal" / "..")
+    assert empty.exit_code == 0
+    (tmp_path / "empty").mkdir()
+    assert quorum("verify", tmp_path / "empty").exit_code == 3
+    file = quorum("verify", segment_path(directory / "journal", 1))
+    assert (file.exit_code, "is a file; give the directory" in file.stderr) == (2, True)

@@ -1,0 +1,289 @@
+"""Where replicas go: apart from each other, and evenly over brokers and racks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from raftmq.errors import InvalidPartitions, InvalidReplicationFactor
+from raftmq.metadata.apply import assignments as applied
+from raftmq.metadata.commands import CreatePartitions, CreateTopic, PartitionId
+from raftmq.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
+from raftmq.metadata.placement import (
+    COMMAND_PARTITIONS_MAX,
+    PARTITIONS_MAX,
+    REPLICAS_MAX,
+    Assignments,
+    Host,
+    _Shifts,
+    hosts_of,
+    place,
+    place_partitions,
+    place_topic,
+)
+
+TOPIC = b"t" * 16
+
+
+def hosts(count: int, racks: int = 0) -> list[Host]:
+    return [Host(n, f"rack {n % racks}" if racks else None) for n in range(count)]
+
+
+def place_on(found: list[Host], partitions: int, replicas: int, seed: int = 0) -> Assignments:
+    return place(
+        found, partition_count=partitions, replication_factor=replicas, chance=Random(seed)
+    )
+
+
+def spread(counts: Counter[int], found: list[Host]) -> int:
+    """How many more the busiest broker has than the idlest."""
+    numbers = [counts[host.broker_id] for host in found]
+    return max(numbers) - min(numbers)
+
+
+def replicas_in(placed: Assignments) -> Counter[int]:
+    return Counter(broker_id for members in placed for broker_id in members)
+
+
+def leaders_in(placed: Assignments) -> Counter[int]:
+    return Counter(members[0] for members in placed)
+
+
+@given(st.data(), st.integers(1, 12), st.integers(1, 60), st.integers(0, 1000))
+def test_without_racks_all_brokers_have_the_same_within_one(
+    data: st.DataObject, brokers: int, partitions: int, seed: int
+) -> None:
+    """An empty cluster gets a topic: replicas and leaders are balanced, members distinct."""
+    replicas = data.draw(st.integers(1, min(brokers, 5)))
+    found = hosts(brokers)
+    placed = place_on(found, partitions, replicas, seed)
+    assert [len(set(members)) for members in placed] == [replicas] * partitions
+    assert spread(replicas_in(placed), found) <= 1
+    assert spread(leaders_in(placed), found) <= 1
+
+
+@given(st.data(), st.integers(1, 4), st.integers(1, 4), st.integers(1, 40), st.integers(0, 1000))
+def test_equal_racks_are_balanced_as_well(
+    data: st.DataObject, racks: int, size: int, partitions: int, seed: int
+) -> None:
+    """Each partition is in as many racks as possible, and brokers still have the same."""
+    replicas = data.draw(st.integers(1, min(racks * size, 5)))
+    found = hosts(racks * size, racks)
+    placed = place_on(found, partitions, replicas, seed)
+    for members in placed:
+        in_rack = Counter(broker_id % racks for broker_id in members)
+        assert len(in_rack) == min(racks, replicas)
+        assert max(in_rack.values()) - min(in_rack.values()) <= 1
+    assert spread(replicas_in(placed), found) <= 1
+    assert spread(leaders_in(placed), found) <= 1
+
+
+@given(
+    st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=9),
+    st.integers(1, 30),
+    st.integers(1, 4),
+    st.integers(0, 1000),
+)
+def test_unequal_racks_are_all_used(
+    racks: list[str | None], partitions: int, replicas: int, seed: int
+) -> None:
+    """Racks of any sizes: no partition is in fewer racks than it could be."""
+    found = [Host(n, rack) for n, rack in enumerate(racks)]
+    replicas = min(replicas, len(found))
+    for members in place_on(found, partitions, replicas, seed):
+        assert len({racks[broker_id] for broker_id in members}) == min(replicas, len(set(racks)))
+
+
+@given(st.lists(st.integers(0, 20), min_size=3, max_size=6), st.integers(1, 30))
+def test_who_has_more_gets_no_more_than_others(loads: list[int], partitions: int) -> None:
+    """Brokers that host something already: the busiest does not get further ahead."""
+    found = [Host(n, None, load, load) for n, load in enumerate(loads)]
+    placed = place_on(found, partitions, 2)
+    replicas = Counter({host.broker_id: host.replica_count for host in found}) + replicas_in(placed)
+    assert spread(replicas, found) <= max(max(loads) - min(loads), 1)
+
+
+@given(st.data(), st.integers(2, 8), st.integers(1, 60), st.integers(0, 1000))
+def test_nobody_could_pass_a_leadership_on(
+    data: st.DataObject, brokers: int, partitions: int, seed: int
+) -> None:
+    """However uneven it was: from no leader a chain of replicas leads to one with two fewer."""
+    loads = data.draw(st.lists(st.integers(0, 30), min_size=brokers, max_size=brokers))
+    found = [Host(n, None, 0, load) for n, load in enumerate(loads)]
+    placed = place_on(found, partitions, data.draw(st.integers(1, min(brokers, 4))), seed)
+    counts = Counter(dict(enumerate(loads))) + leaders_in(placed)
+    for start in range(brokers):
+        reached, waiting = {start}, [start]
+        while waiting:
+            leader = waiting.pop()
+            heirs = {it for members in placed if members[0] == leader for it in members}
+            waiting.extend(heirs - reached)
+            reached |= heirs
+        assert counts[start] - min(counts[it] for it in reached) < 2
+
+
+def test_leaderships_of_many_uneven_brokers_are_noted_once_for_each_shift(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A shift changes a few partitions: what is known of the others is not made anew for it."""
+    noted = 0
+    note = _Shifts._note
+
+    def count(self: _Shifts, number: int) -> None:
+        nonlocal noted
+        noted += 1
+        note(self, number)
+
+    monkeypatch.setattr(_Shifts, "_note", count)
+    found = [Host(n, None, 0, 20 * n) for n in range(10)]
+    place_on(found, 1000, 3)
+    assert 1000 < noted < 3000
+
+
+def test_a_new_broker_is_filled_first() -> None:
+    """Two brokers have ten replicas each, a third has none: it is in every new partition."""
+    found = [Host(0, None, 10, 5), Host(1, None, 10, 5), Host(2)]
+    placed = place_on(found, 5, 2)
+    assert replicas_in(placed)[2] == 5
+    assert leaders_in(placed)[2] == 5
+
+
+def test_the_same_chance_is_the_same_placement() -> None:
+    """A command is made again from the same image and seed; another seed mixes otherwise."""
+    found = hosts(5)
+    assert place_on(found, 20, 3, seed=1) == place_on(found, 20, 3, seed=1)
+    assert place_on(found, 20, 3, seed=1) != place_on(found, 20, 3, seed=2)
+
+
+def test_the_load_of_a_lost_broker_spreads() -> None:
+    """Broker 0 dies: what it led is not led by one other broker alone."""
+    placed = place_on(hosts(4), 40, 2)
+    heirs = Counter(members[1] for members in placed if members[0] == 0)
+    assert len(heirs) == 3
+
+
+@pytest.mark.parametrize(
+    ("replicas", "text"),
+    [
+        (3, "replication factor 3: only 2 brokers are active (0, 1); start more, or ask for fewer"),
+        (0, "replication factor 0: allowed 1 to 16"),
+        (17, "replication factor 17: allowed 1 to 16"),
+    ],
+)
+def test_a_factor_that_cannot_be(replicas: int, text: str) -> None:
+    """The error names the number, who is there, and the way out."""
+    with pytest.raises(InvalidReplicationFactor) as raised:
+        place_on(hosts(2), 1, replicas)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("partitions", [-1, 0, PARTITIONS_MAX + 1])
+def test_a_number_of_partitions_that_cannot_be(partitions: int) -> None:
+    """Refused before anything is computed, however large the number is."""
+    with pytest.raises(InvalidPartitions, match=f"{partitions} partitions: allowed 1 to 10000"):
+        place_on(hosts(2), partitions, 1)
+
+
+# From an image
+
+
+def broker(broker_id: int, **changes: object) -> BrokerState:
+    fields: dict[str, object] = {"fenced": False, "rack": None} | changes
+    return BrokerState(broker_id, 1, b"i", b"d", **fields)  # type: ignore[arg-type]
+
+
+def image_of(*brokers: BrokerState, replicas: tuple[int, ...] = ()) -> MetadataImage:
+    """With one topic of one partition, if it has replicas."""
+    image = MetadataImage(brokers=Map({found.broker_id: found for found in brokers}))
+    if not replicas:
+        return image
+    key = PartitionId(TOPIC, 0)
+    return image._replace(
+        topics=Map({TOPIC: TopicState(TOPIC, "orders", 1)}),
+        partitions=Map({key: PartitionState(replicas, replicas, replicas[0])}),
+        hosted=Map({broker_id: Map({key: None}) for broker_id in replicas}),
+    )
+
+
+def test_hosts_are_the_active_brokers_with_their_load() -> None:
+    """One broker is fenced, one is stopping; of the others one leads and one follows."""
+    image = image_of(
+        broker(4, rack="r"),
+        broker(1),
+        broker(2, fenced=True),
+        broker(3, in_controlled_shutdown=True),
+        replicas=(4, 1),
+    )
+    assert hosts_of(image) == [Host(1, None, 1, 0), Host(4, "r", 1, 1)]
+
+
+def test_a_topic_is_placed() -> None:
+    """A request for a topic becomes a command with assignments."""
+    [command] = place_topic(
+        image_of(broker(1), broker(2)),
+        topic_id=TOPIC,
+        name="orders",
+        partition_count=2,
+        replication_factor=2,
+        configs={"retention.ms": "1"},
+        chance=Random(0),
+    )
+    assert isinstance(command, CreateTopic)
+    assert (command.topic_id, command.name) == (TOPIC, "orders")
+    assert command.configs == {"retention.ms": "1"}
+    assert sorted(command.assignments) == [(1, 2), (2, 1)]
+
+
+def test_new_partitions_are_replicated_like_the_old_ones() -> None:
+    """A topic with two replicas grows from one partition to three."""
+    image = image_of(broker(1), broker(2), broker(3), replicas=(1, 2))
+    [command] = place_partitions(image, TOPIC, partition_count=3, chance=Random(0))
+    assert command.expected_count == 1
+    assert [len(members) for members in command.assignments] == [2, 2]
+    assert replicas_in(command.assignments)[3] == 2
+
+
+def test_many_partitions_are_made_by_many_commands() -> None:
+    """One command for 2,500 partitions would hold up every node: each makes 1,000 at most."""
+    create, *growth = place_topic(
+        image_of(broker(1), broker(2)),
+        topic_id=TOPIC,
+        name="orders",
+        partition_count=2 * COMMAND_PARTITIONS_MAX + 500,
+        replication_factor=1,
+        configs={},
+        chance=Random(0),
+    )
+    assert isinstance(create, CreateTopic)
+    assert all(isinstance(command, CreatePartitions) for command in growth)
+    assert [len(command.assignments) for command in (create, *growth)] == [1000, 1000, 500]
+    assert [command.expected_count for command in growth] == [1000, 2000]  # type: ignore[union-attr]
+    placed = [members for command in (create, *growth) for members in command.assignments]
+    assert leaders_in(tuple(placed)) == {1: 1250, 2: 1250}
+
+
+def test_what_is_proposed_is_what_is_allowed() -> None:
+    """The bounds of placement are those that the quorum refuses to go beyond."""
+    assert COMMAND_PARTITIONS_MAX == applied.NEW_PARTITIONS_MAX
+    assert PARTITIONS_MAX == applied.PARTITIONS_MAX
+    assert REPLICAS_MAX == applied.REPLICAS_MAX
+
+
+def test_growth_by_many_commands_goes_on_where_the_topic_ends() -> None:
+    """A topic of one partition grows by 1,001: the second command expects the first one's end."""
+    image = image_of(broker(1), broker(2), replicas=(1, 2))
+    growth = place_partitions(image, TOPIC, partition_count=1002, chance=Random(0))
+    assert [(it.expected_count, len(it.assignments)) for it in growth] == [(1, 1000), (1001, 1)]
+
+
+@pytest.mark.parametrize("partitions", [0, 1, PARTITIONS_MAX + 1])
+def test_a_topic_only_grows(partitions: int) -> None:
+    """Fewer partitions, or as many as there are, or too many."""
+    image = image_of(broker(1), replicas=(1,))
+    with pytest.raises(InvalidPartitions, match="it has 1, allowed 2 to 10000"):
+        place_partitions(image, TOPIC, partition_count=partitions, chance=Random(0))
