@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from raftmq.partition.storage.files import OsFile, OsFiles
+from raftmq.disk.files import OsFile, OsFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,6 +33,11 @@ def failing_sync(path: Path, number: int) -> list[str]:
     return _strace("-P", str(path), "-e", f"trace={SYNCS}", "-e", inject)
 
 
+def failing_syncs(number: int) -> list[str]:
+    """The same for a thread's syncs of whatever file."""
+    return _strace("-e", f"trace={SYNCS}", "-e", f"inject={SYNCS}:error=EIO:when={number}+")
+
+
 def slow_sync(path: Path, seconds: float, when: str) -> list[str]:
     inject = f"inject={SYNCS}:delay_enter={seconds * 1e6:.0f}:when={when}"
     return _strace("-P", str(path), "-e", f"trace={SYNCS}", "-e", inject)

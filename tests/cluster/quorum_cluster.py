@@ -1,0 +1,319 @@
+"""Three quorum processes on this machine, and the ledger of all that they promised.
+
+Owns who runs, who is paused and what was heard of them. Everything that waits has a deadline, and
+fails at once, with what was said on stderr, if a node ends that should not. A context manager:
+nothing runs any more when it is over.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from bisect import bisect
+from contextlib import ExitStack
+from threading import Condition
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from tests.cluster.quorum_ledger import Ledger
+from tests.cluster.quorum_ports import keep_ports
+from tests.cluster.quorum_process import NodeFailed, QuorumProcess
+from tests.cluster.quorum_visit import ask_status
+from tests.cluster.quorum_words import (
+    HOLD,
+    REST,
+    STOP,
+    WORK,
+    Acknowledged,
+    Holding,
+    Leads,
+    Opened,
+    Order,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from raftmq.metadata.raft.status import QuorumStatus
+    from tests.cluster.quorum_words import AnyTold
+
+PATIENCE_SECONDS = 60.0  # for anything that must happen; a busy machine is slow
+_LOOK_SECONDS = 0.02
+
+
+class Ending(NamedTuple):
+    """How a process ended by itself."""
+
+    status: int
+    stderr: str
+
+
+class Heard:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.leads = Leads(0, False)
+        self.holdings: list[Holding] = []
+        self.acknowledged_at: list[float] = []  # time.monotonic() of each batch
+
+
+class QuorumCluster:
+    """`order` is the pattern for all processes; see `start` for what differs.
+
+    Attributes:
+        running: node ids of the processes, the paused ones included.
+    """
+
+    def __init__(self, directories: Mapping[int, Path], **order: int) -> None:
+        self._closing = ExitStack()
+        keepers = [self._closing.enter_context(keeper) for keeper in keep_ports(len(directories))]
+        ports = ",".join(str(keeper.getsockname()[1]) for keeper in keepers)
+        self.orders = {
+            node_id: Order(directory, node_id, ports)._replace(**order)
+            for node_id, directory in directories.items()
+        }
+        self.ledger = Ledger()
+        self._lives = 0
+        self._processes: dict[int, QuorumProcess] = {}
+        self._heard: dict[int, Heard] = {}
+        self._paused: set[int] = set()
+        self._may_end: set[int] = set()
+        self._news = Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._closing:
+            self.kill(self.running)
+
+    @property
+    def nodes(self) -> list[int]:
+        return sorted(self.orders)
+
+    @property
+    def running(self) -> list[int]:
+        return sorted(self._processes)
+
+    def pid(self, node_id: int) -> int:
+        """Of the process, or of the strace above it."""
+        return self._processes[node_id].pid
+
+    # What is done to them
+
+    def start(self, nodes: Iterable[int], *, under: Sequence[str] = (), **order: str | int) -> None:
+        """Start processes (under `strace ...`, say) with changes to their orders."""
+        for node_id in nodes:
+            assert node_id not in self._processes, f"node {node_id} runs"
+            self._lives += 1
+            heard = self._heard[node_id] = Heard()
+            self._processes[node_id] = QuorumProcess(
+                self.orders[node_id]._replace(life=self._lives, **order),
+                hear=lambda told, heard=heard: self._hear(heard, told),
+                on_end=self._on_news,
+                under=under,
+            )
+
+    def start_all(self) -> None:
+        self.start(self.nodes)
+        self.wait_open(self.nodes)
+
+    def expect_end(self, nodes: Iterable[int]) -> None:
+        """Of processes that are to end by themselves, sooner or later."""
+        self._may_end.update(nodes)
+
+    def kill(self, nodes: Collection[int]) -> None:
+        """kill -9 to all of them, then wait until nothing of them is left."""
+        for node_id in nodes:
+            self._processes[node_id].signal(signal.SIGKILL)
+        for node_id in nodes:
+            self._processes.pop(node_id).bury()
+        self._paused -= set(nodes)
+        self._may_end -= set(nodes)
+
+    def pause(self, nodes: Iterable[int]) -> None:
+        for node_id in nodes:
+            self._processes[node_id].signal(signal.SIGSTOP)
+            self._paused.add(node_id)
+
+    def resume(self, nodes: Iterable[int]) -> None:
+        for node_id in nodes:
+            self._paused.discard(node_id)
+            self._processes[node_id].signal(signal.SIGCONT)
+
+    def stop(self, nodes: Collection[int]) -> None:
+        """A clean end."""
+        self.expect_end(nodes)
+        for node_id in nodes:
+            self._processes[node_id].say(STOP)
+        for node_id in nodes:
+            ending = self.wait_end(node_id)
+            if ending.status != 0:
+                raise NodeFailed(f"node {node_id} stopped with {ending.status}: {ending.stderr}")
+
+    def say(self, word: str) -> None:
+        for process in self._processes.values():
+            process.say(word)
+
+    # What is waited for
+
+    def wait(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Until `is_so`; nobody may end meanwhile who is not expected to."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not is_so():
+            self._check_alive()
+            if time.monotonic() > deadline:
+                raise NodeFailed(f"waited {PATIENCE_SECONDS:g} s for {what}: {self._state()}")
+            with self._news:
+                self._news.wait(_LOOK_SECONDS)
+
+    def wait_end(self, node_id: int) -> Ending:
+        """Until it has ended by itself."""
+        process = self._processes[node_id]
+        self.expect_end([node_id])
+        self.wait(f"the end of node {node_id}", lambda: process.has_ended)
+        status = process.wait_end()
+        self.kill([node_id])
+        return Ending(status, process.stderr())
+
+    def wait_open(self, nodes: Iterable[int]) -> None:
+        for node_id in nodes:
+            heard = self._heard[node_id]
+            self.wait(f"node {node_id} to open", lambda heard=heard: heard.is_open)
+
+    def wait_leader(self) -> int:
+        """Who leads, as far as was heard."""
+        self.wait("a leader", lambda: self.leader() is not None)
+        leader = self.leader()
+        assert leader is not None, "only `start` forgets what was heard"
+        return leader
+
+    def leader(self) -> int | None:
+        """The running node that told last that it leads."""
+        leading = [
+            (heard.leads.term, node_id)
+            for node_id, heard in self._heard.items()
+            if heard.leads.is_leader and node_id in self._processes
+        ]
+        return max(leading)[1] if leading else None
+
+    def wait_acknowledged(self, *, by: Collection[int], after: float) -> float:
+        """When the first acknowledgement after that moment was heard of one of these nodes."""
+        told = [self._heard[node_id].acknowledged_at for node_id in by]
+
+        def first() -> float:
+            return min(
+                (at for times in told for at in times[bisect(times, after) :][:1]), default=0
+            )
+
+        self.wait(f"an acknowledgement by one of {list(by)}", lambda: first() > 0)
+        return first()
+
+    def work_until(self, count: int) -> None:
+        """Until so many more keys were acknowledged, by whomever."""
+        wanted = len(self.ledger.acknowledged) + count
+        what = f"{count} acknowledgements"
+        self.wait(what, lambda: len(self.ledger.acknowledged) >= wanted)
+
+    # What is asked
+
+    def status(self, node_id: int) -> QuorumStatus | None:
+        """None if it does not answer now."""
+        return ask_status(self.orders[node_id].voters()[node_id])
+
+    def wait_status(self, node_id: int, what: str, is_so: Callable[[QuorumStatus], bool]) -> None:
+        def asked() -> bool:
+            status = self.status(node_id)
+            return status is not None and is_so(status)
+
+        self.wait(f"node {node_id} {what}", asked)
+
+    def wait_caught_up(self, node_id: int) -> None:
+        """Until it counts, and has applied what is committed now."""
+        leader = self.wait_leader()
+        committed: list[int] = []
+
+        def knows_commit(status: QuorumStatus) -> bool:
+            committed.append(status.commit_index)
+            return True
+
+        self.wait_status(leader, "to tell its commit index", knows_commit)
+        self.wait_status(
+            node_id,
+            "to be established and caught up",
+            lambda status: (
+                status.voters[0].standing == "established" and status.applied_index >= committed[-1]
+            ),
+        )
+
+    def wait_settled(self) -> None:
+        for node_id in self.nodes:
+            self.wait_caught_up(node_id)
+
+    def compare(self) -> None:
+        """Have all nodes rest until they agree on where the log ends, compare them, go on."""
+        assert self.running == self.nodes, f"only {self.running} are running"
+        self.say(REST)
+        holdings: dict[int, Holding] = {}
+
+        def are_at_rest() -> bool:
+            if not self._are_level():
+                return False
+            holdings.update(self._ask_holdings())
+            return len({holding.version for holding in holdings.values()}) == 1
+
+        self.wait("all nodes to be at the same version", are_at_rest)
+        self.ledger.compare(holdings)
+        self.say(WORK)
+
+    def _are_level(self) -> bool:
+        """Whether everything that any log holds is applied everywhere."""
+        statuses = [self.status(node_id) for node_id in self.nodes]
+        places = {
+            index
+            for status in statuses
+            for index in ((status.last_index, status.applied_index) if status else (-1,))
+        }
+        return len(places) == 1 and -1 not in places
+
+    def _ask_holdings(self) -> dict[int, Holding]:
+        before = {node_id: len(self._heard[node_id].holdings) for node_id in self.nodes}
+        self.say(HOLD)
+        for node_id, count in before.items():
+            held = self._heard[node_id].holdings
+            self.wait(
+                f"what node {node_id} holds", lambda held=held, count=count: len(held) > count
+            )
+        return {node_id: self._heard[node_id].holdings[-1] for node_id in self.nodes}
+
+    # What is heard, in the threads that read
+
+    def _hear(self, heard: Heard, told: AnyTold) -> None:
+        with self._news:
+            self.ledger.record(told)
+            match told:
+                case Opened():
+                    heard.is_open = True
+                case Leads():
+                    heard.leads = told
+                case Holding():
+                    heard.holdings.append(told)
+                case Acknowledged():
+                    heard.acknowledged_at.append(time.monotonic())
+            self._news.notify_all()
+
+    def _on_news(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _check_alive(self) -> None:
+        for node_id, process in self._processes.items():
+            if process.has_ended and node_id not in self._may_end:
+                raise NodeFailed(f"node {node_id} has ended: {process.stderr()}")
+
+    def _state(self) -> str:
+        said = [
+            f"-- node {node_id}: {p.stderr()[-1500:]}" for node_id, p in self._processes.items()
+        ]
+        return "\n".join([f"running {self.running}, paused {sorted(self._paused)}", *said])
