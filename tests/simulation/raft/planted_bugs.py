@@ -207,20 +207,20 @@ def read_before_the_no_op(patch: Patch) -> None:
 _CASES: dict[Callable[[Patch], None], Case] = {
     write_is_enough: Case((1, 2), ("power_midway",)),
     snapshot_is_not_synced: Case((4, 1), ("power_midway",)),
-    release_before_sync: Case((1, 0, 11, 13, 18), ("betrayal",)),
+    release_before_sync: Case((1, 19, 25, 28), ("betrayal",)),
     forget_votes: Case((0, 3, 6), ("power", "kill")),
     apply_what_is_not_synced: Case((11, 8), ("power_midway", "slow_disk")),
     compact_before_the_snapshot: Case((5, 4, 7, 1), ("failing_disk", "kill")),
     forget_what_a_snapshot_says: Case((12, 19), ("kill_midway", "power_midway", "kill")),
-    commit_what_is_told: Case((9, 0, 16, 17), ("exile",)),
-    snapshot_keeps_everything: Case((6, 5, 10, 14), ("exile",)),
+    commit_what_is_told: Case((0, 3, 10, 16), ("exile",)),
+    snapshot_keeps_everything: Case((5, 15, 19, 20), ("exile",)),
     snapshot_is_not_shown: Case((1, 4, 5), ("power", "isolate")),
     apply_twice: Case((1, 0), ("isolate",)),
     trust_a_new_disk: Case((1, 2, 3), ("betrayal",)),
     count_blank_voters: Case((4, 1, 5, 8), ("reunion",)),
     old_copies_are_welcome: Case((0, 1), ("old_copy",)),
     read_without_a_round: Case((0, 1, 2), ("usurpation",)),
-    read_before_the_no_op: Case((53, 16), ("betrayal",)),
+    read_before_the_no_op: Case((3, 53, 16), ("betrayal",)),
 }
 BUGS = {bug.__name__: bug for bug in _CASES}
 CASES = {bug.__name__: case for bug, case in _CASES.items()}
