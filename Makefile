@@ -37,7 +37,7 @@ demo: $(STAMP)  ## See it work: real data, a killed writer, a killed leader, not
 	$(BIN)/python examples/log_demo.py
 	$(BIN)/python examples/quorum_demo.py
 
-check: static  ## The fast gate, under a minute: format, lint, types, layers, fast tests
+check: static  ## The fast gate, about a minute: format, lint, types, layers, fast tests
 	$(BIN)/pytest -n auto -m 'not powercut and not soak' $(FAST_TESTS)
 
 # One pytest run over everything, last: its summary line is the verdict on all of it.

@@ -74,7 +74,8 @@ class Hosting:
             while (message := await connection.receive()) is not None:
                 await connection.send(await self._answer(guest, message))
         finally:
-            self.observers.pop(guest.node_id, None)
+            if guest.role is Role.OBSERVER:  # a visitor may name any id
+                self.observers.pop(guest.node_id, None)
 
     async def _answer(self, guest: _Guest, message: AnyMessage) -> AnyMessage:
         match message:

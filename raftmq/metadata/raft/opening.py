@@ -6,6 +6,7 @@ and threads are handed in, so that a simulation opens the very same thing.
     open_quorum
     └── nursery
         ├── Driver.run         messages in, tick, journal to disk, messages out
+        ├── Driver.remove_segments   segments that the journal needs no more
         ├── Transport.run      one connection for each peer, guests beside
         └── Snapshotter.run    snapshots: taken, sent and received
 """

@@ -16,7 +16,11 @@ class StateMachine(Protocol):
     """Everything but `read_picture` and the picture's own iteration runs on the loop."""
 
     def apply(self, index: int, command: bytes) -> object:
-        """The command's answer. Total: what is wrong with a command is an answer, too."""
+        """The command's answer. What is wrong with a command is an answer, too.
+
+        Raises:
+            NewerCommand: only a newer version knows what it means; this node must stop.
+        """
 
     def picture(self) -> Callable[[], Iterator[bytes]]:
         """The state now, cheaply held; calling it, in a worker thread, yields it in slices."""
