@@ -6,20 +6,22 @@ not in a group, the directory when every task has come home.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import trio
 
+from raftmq.disk.thread import DiskThread
 from raftmq.metadata.raft.collector import COLLECTOR
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
     from raftmq.disk.files import Files
 
 T = TypeVar("T")
+RunSync: TypeAlias = "Callable[[Callable[[], Any]], Awaitable[Any]]"
 THREADS_MAX = 8
 
 _limiters: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("raft_limiter")
@@ -38,10 +40,25 @@ def _limiter() -> trio.CapacityLimiter:
         return _limiters.get()
 
 
+class Threads(NamedTuple):
+    """Ways to wait for a disk beside the loop."""
+
+    run_sync: RunSync
+    write_journal: RunSync  # one caller at a time
+
+
+@contextmanager
+def open_threads(run_sync: RunSync | None) -> Iterator[Threads]:
+    """Real ones, unless somebody brings his own."""
+    if run_sync is not None:
+        yield Threads(run_sync, run_sync)
+        return
+    with DiskThread("raftmq-journal") as journal:
+        yield Threads(run_in_thread, journal.run)
+
+
 @asynccontextmanager
-async def hold_directory(
-    files: Files, directory: Path, run_sync: Callable[[Callable[[], Any]], Awaitable[Any]]
-) -> AsyncIterator[None]:
+async def hold_directory(files: Files, directory: Path, run_sync: RunSync) -> AsyncIterator[None]:
     """Make `directory` and keep other processes out of it, and long collections out of this one.
 
     Raises:

@@ -10,6 +10,7 @@ No frame is ever left out: whatever cannot be sent or read ends the connection, 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,6 +63,8 @@ class Connection:
         self._outbox_bytes = 0  # of the outbox and of what is being sent
         self._arrived, self._taken = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()
         self._queued, self._sent = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()
+        self._heard_at = self._wrote_at = trio.current_time()
+        self._writes_since = math.inf  # what is being sent
         self._closed = trio.Event()
         self._tasks = trio.CancelScope()
 
@@ -80,6 +83,7 @@ class Connection:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._read)
                     nursery.start_soon(self._write)
+                    nursery.start_soon(self._watch)
         finally:
             self._end("cancelled")
             with trio.CancelScope(shield=True):
@@ -158,23 +162,21 @@ class Connection:
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
 
     async def _read(self) -> None:
-        silence = self._limits.silence_seconds_max
         try:
-            while data := await self._read_some(silence):
+            while data := await self._read_some():
                 self._keep(data)
             self._end("the other side hung up")
-        except trio.TooSlowError:
-            self._end(f"silent for {silence:g} s", is_fault=True)
         except RemoteProtocolError as error:
             self._end(str(error), is_fault=True)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._end(f"reading failed: {error!r}")
 
-    async def _read_some(self, silence: float) -> bytes | bytearray:
+    async def _read_some(self) -> bytes | bytearray:
         while self._received_bytes >= self._limits.read_ahead_bytes:
+            self._heard_at = math.inf  # we do not listen
             await self._taken.park()
-        with trio.fail_after(silence):
-            return await self._stream.receive_some(READ_BYTES)
+        self._heard_at = trio.current_time()
+        return await self._stream.receive_some(READ_BYTES)
 
     def _keep(self, data: bytes | bytearray) -> None:
         if self.is_closed:
@@ -189,33 +191,49 @@ class Connection:
             self._arrived.unpark_all()
 
     async def _write(self) -> None:
-        stall = self._limits.stall_seconds_max
         try:
             while True:
-                piece = await self._next_piece()
-                with trio.fail_after(stall):
-                    await self._stream.send_all(piece)
+                while not self._outbox:
+                    await self._queued.park()
+                piece = self._next_piece()
+                self._writes_since = trio.current_time()
+                await self._stream.send_all(piece)
+                self._wrote_at, self._writes_since = trio.current_time(), math.inf
                 self._outbox_bytes -= len(piece)
                 self._sent.unpark_all()
-        except trio.TooSlowError:
-            self._end(f"took nothing for {stall:g} s", is_fault=True)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._end(f"writing failed: {error!r}")
 
-    async def _next_piece(self) -> bytes:
-        """Whole frames, as many as were queued; a KeepAlive if none come."""
-        with trio.move_on_after(self._limits.keep_alive_seconds):
-            while not self._outbox:
-                await self._queued.park()
-        if not self._outbox:
-            self._outbox.append(KEEP_ALIVE)
-            self._outbox_bytes += len(KEEP_ALIVE)
+    def _next_piece(self) -> bytes:
+        """Whole frames, as many as were queued."""
         frames = [self._outbox.popleft()]
         size = len(frames[0])
         while self._outbox and size + len(self._outbox[0]) <= WRITE_BYTES:
             frames.append(self._outbox.popleft())
             size += len(frames[-1])
         return b"".join(frames)
+
+    async def _watch(self) -> None:
+        """The clocks of both directions in one task: messages need no deadlines of their own."""
+        limits = self._limits
+        while True:
+            now = trio.current_time()
+            if now >= self._heard_at + limits.silence_seconds_max:
+                self._end(f"silent for {limits.silence_seconds_max:g} s", is_fault=True)
+            if now >= self._writes_since + limits.stall_seconds_max:
+                self._end(f"took nothing for {limits.stall_seconds_max:g} s", is_fault=True)
+            if now >= self._wrote_at + limits.keep_alive_seconds and not self._outbox_bytes:
+                self.send_soon(KEEP_ALIVE)
+            await trio.sleep_until(self._next_look(now))
+
+    def _next_look(self, now: float) -> float:
+        """When the first of the clocks can run out; whatever moves until then moves it back."""
+        limits = self._limits
+        return min(
+            min(self._heard_at, now) + limits.silence_seconds_max,
+            min(self._writes_since, now) + limits.stall_seconds_max,
+            (now if self._outbox_bytes else self._wrote_at) + limits.keep_alive_seconds,
+        )
 
 
 @asynccontextmanager

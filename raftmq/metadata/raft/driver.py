@@ -42,12 +42,14 @@ class Driver:
         transport: Transport[Any],
         snapshotter: Snapshotter,
         *,
+        write_journal: Callable[[Callable[[], None]], Awaitable[None]],
         run_sync: Callable[[Callable[[], None]], Awaitable[None]],
         tick_seconds: float,
         stuck_seconds: float,
     ) -> None:
         self._node, self._journal, self._transport = node, journal, transport
-        self._snapshotter, self._run_sync = snapshotter, run_sync
+        self._snapshotter = snapshotter
+        self._write_journal, self._run_sync = write_journal, run_sync
         self._tick_seconds, self._stuck_seconds = tick_seconds, stuck_seconds
         self._turn_began = trio.current_time()
         self._event, self._removals = trio.Event(), trio.Event()
@@ -111,7 +113,7 @@ class Driver:
         batch = self._journal.prepare()
         if batch is not None:
             began = trio.current_time()
-            await self._run_sync(batch.write)
+            await self._write_journal(batch.write)
             self._node.on_synced(trio.current_time() - began)
             self._journal.complete(batch)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from functools import partial
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raftmq.disk.files import Files, OsFiles
 from raftmq.metadata.machine import MetadataMachine
@@ -22,9 +22,10 @@ from raftmq.metadata.raft.snapshot_download import SnapshotDownload
 from raftmq.metadata.raft.snapshots import SnapshotStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from random import Random
 
+    from raftmq.metadata.raft.background import RunSync
     from raftmq.metadata.raft.network_protocol import AddressT, Network
     from raftmq.metadata.raft.opening import QuorumSettings
 
@@ -36,7 +37,7 @@ async def open_observer(
     *,
     files: Files | None = None,
     random: Random | None = None,
-    run_sync: Callable[[Callable[[], Any]], Awaitable[Any]] = run_in_thread,
+    run_sync: RunSync = run_in_thread,
     make_machine: Callable[[], MetadataMachine] = MetadataMachine,
 ) -> AsyncIterator[ObserverQuorum[AddressT]]:
     """Follow the voters for as long as the body runs. What the body raises comes out as it is.

@@ -25,7 +25,7 @@ import trio
 from raftmq.disk.files import Files, OsFiles
 from raftmq.errors import CorruptJournal
 from raftmq.metadata.machine import MetadataMachine
-from raftmq.metadata.raft.background import hold_directory, open_background, run_in_thread
+from raftmq.metadata.raft.background import Threads, hold_directory, open_background, open_threads
 from raftmq.metadata.raft.driver import Driver
 from raftmq.metadata.raft.hosting import Hosting
 from raftmq.metadata.raft.journal import Journal, start_journal
@@ -43,10 +43,11 @@ from raftmq.metadata.raft.timing import Limits, Timing
 from raftmq.metadata.raft.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
     from random import Random
 
+    from raftmq.metadata.raft.background import RunSync
     from raftmq.metadata.raft.network_protocol import Network
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ async def open_quorum(
     *,
     files: Files | None = None,
     random: Random | None = None,
-    run_sync: Callable[[Callable[[], Any]], Awaitable[Any]] = run_in_thread,
+    run_sync: RunSync | None = None,
     make_machine: Callable[[], MetadataMachine] = MetadataMachine,
 ) -> AsyncIterator[RaftQuorum]:
     """Be a voter for as long as the body runs. What the body raises comes out as it is.
@@ -94,21 +95,28 @@ async def open_quorum(
         StorageError: the disk refused; if it does so later, the body is cancelled.
     """
     files, random = files or OsFiles(), random or SystemRandom()
-    async with hold_directory(files, settings.directory, run_sync):
-        found = await run_sync(partial(_load, files, settings, random, make_machine))
-        voter = _Voter(settings, network, found, random, run_sync)
+    load = partial(_load, files, settings, random, make_machine)
+    with open_threads(run_sync) as threads:
+        async with hold_directory(files, settings.directory, threads.run_sync):
+            found = await threads.run_sync(load)
+            try:
+                async with _run(_Voter(settings, network, found, random, threads)) as quorum:
+                    yield quorum
+            finally:
+                found.journal.close()
+
+
+@asynccontextmanager
+async def _run(voter: _Voter) -> AsyncIterator[RaftQuorum]:
+    async with open_background() as nursery:
+        await nursery.start(voter.transport.run)
+        for task in (voter.snapshotter.run, voter.driver.run, voter.quorum.run):
+            nursery.start_soon(task)
+        nursery.start_soon(voter.driver.remove_segments)
         try:
-            async with open_background() as nursery:
-                await nursery.start(voter.transport.run)
-                nursery.start_soon(voter.snapshotter.run)
-                nursery.start_soon(voter.driver.run)
-                nursery.start_soon(voter.driver.remove_segments)
-                try:
-                    yield voter.quorum
-                finally:
-                    voter.quorum.close()
+            yield voter.quorum
         finally:
-            found.journal.close()
+            voter.quorum.close()
 
 
 @dataclass
@@ -178,7 +186,7 @@ class _Voter:
         network: Network[Any],
         found: _Found,
         random: Random,
-        run_sync: Callable[[Callable[[], Any]], Awaitable[Any]],
+        threads: Threads,
     ) -> None:
         self._settings, self._journal = settings, found.journal
         self._nonce = random.randbytes(8)
@@ -204,7 +212,7 @@ class _Voter:
             found.store,
             found.snapshot,
             send=self.transport.send,
-            run_sync=run_sync,
+            run_sync=threads.run_sync,
             clock=self._clock,
             limits=settings.limits,
         )
@@ -213,7 +221,8 @@ class _Voter:
             found.journal,
             self.transport,
             self.snapshotter,
-            run_sync=run_sync,
+            write_journal=threads.write_journal,
+            run_sync=threads.run_sync,
             tick_seconds=settings.timing.tick_seconds,
             stuck_seconds=settings.timing.fallback_seconds,
         )

@@ -13,9 +13,12 @@ import trio
 from raftmq.errors import NotController, ProposalDiscarded, ProposalUncertain, QuorumBusy
 from raftmq.metadata.commands import encode_command
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX, Leadership
+from raftmq.metadata.raft.outcomes import Outcome, Outcomes
 from raftmq.metadata.raft.proposals import Fate
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
@@ -27,19 +30,6 @@ if TYPE_CHECKING:
 READ_SECONDS_MAX = 5.0  # a barrier that no majority confirms
 
 
-class _Outcome:
-    """Of one proposal: set once, by the driver's task."""
-
-    def __init__(self) -> None:
-        self.known = trio.Event()
-        self.fate = Fate.UNKNOWN
-        self.result: object = None
-
-    def settle(self, fate: Fate, result: object) -> None:
-        self.fate, self.result = fate, result
-        self.known.set()
-
-
 class RaftQuorum:
     """See `MetadataQuorum` for the promises; they are tested on this and on the fake alike."""
 
@@ -49,6 +39,7 @@ class RaftQuorum:
         self._node, self._machine, self._driver = node, machine, driver
         self._proposals_waiting = proposals_waiting
         self._is_closed = False
+        self._outcomes = Outcomes()
         self._published = machine.image.version
         self._published_leadership = self.leadership
         self._changed, self._leadership_changed = trio.Event(), trio.Event()
@@ -80,36 +71,43 @@ class RaftQuorum:
         timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> AnyResult:
         data = encode_command(command, command_id)
-        outcome = _Outcome()
-        index = self._submit(data, outcome)
-        try:
-            with trio.move_on_after(timeout):
-                await outcome.known.wait()
-        finally:
-            self._node.proposals.forget(index, outcome.settle)
-        return self._result_of(outcome, command, timeout)
-
-    def _submit(self, data: bytes, outcome: _Outcome) -> int:
-        if not self.leadership.is_leader:
-            raise self._not_leader()
-        if len(self._node.proposals) >= self._proposals_waiting:
-            raise QuorumBusy(f"{self._proposals_waiting} proposals wait already; try again later")
+        self._check_takes()
+        outcome = self._outcomes.add(timeout)
         index = self._node.submit(data, outcome.settle)
         assert index is not None, "a leader takes commands"
         self._driver.wake()
-        return index
+        try:
+            await outcome.wait()
+        finally:
+            if outcome.fate is None or outcome.fate is Fate.UNKNOWN:
+                self._node.proposals.forget(index, outcome.settle)
+        return self._result_of(outcome, command)
 
-    def _result_of(self, outcome: _Outcome, command: AnyCommand, timeout: float) -> AnyResult:
-        name = type(command).__name__
+    def _check_takes(self) -> None:
+        """
+        Raises:
+            NotController: this node does not lead, or is not followed any more.
+            QuorumBusy: too many wait.
+        """
+        if self._is_closed or not self._node.is_leader or self._driver.is_stuck:
+            raise self._not_leader()
+        if len(self._node.proposals) >= self._proposals_waiting:
+            raise QuorumBusy(f"{self._proposals_waiting} proposals wait already; try again later")
+
+    def _result_of(self, outcome: Outcome, command: AnyCommand) -> AnyResult:
         if outcome.fate is Fate.APPLIED:
             return outcome.result  # type: ignore[return-value]  # MetadataMachine.apply returned it
+        name = type(command).__name__
         if outcome.fate is Fate.DISCARDED:
             raise ProposalDiscarded(f"{name} was overwritten by a new leader of the quorum")
-        why = outcome.result if outcome.known.is_set() else f"no answer within {timeout} s"
         raise ProposalUncertain(
-            f"{name}: {why}; it may be applied yet: propose it again with the same command id,"
-            " or read first"
+            f"{name}: {outcome.result}; it may be applied yet: propose it again with the same"
+            " command id, or read first"
         )
+
+    async def run(self) -> NoReturn:
+        """Watch the time that proposals may take; a task beside the driver's."""
+        await self._outcomes.run()
 
     def _not_leader(self) -> NotController:
         if self._is_closed:
