@@ -96,6 +96,16 @@ class LogAgainstList(RuleBasedStateMachine):
         self.start = min(self.start, self.end)  # the batch that the log began in was cut
         self.records = [record for record in self.records if record[0] < self.end]
 
+    @rule(distance=st.integers(-30, 30))
+    def start_over(self, distance: int) -> None:
+        offset = max(0, self.end + distance)
+        work = self.log.begin_start_over(offset)
+        work.perform(self.files)
+        self.log.end_truncate()
+        assert self.log.log_start_offset == self.log.log_end_offset == offset
+        self.start = self.end = offset
+        self.records = []
+
     @rule(data=st.data())
     def delete_records(self, data: Any) -> None:
         if self.log.durable_end_offset <= self.start:

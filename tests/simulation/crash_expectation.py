@@ -79,6 +79,13 @@ class Expectation:
         # A cut that takes the batch in which the log starts moves the start down with the end.
         self.start_acknowledged = min(self.start_acknowledged, self.end_offset)
 
+    def begin_start_over(self, offset: int) -> None:
+        """A crash may leave any beginning of the log, nothing at its start, or nothing at all."""
+        self.possible, self.content = self.content, []
+        self.promised = min(self.start_acknowledged, offset)
+        self.start_acknowledged = min(self.start_acknowledged, offset)
+        self.start_requested = max(self.start_requested, offset)
+
     def complete_truncate(self, log: PartitionLog) -> None:
         self.possible = []
         self.complete_trim(log)

@@ -74,6 +74,7 @@ class CrashScript:
             Action(15, self._flush),
             Action(8, self._new_epoch),
             Action(6, self._truncate),
+            Action(2, self._start_over),
             Action(4, self._delete_records),
             Action(4, self._enforce_retention),
             Action(4, self._checkpoint),
@@ -146,7 +147,7 @@ class CrashScript:
         weights = [action.weight for action in self._actions]
         action = self.random.choices(self._actions, weights)[0]
         self.now_ms += self.random.randrange(20_000)
-        self._may_append = action.perform != self._truncate
+        self._may_append = action.perform not in (self._truncate, self._start_over)
         await action.perform(self._any_log())
         self._may_append = False
 
@@ -193,6 +194,13 @@ class CrashScript:
         expectation = self.expectations[log.name]
         expectation.begin_truncate(offset)
         await self._directory.truncate(log, offset)
+        expectation.complete_truncate(log)
+
+    async def _start_over(self, log: PartitionLog) -> None:
+        offset = max(0, log.log_end_offset + self.random.choice((-20, 0, 1, 50)))
+        expectation = self.expectations[log.name]
+        expectation.begin_start_over(offset)
+        await self._directory.start_over(log, offset)
         expectation.complete_truncate(log)
 
     async def _delete_records(self, log: PartitionLog) -> None:

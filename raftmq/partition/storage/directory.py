@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.reader import LogSlice
-    from raftmq.partition.storage.work import Trim
+    from raftmq.partition.storage.work import StartOver, Trim, Truncation
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -218,7 +218,7 @@ class LogDirectory:
             risen = {
                 log.name: log.durable_end_offset
                 for log in self.logs.values()
-                if not log.damage and log.durable_end_offset > self._past.points.get(log.name, -1)
+                if log.is_sound and log.durable_end_offset > self._past.points.get(log.name, -1)
             }
             if risen:
                 for name in risen:
@@ -281,20 +281,33 @@ class LogDirectory:
         """
         async with self._changing[log], self.flusher.disk:
             work = log.begin_truncate(offset)
-            self._past.lower(log.name, log.log_end_offset)
+            await self._cut(log, work, log.log_end_offset)
 
-            def perform() -> None:
-                self._past.write_lowered()
-                work.perform(self._files)
+    async def start_over(self, log: PartitionLog, offset: int) -> None:
+        """Forget all of the log and let it begin at `offset`, durably; errors as in `truncate`.
 
-            try:
-                with trio.CancelScope(shield=True):
-                    await self._run_sync(perform)
-            except StorageError as error:
-                raise log.go_offline(error) from error
-            finally:
-                log.end_truncate()
-                self.flusher.on_cut(log)
+        For a replica that is so far behind that its leader has deleted what it would need.
+        """
+        async with self._changing[log], self.flusher.disk:
+            point = min(offset, log.log_start_offset)
+            await self._cut(log, log.begin_start_over(offset), point)
+
+    async def _cut(self, log: PartitionLog, work: Truncation | StartOver, point: int) -> None:
+        """`point`: everything below it is durable, whatever becomes of the cut."""
+        self._past.lower(log.name, point)
+
+        def perform() -> None:
+            self._past.write_lowered()
+            work.perform(self._files)
+
+        try:
+            with trio.CancelScope(shield=True):
+                await self._run_sync(perform)
+        except StorageError as error:
+            raise log.go_offline(error) from error
+        finally:
+            log.end_truncate()
+            self.flusher.on_cut(log)
 
     # -- waiting and reading ---------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Owns the arithmetic between appends and flush rounds; a round begins with `begin
 comes back through `complete`. A truncation in between makes the round's answer worthless above
 the cut, so rounds carry the generation in which they began.
 
-Invariants: durable_end_offset <= log_end_offset; it falls only through a truncation.
+Invariants: durable_end_offset <= log_end_offset; it falls only through a cut.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ class DurableEnd:
         self.durable_end_offset = min(self.durable_end_offset, log_end_offset)
         if not self.is_dirty:
             self.waiting_since = None
+
+    def on_start_over(self, offset: int) -> None:
+        self.generation += 1
+        self.log_end_offset = self.durable_end_offset = offset
+        self.waiting_since = None
 
     def oldest_pending_age(self, now: float) -> float:
         """Seconds for which the oldest append has been waiting; 0.0 if none is."""

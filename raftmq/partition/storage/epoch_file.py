@@ -34,6 +34,9 @@ class EpochFile:
     def file(self) -> File:
         return self._entries.file
 
+    def exists(self) -> bool:
+        return self._files.exists(self._path)
+
     def append(self, leader_epoch: int, start_offset: int) -> None:
         self._entries.append(start_offset, _value(leader_epoch))
 

@@ -30,8 +30,8 @@ from raftmq.partition.storage.found import DAMAGE_MARK
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.partition.storage.reader import LogSlice, find_timestamp, plan_slice, read_batches
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
-from raftmq.partition.storage.segment import Segment
-from raftmq.partition.storage.work import Flush, Trim, Truncation
+from raftmq.partition.storage.segment import Segment, log_path
+from raftmq.partition.storage.work import Flush, StartOver, Trim, Truncation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -338,6 +338,28 @@ class PartitionLog:
             return None
         self.log_start_offset = end_offset
         return end_offset
+
+    def begin_start_over(self, offset: int) -> StartOver:
+        """Forget everything and begin at `offset`; then as with `begin_truncate`.
+
+        Raises:
+            StorageError: the log is offline.
+        """
+        self._check_online()
+        self._is_being_cut = True
+        self.changes += 1
+        removed = [*self.segments, *(self.damage.behind if self.damage else ())]
+        first = Segment(
+            self.files,
+            log_path(self.folder, offset),
+            index_interval_bytes=self.config.index_interval_bytes,
+        )
+        self.segments, self._unsynced_sealed, self.damage = [first], [], None
+        self.log_start_offset = offset
+        self._end.on_start_over(offset)
+        self.epochs.entries.clear()
+        self._epochs_are_unsynced = self._names_are_unsynced = False
+        return StartOver(self.folder, removed, first, self._epoch_file, self.folder / DAMAGE_MARK)
 
     def end_truncate(self) -> None:
         self._is_being_cut = False

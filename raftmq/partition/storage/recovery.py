@@ -111,7 +111,7 @@ class _Recovery:
             self.segments.append(self._create(self.log_start_offset))
         was_clean = not is_new and self.past.was_clean and self._resume_clean()
         if is_new:
-            epochs = LeaderEpochs()
+            epochs = self._no_epochs()
         elif was_clean:
             epochs = self._read_epochs()
         else:
@@ -199,6 +199,12 @@ class _Recovery:
         self.epoch_file.compact(epochs)
         epochs.truncate(self.segments[-1].end_offset + 1)
         return epochs
+
+    def _no_epochs(self) -> LeaderEpochs:
+        """Of a log that starts over the old table may still be there."""
+        if self.epoch_file.exists():
+            self.epoch_file.replace(LeaderEpochs())
+        return LeaderEpochs()
 
     def _last_header(self) -> BatchHeader | None:
         with suppress(CorruptRecord):  # whoever reads there will be told

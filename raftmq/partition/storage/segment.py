@@ -58,10 +58,14 @@ class Segment:
         segment = cls(
             files, log_path(folder, base_offset), index_interval_bytes=index_interval_bytes
         )
-        segment._file = files.open(segment.path, create=True)
-        segment._file.truncate(0)
-        segment.index.clear()
+        segment.make()
         return segment
+
+    def make(self) -> None:
+        """Its files, empty. Waits for the disk."""
+        self._file = self._files.open(self.path, create=True)
+        self._file.truncate(0)
+        self.index.clear()
 
     @classmethod
     def load(cls, files: Files, path: Path, *, index_interval_bytes: int) -> Segment:

@@ -16,6 +16,7 @@ from raftmq.disk.checkpoint import (
     put_in_place,
     write_checkpoint,
 )
+from raftmq.partition.epochs import LeaderEpochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +71,30 @@ class Truncation:
         self.cut.file.truncate(self.length)
         self.epochs.write_pending()
         for file in [*self.cut.data_files(), self.epochs.file]:
+            file.sync()
+        files.remove(self.damage_mark)
+        files.sync_directory(self.folder)
+
+
+@dataclass(slots=True)
+class StartOver:
+    """Forget everything and begin at another offset. The recovery point is lowered before this.
+
+    A crash finds a shorter log, then an empty one at the old start, then one at the new start.
+    """
+
+    folder: Path
+    removed: list[Segment]
+    first: Segment
+    epochs: EpochFile
+    damage_mark: Path
+
+    def perform(self, files: Files) -> None:
+        remove_all(files, self.folder, reversed(self.removed))
+        write_log_start(files, self.folder, self.first.base_offset)
+        self.first.make()
+        self.epochs.replace(LeaderEpochs())
+        for file in self.first.data_files():
             file.sync()
         files.remove(self.damage_mark)
         files.sync_directory(self.folder)
