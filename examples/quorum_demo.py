@@ -68,11 +68,14 @@ NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__"}
 INTRODUCTION = """\
 This shows the metadata quorum of raftmq: three processes, each with its own disk.
 
-1. They elect a leader, which creates {:,} topics and commits an offset for each.
-   A command counts as acknowledged once two of three have it fsynced.
-2. Halfway the leader is killed with SIGKILL. The others elect a new one, which goes on.
+1. They elect a leader, which creates {:,} topics and commits an offset for
+   each. A command counts as acknowledged once two of three have it fsynced.
+2. Halfway the leader is killed with SIGKILL. The others elect a new one,
+   which goes on. What was under way at that moment may be done or not:
+   the new leader looks, and does the rest.
 3. The killed one comes back and catches up.
-4. All three must then hold exactly what was acknowledged.
+4. All three must then hold every topic, and none that was acknowledged may
+   be missing.
 """
 
 
@@ -190,6 +193,14 @@ def report(**what: object) -> None:
 # -- the one who starts them, kills one and checks ---------------------------------------------
 
 
+class Report(NamedTuple):
+    """What a voter said."""
+
+    voter: int
+    process: subprocess.Popen[str]
+    said: dict[str, Any]
+
+
 class Demo:
     """The course of events."""
 
@@ -197,7 +208,7 @@ class Demo:
         self.root, self.work, self.console = root, work, console
         self.ports = free_ports(len(VOTERS))
         self.voters: dict[int, subprocess.Popen[str]] = {}
-        self.reports: Queue[tuple[int, dict[str, Any]]] = Queue()
+        self.reports: Queue[Report] = Queue()
         self.acknowledged: set[str] = set()
         self.complete: dict[int, int] = {}
         self.leader = self.term = 0
@@ -212,14 +223,18 @@ class Demo:
                 self._start(voter)
             with _progress(self.console) as progress:
                 task = progress.add_task("topics", total=len(self.work))
-                while len(self.complete) < len(VOTERS):
+                while not self._is_over():
                     self._check_time(started)
                     self._take_reports()
                     self._maybe_kill()
                     progress.update(task, completed=len(self.acknowledged))
+                progress.update(task, completed=min(self.complete.values()))
         finally:
             self._stop()
         return self._conclude(time.perf_counter() - started)
+
+    def _is_over(self) -> bool:
+        return bool(self.seconds_without_leader) and len(self.complete) == len(VOTERS)
 
     def _check_time(self, started: float) -> None:
         if time.perf_counter() - started > SECONDS_MAX:
@@ -231,33 +246,41 @@ class Demo:
         command += ["--vote", str(voter), "--directory", str(self.root)]
         command += ["--ports", ",".join(map(str, self.ports))]
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        process = subprocess.Popen(
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us: they end when their stdin does
+        )
         self.voters[voter] = process
+        self.complete.pop(voter, None)
         Thread(target=self._listen, args=(voter, process), daemon=True).start()
 
     def _listen(self, voter: int, process: subprocess.Popen[str]) -> None:
         """In a thread of its own: whatever the voter says, and at last that it has ended."""
         assert process.stdout is not None
         for line in process.stdout:
-            self.reports.put((voter, json.loads(line)))
-        self.reports.put((voter, {"ended": True}))
+            self.reports.put(Report(voter, process, json.loads(line)))
+        self.reports.put(Report(voter, process, {"ended": True}))
 
     def _take_reports(self) -> None:
         with suppress(Empty):
-            self._take(*self.reports.get(timeout=0.1))
+            self._take(self.reports.get(timeout=0.1))
             while True:
-                self._take(*self.reports.get_nowait())
+                self._take(self.reports.get_nowait())
 
     def _expect_death(self, voter: int) -> None:
         if voter != self.victim:
             sys.exit(f"voter {voter} ended by itself with {self.voters[voter].wait()}")
 
-    def _take(self, voter: int, report: dict[str, Any]) -> None:
+    def _take(self, what: Report) -> None:
+        voter, process, report = what
         if "ended" in report:
             self._expect_death(voter)
         if "done" in report:
             self.acknowledged.add(report["done"])
-        if "complete" in report:
+        if "complete" in report and process is self.voters[voter]:  # not of the killed one
             self.complete[voter] = report["complete"]
         if "leader" in report and report["term"] > self.term:
             self.leader, self.term = voter, report["term"]
@@ -290,6 +313,7 @@ class Demo:
         rows = (
             ("topics with an offset", f"{len(self.work):,}"),
             ("acknowledged one by one", f"{len(self.acknowledged):,}"),
+            ("under way at the kill, and done", f"{len(self.work) - len(self.acknowledged):,}"),
             ("killed with SIGKILL", f"voter {self.victim}, the leader"),
             ("seconds without a leader", f"{self.seconds_without_leader:.2f}"),
             ("leader now", f"voter {self.leader} in term {self.term}"),
@@ -339,6 +363,9 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="quorum-", dir=arguments.directory))
     try:
         return Demo(root, work, Console()).run()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130  # as shells have it
     finally:
         if not arguments.keep:
             shutil.rmtree(root)
@@ -346,12 +373,18 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--topics", type=int, default=1500, help="how many modules (1500)")
+    parser.add_argument("--topics", type=_count, default=1500, help="how many modules (1500)")
     parser.add_argument("--directory", type=Path, default=Path("demo-data"))
     parser.add_argument("--keep", action="store_true", help="do not remove what was written")
     parser.add_argument("--vote", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--ports", default="", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -56,3 +56,6 @@ class Address(NamedTuple):
 
     host: str  # a name, an IPv4 address, or an IPv6 address without brackets
     port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -38,12 +38,16 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
 
     context = click.get_current_context()
     assert context is not None, "called outside of a command"
-    text: str = given or context.find_root().params.get("bootstrap") or DEFAULT
+    places = (given, context.find_root().params.get("bootstrap"), DEFAULT)
+    text: str = next(place for place in places if place is not None)
     addresses: dict[Address, None] = {}
     problems: list[str] = []
-    for part in text.split(","):
+    for part in map(str.strip, text.split(",")):
+        if not part and text.strip(" ,"):
+            problems.append(f"{text!r} has a comma too many")
+            continue
         try:
-            addresses[parse_address(part.strip())] = None
+            addresses[parse_address(part)] = None
         except InvalidConfig as error:
             problems += error.problems
     if problems:

@@ -6,6 +6,7 @@ command runs: they bring the codec and the storage code with them.
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from pathlib import Path
 
 import rich_click as click
@@ -25,7 +26,7 @@ def log() -> None:
 
 
 @log.command(
-    epilog="""
+    epilog=cleandoc("""
     Examples:
 
     raftmq log dump Partition-0 --from 1200 -n 5
@@ -38,7 +39,7 @@ def log() -> None:
     (a list of name and value), tags. Bytes are text where they are UTF-8; where they are not,
     key_base64 or value_base64 stands in place of key or value. Timestamps are milliseconds
     since 1970-01-01 UTC, -1 for none.
-    """
+    """)
 )
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--from", "start", type=OFFSET, default=0, metavar="OFFSET", help="Start here.")
@@ -61,7 +62,7 @@ def dump(
 
 
 @log.command(
-    epilog="""
+    epilog=cleandoc("""
     Examples:
 
     raftmq log verify /var/lib/raftmq
@@ -72,7 +73,7 @@ def dump(
     position (a byte), offset, what; a partition has folder, segments, batches, records, bytes,
     log_start_offset, log_end_offset, errors, warnings; the summary comes last and has
     partitions, batches, records, bytes, errors, warnings. What is not known is null.
-    """
+    """)
 )
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("-o", "--output", type=FORMAT, default="table", show_default=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.cli.exits import ExitCode
 from raftmq.cli.folders import find_partitions
-from raftmq.cli.output import Row, write_json, write_table
+from raftmq.cli.output import Row, write_json, write_notes, write_table
 from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
 from raftmq.partition.storage.inspect import data_directory_of, list_segments
@@ -144,7 +144,7 @@ def _write_tables(path: Path, reports: list[PartitionReport], partitions: int) -
     rows = [_finding_row(path, found) for severity in Severity for found in _of(reports, severity)]
     if rows:
         sys.stdout.write("\n")
-        write_table(FINDING_TITLES, rows)
+        write_notes(FINDING_TITLES, rows)
     sys.stdout.write(f"\n{_verdict(reports)}\n")
     sys.stdout.flush()
 

@@ -7,8 +7,10 @@ that `raftmq --help` stays quick.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
@@ -63,6 +65,8 @@ class Program(click.RichGroup):
             sys.exit(_complain(_line_of(error), error.exit_code))
         except CommandError as error:
             sys.exit(_complain(str(error), error.exit_code))
+        except BrokenPipeError:
+            sys.exit(_end_without_reader())
         except (RaftmqError, OSError) as error:
             sys.exit(_complain(str(error), ExitCode.FAILED))
         sys.exit(result if isinstance(result, int) else ExitCode.OK)
@@ -73,6 +77,15 @@ def _never_fail_on_a_character() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _end_without_reader() -> int:
+    """Somebody has seen enough, as `head` does: nothing to complain of.
+
+    Python writes what is left in the buffer when it ends, and would complain then.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.FAILED
 
 
 def _line_of(error: click.ClickException) -> str:
@@ -91,7 +104,7 @@ def _complain(line: str, exit_code: int) -> int:
 @click.group(
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="""
+    epilog=cleandoc("""
     Examples:
 
     raftmq log verify /var/lib/raftmq
@@ -99,7 +112,7 @@ def _complain(line: str, exit_code: int) -> int:
     raftmq log dump /var/lib/raftmq/topics/orders-6f1c/Partition-0 --records -n 10
 
     raftmq -b voter1:9292,voter2:9292,voter3:9292 quorum status
-    """,
+    """),
 )
 @bootstrap_option(is_global=True)
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")

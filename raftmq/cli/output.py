@@ -11,12 +11,15 @@ import sys
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 BLOCK_ROWS = 500
+PROSE_WIDTH_MIN = 30
 NOTHING = "-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,6 +44,34 @@ def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         widths = list(map(max, widths, longest))
         sys.stdout.write("".join(_line(row, widths, right) for row in block))
     sys.stdout.flush()
+
+
+def write_notes(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A table whose last column is prose: broken into lines where a person reads it.
+
+    A program, and `grep`, get one line for each row.
+    """
+    table = [list(titles), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
+    indent = sum(widths) + 2 * len(widths)
+    for *cells, prose in table:
+        first = "".join(f"{text.ljust(width)}  " for text, width in zip(cells, widths, strict=True))
+        lines = _lines_of(prose, indent)
+        sys.stdout.write(first + f"\n{' ' * indent}".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def write_prose(text: str) -> None:
+    sys.stdout.write("\n".join(_lines_of(text, 0)) + "\n")
+    sys.stdout.flush()
+
+
+def _lines_of(text: str, indent: int) -> list[str]:
+    """Whole words; what is longer than a line, like a path, stays in one piece."""
+    if not sys.stdout.isatty():
+        return [text]
+    width = max(get_terminal_size().columns - indent, PROSE_WIDTH_MIN)
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def _cell(value: object) -> str:

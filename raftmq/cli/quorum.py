@@ -6,6 +6,7 @@ when a command runs: they bring the event loop and the quorum's code with them.
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from pathlib import Path
 
 import rich_click as click
@@ -22,7 +23,7 @@ def quorum() -> None:
 
 
 @quorum.command(
-    epilog="""
+    epilog=cleandoc("""
     Examples:
 
     raftmq quorum status -b voter1:9292,voter2:9292,voter3:9292
@@ -34,7 +35,7 @@ def quorum() -> None:
     journal_bytes, snapshot (index, term, size_bytes), voters (node_id, is_connected, standing,
     lag), observers (node_id, lag); an unreachable has address, what; the summary comes last and
     has is_healthy, leader_id, term, what. What is not known is null.
-    """
+    """)
 )
 @bootstrap_option()
 @click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
@@ -53,7 +54,7 @@ def status(bootstrap: str | None, output: str) -> int:
 
 
 @quorum.command(
-    epilog="""
+    epilog=cleandoc("""
     Examples:
 
     raftmq quorum verify /var/lib/raftmq/quorum
@@ -64,7 +65,7 @@ def status(bootstrap: str | None, output: str) -> int:
     has cluster_id, node_id, standing, start_count, term, voted_for, commit_index, first_index,
     last_index, entries, segments, batches, bytes, torn_bytes; a snapshot has file, cluster_id,
     index, term, slices, bytes; the summary comes last and has errors, warnings.
-    """
+    """)
 )
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--observer", is_flag=True, help="DIR is an observer's, which keeps no journal.")
@@ -78,7 +79,8 @@ def verify(folder: Path, observer: bool, output: str) -> int:
     write that is under way looks torn.
 
     error: the voter would refuse to start. warning: something that its next start mends, like a
-    torn tail. Exit code 1 if there is an error, 3 if there is neither journal nor snapshot.
+    torn tail. Exit code 1 if there is an error, 3 if there is neither journal nor snapshot, which
+    is no error of an observer that has just begun.
     """
     from raftmq.cli.quorum_verify import verify_quorum
 

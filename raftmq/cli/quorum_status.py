@@ -16,8 +16,9 @@ import msgspec
 import trio
 
 from raftmq.cli.exits import ExitCode
-from raftmq.cli.output import Row, write_json, write_table
+from raftmq.cli.output import Row, write_json, write_prose, write_table
 from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
+from raftmq.metadata.raft.leaderless import ESTABLISHED, Sight, explain
 from raftmq.metadata.raft.visiting import ask_status
 from raftmq.rpc.address import format_address
 from raftmq.rpc.network import TcpNetwork
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.status import QuorumStatus
     from raftmq.model import Address
 
-ANSWER_TITLES = (
-    "node", "address", "state", "leader", "term", "commit", "applied", "last", "journal bytes",
-    "snapshot", "snapshot bytes",
+ANSWER_TITLES = ("node", "address", "state", "leader", "term")
+LOG_TITLES = (
+    "node", "commit", "applied", "last", "journal bytes", "snapshot", "snapshot bytes",
 )  # fmt: skip
 MEMBER_TITLES = ("seen by", "node", "role", "connected", "standing", "lag")
 
@@ -112,20 +113,25 @@ def judge(answers: Sequence[Answer]) -> Verdict:
     """
     status = answers[0].status
     total, node = len(status.voters), status.node_id
+    sight = _sight(status)
     if status.state == "leader":
-        count = sum(v.is_connected and v.standing == "established" for v in status.voters)
+        count = sum(standing == ESTABLISHED for standing in sight.standings.values())
         is_healthy = 2 * count > total
         what = f"node {node} leads in term {status.term} with {count} of {total} voters"
         if not is_healthy:
-            what += ", which is no majority: nothing is committed"
+            what += f", which is no majority: nothing is committed; {explain(sight)}"
         return Verdict(is_healthy, node, status.term, what)
     connected = {voter.node_id for voter in status.voters if voter.is_connected}
     if status.leader_id not in connected:
-        reached = f"node {node} is connected to {len(connected) - 1} of {total - 1} others"
-        what = f"no leader is known in term {status.term}; {reached}"
+        what = f"no leader is known in term {status.term}, says node {node}; {explain(sight)}"
         return Verdict(False, None, status.term, what)
     what = f"node {status.leader_id} leads in term {status.term}, says node {node}"
     return Verdict(True, status.leader_id, status.term, f"{what}; ask it for the lags")
+
+
+def _sight(status: QuorumStatus) -> Sight:
+    standings = {v.node_id: v.standing if v.is_connected else None for v in status.voters}
+    return Sight(status.term, standings)
 
 
 # -- the report --------------------------------------------------------------------------------
@@ -139,9 +145,11 @@ def report(answers: Sequence[Answer], silences: Sequence[Silence], *, as_json: b
     elif answers:
         write_table(ANSWER_TITLES, map(_answer_row, answers))
         sys.stdout.write("\n")
+        write_table(LOG_TITLES, map(_log_row, answers))
+        sys.stdout.write("\n")
         write_table(MEMBER_TITLES, (row for answer in answers for row in _member_rows(answer)))
-        sys.stdout.write(f"\n{verdict.what}\n")
-        sys.stdout.flush()
+        sys.stdout.write("\n")
+        write_prose(verdict.what)
     for silence in silences:
         sys.stderr.write(f"raftmq: {silence.what}\n")
     if not answers:
@@ -161,13 +169,15 @@ def _objects(
 
 
 def _answer_row(answer: Answer) -> tuple[object, ...]:
+    status = answer.status
+    address = format_address(answer.address)
+    return status.node_id, address, status.state, status.leader_id, status.term
+
+
+def _log_row(answer: Answer) -> tuple[object, ...]:
     status, snapshot = answer.status, answer.status.snapshot
     return (
         status.node_id,
-        format_address(answer.address),
-        status.state,
-        status.leader_id,
-        status.term,
         status.commit_index,
         status.applied_index,
         status.last_index,
@@ -180,7 +190,8 @@ def _answer_row(answer: Answer) -> tuple[object, ...]:
 def _member_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
     status = answer.status
     for voter in sorted(status.voters, key=lambda voter: voter.node_id):
-        connected = "yes" if voter.is_connected else "no"
-        yield status.node_id, voter.node_id, "voter", connected, voter.standing, voter.lag
+        is_there = voter.is_connected
+        known = (voter.standing, voter.lag) if is_there else (None, None)
+        yield status.node_id, voter.node_id, "voter", "yes" if is_there else "no", *known
     for observer in status.observers:
         yield status.node_id, observer.node_id, "observer", "yes", None, observer.lag

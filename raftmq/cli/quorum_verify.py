@@ -10,9 +10,12 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.exits import CommandError, ExitCode
-from raftmq.cli.output import Row, write_json, write_table
+from raftmq.cli.output import Row, write_json, write_notes, write_table
+from raftmq.disk.checkpoint import read_file
 from raftmq.disk.files import OsFiles
+from raftmq.metadata.raft.directory_names import JOURNAL_FOLDER
 from raftmq.metadata.raft.journal_verify import JournalReport, verify_journal
+from raftmq.metadata.raft.retired import REFUSED_NAME
 from raftmq.metadata.raft.snapshots import (
     INCOMING_SUFFIX,
     PART_SUFFIX,
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files
     from raftmq.metadata.raft.journal_verify import JournalSummary
 
-SNAPSHOT_SUFFIX = ".snapshot"
+SNAPSHOT_SUFFIX, SEGMENT_SUFFIX = ".snapshot", ".journal"
+LOCK_NAME = ".lock"
 SHAPE = "a quorum directory holds journal/*.journal and, later, snapshot-*.snapshot"
 ERROR, WARNING = "error", "warning"
 PART_TITLES = ("part", "node", "cluster", "from", "to", "term", "files", "bytes")
@@ -41,20 +45,25 @@ class Finding(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Snapshots are in the order of their indexes; the last one is what a start begins with."""
+    """Snapshots are in the order of their indexes; the last one is what a start begins with.
+
+    Attributes:
+        refused: why no start is allowed any more.
+    """
 
     journal: JournalReport
     snapshots: list[SnapshotReport]
     leftovers: list[str]
+    refused: str | None
 
     @property
-    def is_empty(self) -> bool:
-        return self.journal == JournalReport(None, None) and not self.snapshots
+    def has_journal(self) -> bool:
+        return self.journal.summary is not None or self.journal.damage is not None
 
 
 def verify_quorum(folder: Path, *, is_observer: bool, as_json: bool) -> int:
     """Verify, print the report, and return the exit code."""
-    found = _read(OsFiles(read_only=True), folder)
+    found = _read(OsFiles(read_only=True), folder, is_observer=is_observer)
     findings = sorted(
         _findings(found, is_observer=is_observer), key=lambda finding: finding.severity
     )
@@ -65,35 +74,42 @@ def verify_quorum(folder: Path, *, is_observer: bool, as_json: bool) -> int:
     return ExitCode.FAILED if _count(findings, ERROR) else ExitCode.OK
 
 
-def _read(files: Files, folder: Path) -> Found:
+def _read(files: Files, folder: Path, *, is_observer: bool) -> Found:
     if not files.exists(folder):
         raise CommandError(f"{folder} does not exist; {SHAPE}", ExitCode.NOT_FOUND)
     if not folder.is_dir():
         what = f"{folder} is a file; give the directory that it lies in: {folder.parent}"
         raise CommandError(what, ExitCode.USAGE)
     names = files.names(folder)
+    if folder.name == JOURNAL_FOLDER and any(name.endswith(SEGMENT_SUFFIX) for name in names):
+        what = f"{folder} is the journal alone; give the voter's directory: {folder.parent}"
+        raise CommandError(what, ExitCode.USAGE)
     snapshots = [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]
     found = Found(
-        verify_journal(files, folder / "journal"),
+        verify_journal(files, folder / JOURNAL_FOLDER),
         [verify_snapshot(files, folder / name) for name in snapshots],
         [name for name in names if name.endswith((PART_SUFFIX, INCOMING_SUFFIX))],
+        _refused(files, folder) if REFUSED_NAME in names else None,
     )
-    if found.is_empty:
+    is_new_observer = is_observer and LOCK_NAME in names  # it has fetched nothing yet
+    if not (found.has_journal or found.snapshots or found.refused or is_new_observer):
         what = f"{folder} holds neither a journal nor a snapshot; {SHAPE}"
         raise CommandError(what, ExitCode.NOT_FOUND)
     return found
+
+
+def _refused(files: Files, folder: Path) -> str:
+    reason = read_file(files, folder / REFUSED_NAME) or b""
+    return " ".join(reason.decode(errors="replace").split())
 
 
 # -- findings ----------------------------------------------------------------------------------
 
 
 def _findings(found: Found, *, is_observer: bool) -> Iterator[Finding]:
-    summary = found.journal.summary
-    if found.journal.damage:
-        yield Finding(ERROR, "journal", found.journal.damage)
-    if summary and summary.torn_bytes:
-        what = f"a torn write of {summary.torn_bytes} bytes at its end, which the next start cuts"
-        yield Finding(WARNING, "journal", what)
+    if found.refused is not None:
+        yield Finding(ERROR, REFUSED_NAME, f"another voter refused it: {found.refused}")
+    yield from _journal_findings(found, is_observer=is_observer)
     for report in found.snapshots:
         is_newest = report is found.snapshots[-1]
         if report.problem:
@@ -102,9 +118,21 @@ def _findings(found: Found, *, is_observer: bool) -> Iterator[Finding]:
             yield Finding(WARNING, report.path.name, "replaced: the next start removes it")
     for name in found.leftovers:
         yield Finding(WARNING, name, "was never finished: the next start removes it")
-    if found.journal == JournalReport(None, None) and not is_observer:
+
+
+def _journal_findings(found: Found, *, is_observer: bool) -> Iterator[Finding]:
+    summary = found.journal.summary
+    if is_observer and found.has_journal:
+        what = "an observer keeps none: this is a voter's directory, leave --observer away"
+        yield Finding(ERROR, JOURNAL_FOLDER, what)
+    if found.snapshots and not (found.has_journal or is_observer):
         what = "there is a snapshot, but the journal beside it is gone; only observers have none"
-        yield Finding(ERROR, "journal", what)
+        yield Finding(ERROR, JOURNAL_FOLDER, what)
+    if found.journal.damage:
+        yield Finding(ERROR, JOURNAL_FOLDER, found.journal.damage)
+    if summary and summary.torn_bytes:
+        what = f"a torn write of {summary.torn_bytes} bytes at its end, which the next start cuts"
+        yield Finding(WARNING, JOURNAL_FOLDER, what)
     if summary:
         yield from _pair_findings(summary, found)
 
@@ -117,7 +145,7 @@ def _pair_findings(summary: JournalSummary, found: Found) -> Iterator[Finding]:
     end = newest.key.index if newest else 1
     if summary.first_index > end:
         what = f"begins behind entry {summary.first_index}, the snapshot ends with entry {end}"
-        yield Finding(ERROR, "journal", f"{what}: the snapshot that belongs to it is gone")
+        yield Finding(ERROR, JOURNAL_FOLDER, f"{what}: the snapshot that belongs to it is gone")
     if newest and newest.cluster_id != summary.identity.cluster_id:
         mine = summary.identity.cluster_id
         what = f"is of cluster {newest.cluster_id!r}, the journal of {mine!r}"
@@ -175,7 +203,7 @@ def _write_tables(found: Found, findings: list[Finding]) -> None:
     write_table(PART_TITLES, _part_rows(found))
     if findings:
         sys.stdout.write("\n")
-        write_table(FINDING_TITLES, findings)
+        write_notes(FINDING_TITLES, findings)
     counted = [
         f"{count} {word}" + ("" if count == 1 else "s")
         for word in (ERROR, WARNING)
@@ -187,9 +215,12 @@ def _write_tables(found: Found, findings: list[Finding]) -> None:
 
 def _part_rows(found: Found) -> Iterator[tuple[object, ...]]:
     summary = found.journal.summary
+    if found.journal.damage:
+        yield "journal", *(None,) * (len(PART_TITLES) - 1)
     if summary:
         node, cluster = summary.identity.node_id, summary.identity.cluster_id
-        extent = (summary.first_index + 1, summary.last_index)
+        first = summary.first_index + 1 if summary.entry_count else None
+        extent = (first, summary.last_index if summary.entry_count else None)
         size = (summary.segment_count, summary.size_bytes)
         yield "journal", node, cluster, *extent, summary.term, *size
     for report in found.snapshots:

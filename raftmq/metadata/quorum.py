@@ -53,7 +53,7 @@ class MetadataQuorum(Protocol):
         Raises:
             NotController: this node does not lead; definite.
             QuorumBusy: the queue is full; definite.
-            InvalidCommand: over 1 MiB; definite.
+            InvalidCommand: over 1 MiB, or no command, id or time at all; definite.
             ProposalDiscarded: it was appended, and overwritten by another leader; definite.
             ProposalUncertain: the outcome is unknown: timed out, or leadership was lost.
         """

@@ -32,20 +32,25 @@ def parse_address(text: str) -> Address:
     host, _, port = ("", "", "") if bracketed else text.rpartition(":")
     if bracketed:
         host, port = bracketed.groups()
-    problem = (_ipv6_problem(host) if bracketed else _host_problem(host)) or _port_problem(port)
+    problem = (_ipv6_problem(host) if bracketed else _host_problem(host, text)) or _port_problem(
+        port
+    )
     if problem:
         raise InvalidConfig([f"address {text!r}: {problem}"])
     return Address(host, int(port))
 
 
 def format_address(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(address)
 
 
-def _host_problem(host: str) -> str:
+def _host_problem(host: str, text: str) -> str:
+    if "://" in text:
+        return "no scheme and no path belong to it; write host:port"
+    if ":" not in text:
+        return "no port; write host:port" if text else "nothing there; write host:port"
     if not host:
-        return "no host; write host:port, or 0.0.0.0:port to listen on every IPv4 address"
+        return "no host; write host:port"
     if ":" in host:
         return "an IPv6 address stands in brackets: [::1]:9292"
     return "" if _HOST.fullmatch(host) else f"{host!r} is no host name and no IPv4 address"

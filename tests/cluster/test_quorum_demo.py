@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,4 +21,20 @@ def test_a_killed_leader_loses_nothing(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stdout + process.stderr
     assert process.stderr == ""
     assert "0 of the acknowledged ones are missing" in process.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
+    """Interrupted while it runs, as a terminal does it: one line, no process, nothing is left."""
+    command = [sys.executable, str(DEMO), "--directory", str(tmp_path)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    while not list(tmp_path.glob("*/voter-*")):
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "interrupted\n")
     assert list(tmp_path.iterdir()) == []

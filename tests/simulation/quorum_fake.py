@@ -20,6 +20,7 @@ from raftmq.errors import NotController, ProposalDiscarded, ProposalUncertain, Q
 from raftmq.metadata.commands import encode_command
 from raftmq.metadata.machine import MetadataMachine
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX, Leadership
+from raftmq.metadata.raft.quorum import check_proposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,6 +245,7 @@ class FakeQuorum:
         command_id: CommandId | None = None,
         timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> AnyResult:
+        check_proposal(command, command_id, timeout)
         data = encode_command(command, command_id)
         if not self.leadership.is_leader:
             raise self._not_leader()

@@ -8,6 +8,8 @@ Owns the safety rules that PySyncObj lacks (docs/decisions/0011 lists the hazard
   4. A leader never takes back what a follower has confirmed (H2).
   5. A vote counts once; a node that hears its leader, or is blank, gives none (H12).
   6. After a conflict the leader goes on from the follower's commit index (H10).
+  7. A follower whose log ends before what it has confirmed in this term came back with an older
+     copy of its directory: nothing that it says counts any more, and it must stop.
 Everything else (forwarded commands, membership, pickles) has no message at all (H9, H13).
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raftmq.errors import CorruptJournal, RemoteProtocolError
+from raftmq.metadata.raft.membership import older_copy
 from raftmq.metadata.raft.messages import (
     AppendEntries,
     AppendReply,
@@ -122,8 +125,8 @@ class Guard:
             if index <= node.commit_index and held not in (None, term):
                 raise CorruptJournal(
                     f"entry {index} is committed here in term {held}, and the leader has it of term"
-                    f" {term}: this directory belongs to another quorum, or voters differ in"
-                    " their settings"
+                    f" {term}: this directory belongs to another quorum, voters differ in their"
+                    " settings, or a majority runs on older copies of its directories"
                 )
 
     def _on_offer(self, peer: int, message: SnapshotOffer) -> None:
@@ -158,6 +161,7 @@ class Guard:
             is_success=is_success,
             round=round_number,
             standing=node.membership.standing,
+            last_index=node.journal.last_index,
         )
 
     # A leader's side
@@ -174,10 +178,20 @@ class Guard:
             raise RemoteProtocolError(f"voter {peer} denies entry 1, which every log begins with")
         if message.round > node.reads.round:
             raise RemoteProtocolError(f"voter {peer} answers round {message.round}, not begun yet")
-        if message.standing is Standing.ESTABLISHED and node.counts(peer):
+        if message.last_index < node.match_index(peer):
+            self._stop_older_copy(peer, message.last_index)
+        elif message.standing is Standing.ESTABLISHED and node.counts(peer):
             self._count(peer, message)
         else:
             self._feed(peer, message)
+
+    def _stop_older_copy(self, peer: int, last_index: int) -> None:
+        """Rule 7. What it has confirmed is not there: it may have been counted, and is no more."""
+        node = self._node
+        why = f"it ends with entry {last_index} and had confirmed {node.match_index(peer)}"
+        node.forget_match(peer)
+        node.membership.distrust(peer)
+        node.send(peer, older_copy(peer, why))
 
     def _feed(self, peer: int, message: AppendReply) -> None:
         """It gets the log like anybody, but nothing that it says counts (rule 1)."""

@@ -39,10 +39,12 @@ class Caller(NamedTuple):
 
 
 class Met(NamedTuple):
-    """Both None: it came to nothing, and the connection is closed."""
+    """Both of the first are None: it came to nothing, and the connection is closed."""
 
     hello: Hello | None = None  # of somebody whom we accept
     refusal: Refusal | None = None  # what they answered to ours
+    rejected: tuple[Hello, Refusal] | None = None  # somebody whom we do not accept, and why
+    is_silent: bool = False  # nothing was heard in time
 
 
 async def shake_hands(
@@ -55,7 +57,7 @@ async def shake_hands(
     with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
         return await exchange(connection, own, judge)
     connection.close(f"no handshake within {HANDSHAKE_SECONDS_MAX:g} s", is_fault=True)
-    return Met()
+    return Met(is_silent=True)
 
 
 async def exchange(
@@ -70,7 +72,7 @@ async def exchange(
     refusal = judge(hello)
     if refusal is not None:
         await refuse(connection, refusal)
-        return Met()
+        return Met(rejected=(hello, refusal))
     if hello.role is not Role.VOTER or own.role is not Role.VOTER:
         return Met(hello)
     connection.send_soon(Welcome())
@@ -117,7 +119,7 @@ def judge_hello(
     if hello.role is Role.VOTER:
         return judge_voter(hello, own=own, voters=voters, caller=caller)
     if caller.dialled is not None:
-        return Refusal(f"voter {caller.dialled} was dialled, a guest answered: check addresses")
+        return wrong_address(caller.dialled, "a guest", own.node_id)
     return None
 
 
@@ -134,6 +136,11 @@ def judge_voter(
     """
     them, us = hello.node_id, own.node_id
     if them == us:
+        if caller.dialled is not None:
+            return final(
+                f"the address of voter {caller.dialled} leads to a node with the id {us}, as this"
+                " one has: every voter needs its own id and its own address"
+            )
         return final(f"node id {us} is taken: every voter needs its own")
     if them not in voters:
         return final(f"node {them} is no voter here: check the voters in its settings and in ours")
@@ -141,10 +148,22 @@ def judge_voter(
         shown = "none" if caller.certificate is None else f"node {caller.certificate}"
         return final(f"node {them} shows a certificate of {shown}: give it its own")
     if caller.dialled not in (None, them):
-        return Refusal(f"voter {caller.dialled} was dialled, {them} answered: check addresses")
+        return wrong_address(caller.dialled, f"voter {them}", us)
     if caller.dialled is None and them > us:
-        return Refusal(f"voter {us} dials voter {them}, not the other way round")
+        return Refusal(
+            f"voter {us} dials voter {them}, not the other way round. Where that does not happen,"
+            f" the address of voter {them} is wrong in the settings of voter {us}, or is not"
+            " reached from there"
+        )
     return None
+
+
+def wrong_address(dialled: int | None, who: str, us: int) -> Refusal:
+    """Said to somebody who can do nothing about it: it must name the one who can."""
+    return Refusal(
+        f"voter {us} dialled voter {dialled} and {who} answered: correct the addresses in the"
+        f" settings of voter {us}"
+    )
 
 
 def final(reason: str) -> Refusal:

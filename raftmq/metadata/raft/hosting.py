@@ -1,9 +1,10 @@
-"""What a voter does for those who do not vote: entries for observers, the status for visitors.
+"""What a voter tells those who do not vote: entries to observers, the status to visitors.
 
-Owns the answers to guests and how far each observer is. An observer pulls: it names the next
-index that it wants, and gets committed entries, or the offer of a snapshot when those are gone.
-So a slow one holds up nobody. Only what is applied here, and so committed and synced, is served.
-Where there is nothing to tell, the answer comes late and says so: silence means trouble.
+Owns the answers to guests, how far each observer is, and the log line on which people read why
+nobody leads. An observer pulls: it names the next index that it wants, and gets committed entries,
+or the offer of a snapshot when those are gone. So a slow one holds up nobody. Only what is applied
+here, and so committed and synced, is served. Where there is nothing to tell, the answer comes late
+and says so: silence means trouble.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import RemoteProtocolError
+from raftmq.metadata.raft.leaderless import LeaderWatch
 from raftmq.metadata.raft.messages import (
     APPEND_BYTES_MAX,
     ObserverEntries,
@@ -59,9 +61,11 @@ class Hosting:
         self._node, self._snapshotter, self._make_status = node, snapshotter, make_status
         self._news = trio.lowlevel.ParkingLot()
         self._seen = (node.last_applied, self._leader())
+        self._leader_watch = LeaderWatch(node, now=trio.current_time())
         self.observers: dict[int, int] = {}
 
     def on_turn(self) -> None:
+        self._leader_watch.on_turn(trio.current_time())
         seen = (self._node.last_applied, self._leader())
         if seen != self._seen:
             self._seen = seen

@@ -43,10 +43,14 @@ def replay_journal(files: Files, directory: Path) -> JournalState | None:
 
 
 def corrupt(path: Path, what: str) -> CorruptJournal:
+    """`path` is of a segment, or would be: in the folder of the journal, in the voter's."""
+    voters_own = path.parent.parent
     return CorruptJournal(
-        f"{path}: {what}. What this voter promised cannot be trusted any more: while the others"
-        f" have a majority, move {path.parent} away (keep it) and start with an empty directory;"
-        " the voter will fetch everything from them"
+        f"{path}: {what}. What this voter promised cannot be trusted any more. While the other"
+        f" voters have a majority, move all of {voters_own} away (keep it) and start with an empty"
+        " directory: the voter will fetch everything from them. Where they have none, or there"
+        " are no others, an empty directory would begin anew with nothing: find out what"
+        " befell this file first"
     )
 
 
@@ -110,9 +114,9 @@ class Replay:
 
     def _check_header(self, header: BatchHeader) -> None:
         if header.version != form.VERSION:
-            raise self._corrupt(
-                f"written in version {header.version} of the format, this program reads"
-                f" {form.VERSION}: run the newer one"
+            raise CorruptJournal(  # nothing is lost, and nothing is to be moved away
+                f"{self._path}: at byte {self._position}: written in version {header.version} of"
+                f" the format, this program reads {form.VERSION}: run the newer one"
             )
         if self._state is None:
             return

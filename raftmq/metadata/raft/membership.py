@@ -75,14 +75,14 @@ class Membership:
             )
         run, seen = _run_of(hello), self._seen.get(hello.node_id)
         if seen and run.is_older_than(seen):
-            return _older_copy(hello, "it ran with a newer copy of it before")
+            return older_copy(hello.node_id, "it ran with a newer copy of it before")
         if hello.standing is Standing.BLANK and self._has_other_disk(hello):
             return Refusal(
                 f"voter {hello.node_id} is connected with another disk: stop the one or the other"
             )
         enrolment = self.enrolled.get(hello.node_id)
         if enrolment and _was_replaced(hello, enrolment):
-            return _older_copy(hello, "its disk was replaced since")
+            return older_copy(hello.node_id, "its disk was replaced since")
         return None
 
     def _has_other_disk(self, hello: Hello) -> bool:
@@ -100,6 +100,12 @@ class Membership:
         if peer in self._connected:
             changed = replace(self._connected[peer], standing=standing, term=term)
             self._connected[peer] = changed
+
+    def distrust(self, peer: int) -> None:
+        """Nothing that it says on this connection counts; it is told so, and must go."""
+        hello = self._connected.get(peer)
+        if hello is not None:
+            self._connected[peer] = replace(hello, standing=Standing.BLANK)
 
     def on_disconnected(self, peer: int) -> None:
         self._connected.pop(peer, None)
@@ -168,9 +174,9 @@ def _was_replaced(hello: Hello, enrolment: Enrolment) -> bool:
     return is_other and is_established and hello.enrolled_index < enrolment.since_index
 
 
-def _older_copy(hello: Hello, why: str) -> Refusal:
+def older_copy(voter: int, why: str) -> Refusal:
     return Refusal(
-        f"the directory of voter {hello.node_id} is an older copy: {why}. It may have forgotten"
+        f"the directory of voter {voter} is an older copy: {why}. It may have forgotten"
         " what it promised; move it away and start with an empty directory",
         is_final=True,
         must_stop=True,

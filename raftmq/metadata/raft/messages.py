@@ -130,6 +130,7 @@ class AppendReply(Message, frozen=True, tag=10):
     is_success: bool
     round: Natural
     standing: Standing
+    last_index: Natural  # where the log that answers ends
 
 
 class SnapshotOffer(Message, frozen=True, tag=11):

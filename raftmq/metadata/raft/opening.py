@@ -1,7 +1,7 @@
 """A voter from its directory and its network: everything put together, and taken apart again.
 
-Owns the order of starting: lock, snapshot, journal, image, node, tasks. Reads no settings; chance
-and threads are handed in, so that a simulation opens the very same thing.
+Owns the order of starting: settings, names, lock, snapshot, journal, image, node, tasks. Chance and
+threads are handed in, so that a simulation opens the very same thing.
 
     open_quorum
     └── nursery
@@ -15,40 +15,43 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from raftmq.disk.files import Files, OsFiles
 from raftmq.errors import CorruptJournal
 from raftmq.metadata.machine import MetadataMachine
-from raftmq.metadata.raft.background import Threads, hold_directory, open_background, open_threads
+from raftmq.metadata.raft.background import Threads, open_background, open_threads
+from raftmq.metadata.raft.directory_names import JOURNAL_FOLDER, hold_own_directory
 from raftmq.metadata.raft.driver import Driver
 from raftmq.metadata.raft.hosting import Hosting
 from raftmq.metadata.raft.journal import Journal, start_journal
 from raftmq.metadata.raft.journal_segments import segment_numbers
 from raftmq.metadata.raft.membership import Membership
 from raftmq.metadata.raft.messages import PROTOCOL_VERSION, Hello, Refusal, Role
-from raftmq.metadata.raft.network_protocol import AddressT
 from raftmq.metadata.raft.node import RaftNode
 from raftmq.metadata.raft.picture import Picture, read_picture
 from raftmq.metadata.raft.quorum import RaftQuorum
+from raftmq.metadata.raft.retired import check_not_retired, retire
+from raftmq.metadata.raft.settings import QuorumSettings, check_settings
 from raftmq.metadata.raft.snapshots import SnapshotInfo, SnapshotStore
 from raftmq.metadata.raft.snapshotter import Snapshotter
 from raftmq.metadata.raft.status import QuorumStatus, encode_status, quorum_status
-from raftmq.metadata.raft.timing import Limits, Timing
 from raftmq.metadata.raft.transport import Transport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
     from random import Random
 
     from raftmq.metadata.raft.background import RunSync
-    from raftmq.metadata.raft.network_protocol import Network
+    from raftmq.metadata.raft.network_protocol import AddressT, Network
+
+__all__ = ["QuorumSettings", "open_quorum"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,25 +59,6 @@ WAY_OUT = (
     "While the other voters have a majority, move the directory away (keep it) and start with an"
     " empty one; everything will be fetched from them"
 )
-
-
-@dataclass(frozen=True)
-class QuorumSettings(Generic[AddressT]):
-    """Who this node is, and who votes.
-
-    Attributes:
-        voters: the address of each voter by node id, this one included if it is one. Ids are for
-            ever; addresses may change from one start to the next.
-        sync: False keeps the journal in the page cache; for benchmarks only.
-    """
-
-    directory: Path
-    cluster_id: str
-    node_id: int
-    voters: Mapping[int, AddressT]
-    timing: Timing = field(default_factory=Timing)
-    limits: Limits = field(default_factory=Limits)
-    sync: bool = True
 
 
 @asynccontextmanager
@@ -90,20 +74,28 @@ async def open_quorum(
     """Be a voter for as long as the body runs. What the body raises comes out as it is.
 
     Raises:
+        InvalidConfig: settings that cannot be, or a directory with files of others; nothing was
+            written.
         DirectoryInUse: another process has the directory.
         CorruptJournal: journal or snapshot are damaged, another node's, or an older copy.
         StorageError: the disk refused; if it does so later, the body is cancelled.
     """
+    check_settings(settings, is_voter=True)
     files, random = files or OsFiles(), random or SystemRandom()
     load = partial(_load, files, settings, random, make_machine)
     with open_threads(run_sync) as threads:
-        async with hold_directory(files, settings.directory, threads.run_sync):
+        async with hold_own_directory(files, settings.directory, threads.run_sync):
             found = await threads.run_sync(load)
+            voter = _Voter(settings, network, found, random, threads)
             try:
-                async with _run(_Voter(settings, network, found, random, threads)) as quorum:
+                async with _run(voter) as quorum:
                     yield quorum
             finally:
                 found.journal.close()
+                if voter.refused:
+                    note = partial(retire, files, settings.directory, voter.refused)
+                    with trio.CancelScope(shield=True):
+                        await threads.run_sync(note)
 
 
 @asynccontextmanager
@@ -138,12 +130,13 @@ def _load(
 ) -> _Found:
     """In a worker thread: seconds for a large image."""
     directory = settings.directory
+    check_not_retired(files, directory)
     store = SnapshotStore(files, directory, cluster_id=settings.cluster_id)
     snapshot = store.newest()
     _check_not_lost(files, directory, snapshot)
     journal = start_journal(
         files,
-        directory / "journal",
+        directory / JOURNAL_FOLDER,
         cluster_id=settings.cluster_id,
         node_id=settings.node_id,
         new_disk_id=random.randbytes(16),
@@ -161,9 +154,10 @@ def _load(
 
 def _check_not_lost(files: Files, directory: Path, snapshot: SnapshotInfo | None) -> None:
     """Before a new journal is begun: the next start could not tell it from the lost one."""
-    if snapshot and not segment_numbers(files.names(directory / "journal")):
+    if snapshot and not segment_numbers(files.names(directory / JOURNAL_FOLDER)):
         raise CorruptJournal(
-            f"{directory}: there is a snapshot, but the journal beside it is gone. {WAY_OUT}"
+            f"{directory}: there is a snapshot, but the journal beside it is gone, or an observer"
+            f" has been here. {WAY_OUT}"
         )
 
 
@@ -178,7 +172,11 @@ def _check_pair(directory: Path, snapshot: SnapshotInfo | None, journal: Journal
 
 
 class _Voter:
-    """The parts of one voter, tied together."""
+    """The parts of one voter, tied together.
+
+    Attributes:
+        refused: why this directory must not come back, once somebody has said so.
+    """
 
     def __init__(
         self,
@@ -189,6 +187,7 @@ class _Voter:
         threads: Threads,
     ) -> None:
         self._settings, self._journal = settings, found.journal
+        self.refused = ""
         self._nonce = random.randbytes(8)
         self._clock = trio.current_time
         identity = self._synced_identity = found.journal.identity
@@ -282,8 +281,8 @@ class _Voter:
         )
 
     def _on_refused(self, peer: int, refusal: Refusal) -> None:
-        logger.error("peer=%d event=refused reason=%s", peer, refusal.reason)
         if refusal.must_stop:
+            self.refused = refusal.reason
             self.driver.fail(CorruptJournal(f"{self._settings.directory}: {refusal.reason}"))
 
     def _make_status(self) -> bytes:

@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.errors import NotController, ProposalDiscarded, ProposalUncertain, QuorumBusy
-from raftmq.metadata.commands import encode_command
+from raftmq.errors import (
+    InvalidCommand,
+    NotController,
+    ProposalDiscarded,
+    ProposalUncertain,
+    QuorumBusy,
+)
+from raftmq.metadata.commands import Command, CommandId, encode_command
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX, Leadership
 from raftmq.metadata.raft.outcomes import Outcome, Outcomes
 from raftmq.metadata.raft.proposals import Fate
+from raftmq.metadata.raft.settings import brief
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
+    from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.machine import MetadataMachine
@@ -70,6 +77,7 @@ class RaftQuorum:
         command_id: CommandId | None = None,
         timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> AnyResult:
+        check_proposal(command, command_id, timeout)
         data = encode_command(command, command_id)
         self._check_takes()
         outcome = self._outcomes.add(timeout)
@@ -167,3 +175,21 @@ class RaftQuorum:
             self._published_leadership = leadership
             self._leadership_changed.set()
             self._leadership_changed = trio.Event()
+
+
+def check_proposal(command: object, command_id: object, timeout: object) -> None:
+    """What would end up in the log of every voter, and be refused there, is refused here.
+
+    The fields of a command are not looked at: that would cost more than the rest of its way.
+
+    Raises:
+        InvalidCommand: naming the argument; nothing was sent.
+    """
+    if not isinstance(command, Command):
+        raise InvalidCommand(
+            f"command = {brief(command)}: expected one of raftmq.metadata.commands"
+        )
+    if command_id is not None and not isinstance(command_id, CommandId):
+        raise InvalidCommand(f"command_id = {brief(command_id)}: expected a CommandId, or None")
+    if not (isinstance(timeout, (float, int)) and timeout >= 0):
+        raise InvalidCommand(f"timeout = {brief(timeout)}: expected seconds, 0 or more")

@@ -24,8 +24,8 @@ _STATES = {FOLLOWER: "follower", CANDIDATE: "candidate", LEADER: "leader"}
 class VoterStatus(msgspec.Struct, frozen=True):
     node_id: int
     is_connected: bool
-    standing: str
-    lag: int | None  # known to the leader only, once the voter has answered it
+    standing: str | None  # blank or established; known while it is connected
+    lag: int | None  # known to the leader only, while the voter is connected and has answered it
 
 
 class ObserverStatus(msgspec.Struct, frozen=True):
@@ -88,17 +88,18 @@ def _own_status(node: RaftNode) -> VoterStatus:
 
 
 def _voter_status(node: RaftNode, peer: int) -> VoterStatus:
-    match_index = node.match_index(peer) if node.is_leader else 0
+    is_connected = node.is_connected(peer)
+    match_index = node.match_index(peer) if node.is_leader and is_connected else 0
     return VoterStatus(
         peer,
-        is_connected=node.is_connected(peer),
+        is_connected=is_connected,
         standing=_name_of(node.membership.standing_of(peer)),
         lag=max(0, node.journal.last_index - match_index) if match_index else None,
     )
 
 
-def _name_of(standing: Standing | None) -> str:
-    return "unknown" if standing is None else standing.name.lower()
+def _name_of(standing: Standing | None) -> str | None:
+    return None if standing is None else standing.name.lower()
 
 
 def encode_status(status: QuorumStatus) -> bytes:

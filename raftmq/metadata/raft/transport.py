@@ -1,6 +1,8 @@
 """The connections between the voters: at most one live one for each peer, and guests beside.
 
-Owns who is connected, what has arrived from them, and what waits for `flush`. Invariants:
+Owns who is connected, what has arrived from them, and what waits for `flush`. Of two voters the
+smaller id dials. The larger one only asks, when it has not been called for long: the other may not
+know that it exists, or where, and then nobody would ever hear of it. Invariants:
   1. `on_connected` and `on_disconnected` alternate for each peer, and are called where it happens.
   2. Messages belong to a connection. Once it is gone (lost, dropped, or replaced by a newer one)
      nothing of it is delivered any more, and nothing meant for it leaves on another.
@@ -20,7 +22,7 @@ import trio
 
 from raftmq.errors import RaftmqError
 from raftmq.metadata.raft.connection import Connection, Limits, open_connection
-from raftmq.metadata.raft.dialer import Dialer
+from raftmq.metadata.raft.dialer import Dialer, Outcome, Pauses
 from raftmq.metadata.raft.guests import Guests
 from raftmq.metadata.raft.handshake import (
     HANDSHAKE_SECONDS_MAX,
@@ -31,6 +33,7 @@ from raftmq.metadata.raft.handshake import (
 from raftmq.metadata.raft.inbox import SHARE_BYTES_MAX, Inbox
 from raftmq.metadata.raft.messages import Hello, Refusal, Role, Welcome, encode_frame
 from raftmq.metadata.raft.network_protocol import AddressT
+from raftmq.metadata.raft.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.raft.connection import Received
     from raftmq.metadata.raft.guests import ServeGuest
+    from raftmq.metadata.raft.handshake import Met
     from raftmq.metadata.raft.messages import AnyMessage
     from raftmq.metadata.raft.network_protocol import Network
 
@@ -45,6 +49,8 @@ if TYPE_CHECKING:
     Identify = Callable[[trio.abc.Stream], int | None]
 
 STRANGERS_MAX = 128  # streams that have not introduced themselves yet
+UNCALLED_SECONDS_MAX = 10.0  # then a smaller voter, who should call us, is asked why it does not
+INQUIRY_PAUSES = Pauses(5.0, 20.0, 20.0)
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +67,8 @@ class Link:
 class Transport(Generic[AddressT]):
     """Set the callbacks before `run`; they are called on the loop and must not wait.
 
-    `addresses` holds all voters, this one included: there it listens.
+    `addresses` holds all voters, this one included: there it listens. `on_refused` is told only of
+    refusals after which this node must stop.
     `wrap(stream, server_side)` adds TLS, and raises OSError, RaftmqError or what streams raise;
     `identify(stream)` reads the node id from the certificate.
     """
@@ -91,16 +98,30 @@ class Transport(Generic[AddressT]):
         self._strangers: set[trio.abc.Stream] = set()
         self._stream_numbers = count(1)
         self._newest: dict[int, int] = {}  # number of the newest link that each peer ever had
-        self._dialers = {  # the smaller id dials
-            peer: Dialer(peer, addresses[peer], network, random=random)
+        self._refusals = Refusals(node_id)
+        self._missed_since = dict.fromkeys(addresses, trio.current_time())
+        self._dialers = {
+            peer: self._dialer(peer, addresses[peer], random)
             for peer in sorted(addresses)
-            if peer > node_id
+            if peer != node_id
         }
         self.on_connected: Callable[[int, Hello], None] = lambda _peer, _hello: None
         self.on_disconnected: Callable[[int], None] = lambda _peer: None
         self.on_refused: Callable[[int, Refusal], None] = lambda _peer, _refusal: None
         self.wake: Callable[[], None] = lambda: None  # something arrived, or changed
         self.serve_guest: ServeGuest | None = None
+
+    def _dialer(self, peer: int, address: AddressT, random: Random) -> Dialer[AddressT]:
+        if peer > self._node_id:
+            return Dialer(peer, address, self._network, random=random)
+        is_needed = partial(self._is_missed, peer)
+        return Dialer(
+            peer, address, self._network, random=random, pauses=INQUIRY_PAUSES, is_needed=is_needed
+        )
+
+    def _is_missed(self, peer: int) -> bool:
+        is_long_ago = trio.current_time() - self._missed_since[peer] >= UNCALLED_SECONDS_MAX
+        return peer not in self._links and is_long_ago
 
     @property
     def connected(self) -> frozenset[int]:
@@ -114,8 +135,7 @@ class Transport(Generic[AddressT]):
         """From now on `peer` is dialled there; a live connection stays."""
         assert peer in self._voters, f"{peer} is no voter"
         assert peer != self._node_id, "the own address does not change while running"
-        if peer in self._dialers:
-            self._dialers[peer].set_address(address)
+        self._dialers[peer].set_address(address)
 
     def take_inbox(self) -> list[tuple[int, AnyMessage]]:
         """All that has arrived on connections that are not reported as lost, oldest first."""
@@ -150,8 +170,8 @@ class Transport(Generic[AddressT]):
                 nursery.start_soon(dialer.run, partial(self._meet_voter, peer))
             task_status.started()
 
-    async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> bool:
-        """Serve a stream to `peer`, whom we dialled; was it accepted, at least for a while?"""
+    async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> Outcome:
+        """Serve a stream to `peer`, whom we dialled."""
         return await self._meet(stream, dialled=peer)
 
     async def _accept(self, stream: trio.abc.Stream) -> None:
@@ -165,25 +185,28 @@ class Transport(Generic[AddressT]):
         finally:
             self._strangers.discard(stream)
 
-    async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> bool:
+    async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> Outcome:
         number = next(self._stream_numbers)
         name = f"stream-{number}" if dialled is None else f"voter-{dialled}"
         wrapped = await self._wrapped(stream, name, is_server=dialled is None)
         if wrapped is None:
-            return False
+            return Outcome.FAILED
         async with open_connection(wrapped, name=name, limits=self._limits) as connection:
             own = self._make_hello()
             judge = partial(self._judge, own, self._caller(wrapped, dialled))
             met = await shake_hands(connection, own=own, judge=judge)
             self._strangers.discard(stream)
-            if met.refusal is not None:
-                self._on_refusal(met.hello.node_id if met.hello else dialled, met.refusal)
-            elif met.hello is not None and met.hello.role is Role.VOTER:
-                return await self._serve_voter(Link(connection, met.hello, number=number), own)
-            elif met.hello is not None:
-                connection.name = f"{met.hello.role.name.lower()}-{met.hello.node_id}"
+            if met.refusal is not None or met.rejected is not None:
+                self._note_refusal(met, dialled)
+                return Outcome.REFUSED
+            if met.hello is not None and met.hello.role is not Role.VOTER:
+                connection.name = _guest_name(met.hello)
                 await self._guests.serve(connection, met.hello, self.serve_guest)
-        return False
+            elif met.hello is not None and dialled is not None and dialled < self._node_id:
+                connection.close("the smaller id dials: we only asked")
+            elif met.hello is not None:
+                return await self._serve_voter(Link(connection, met.hello, number=number), own)
+        return Outcome.FAILED
 
     async def _wrapped(
         self, stream: trio.abc.Stream, name: str, *, is_server: bool
@@ -214,21 +237,31 @@ class Transport(Generic[AddressT]):
             return self._check_hello(hello)
         return refusal
 
+    def _note_refusal(self, met: Met, dialled: int | None) -> None:
+        hello = met.rejected[0] if met.rejected else met.hello
+        if dialled is None and hello is not None and hello.node_id in self._missed_since:
+            self._missed_since[hello.node_id] = trio.current_time()  # it does call us
+        if met.rejected is not None:
+            self._refusals.on_refusing(dialled, *met.rejected)
+        if met.refusal is not None:
+            self._on_refusal(met.hello.node_id if met.hello else dialled, met.refusal)
+
     def _on_refusal(self, peer: int | None, refusal: Refusal) -> None:
-        """Told on, unless a stranger said it: any fool may call us."""
-        if peer is not None:
+        """Believed only of a voter: any fool may call us."""
+        self._refusals.on_refused_by(peer, refusal)
+        if peer is not None and refusal.must_stop:
             self.on_refused(peer, refusal)
             self.wake()
 
-    async def _serve_voter(self, link: Link, told: Hello) -> bool:
-        """To the end; `told` is how we introduced ourselves. False if it never began."""
+    async def _serve_voter(self, link: Link, told: Hello) -> Outcome:
+        """To the end; `told` is how we introduced ourselves. FAILED if it never began."""
         link.connection.name = f"voter-{link.peer}"
         if link.number < self._newest.get(link.peer, 0):
             link.connection.close("a newer one was served before: these bytes are late")
         elif self._make_hello() != told:
             link.connection.close("what we said of ourselves holds no more: once again")
         if link.connection.is_closed:
-            return False
+            return Outcome.FAILED
         self._gain(link)
         try:
             while (received := await link.connection.receive_many()) is not None:
@@ -236,7 +269,7 @@ class Transport(Generic[AddressT]):
                 await self._inbox.wait_room(link)
         finally:
             self._lose(link, "the transport stops")
-        return True
+        return Outcome.SERVED
 
     def _deliver(self, link: Link, received: Received) -> None:
         assert self._links.get(link.peer) is link, "a closed connection delivers nothing"
@@ -257,6 +290,7 @@ class Transport(Generic[AddressT]):
         if older is not None:
             self._lose(older, "replaced by a newer one")
         self._links[link.peer], self._newest[link.peer] = link, link.number
+        self._refusals.forget(link.peer)
         logger.info("voter connected: peer=%d", link.peer)
         self.on_connected(link.peer, link.hello)
         self.wake()
@@ -267,5 +301,11 @@ class Transport(Generic[AddressT]):
         self._inbox.drop(link)
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
+            self._missed_since[link.peer] = trio.current_time()
             self.on_disconnected(link.peer)
             self.wake()
+
+
+def _guest_name(hello: Hello) -> str:
+    """An observer's id is its own; a visitor has none."""
+    return "visitor" if hello.role is Role.VISITOR else f"observer-{hello.node_id}"

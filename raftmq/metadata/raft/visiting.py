@@ -14,7 +14,7 @@ import trio
 
 from raftmq.errors import RemoteProtocolError, Unreachable
 from raftmq.metadata.raft.connection import open_connection
-from raftmq.metadata.raft.handshake import shake_hands
+from raftmq.metadata.raft.handshake import HANDSHAKE_SECONDS_MAX, shake_hands
 from raftmq.metadata.raft.messages import (
     PROTOCOL_VERSION,
     Hello,
@@ -38,7 +38,8 @@ async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
     """The quorum as the voter at the other end sees it. The stream is closed afterwards.
 
     Raises:
-        Unreachable: it refuses guests for now, hangs up, or is silent for ANSWER_SECONDS_MAX.
+        Unreachable: it refuses guests for now, hangs up, or is silent for HANDSHAKE_SECONDS_MAX,
+            or after its greeting for ANSWER_SECONDS_MAX.
         RemoteProtocolError: it is no voter, or one of another version.
     """
     async with open_connection(stream, name="voter") as connection:
@@ -52,10 +53,18 @@ async def _introduce(connection: Connection) -> None:
     met = await shake_hands(connection, own=_HELLO, judge=_judge)
     if met.refusal is not None:
         raise Unreachable(f"refused: {met.refusal.reason}")
+    if met.is_silent:
+        raise Unreachable(f"no answer within {HANDSHAKE_SECONDS_MAX:g} s: paused, or very busy")
+    if met.rejected is not None:
+        hello, _ = met.rejected
+        here = (
+            f"a node ({hello.role.name.lower()}) of version {hello.protocol_version} answers there"
+        )
+        raise RemoteProtocolError(f"{here}, no voter of version {PROTOCOL_VERSION}")
     if met.hello is None:
         raise RemoteProtocolError(
-            "what answers there is no voter of this version: give the address that the voters"
-            " know each other by"
+            "it hung up without a greeting, or is no voter of this version: give the address that"
+            " the voters know each other by"
         )
 
 

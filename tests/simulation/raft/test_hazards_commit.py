@@ -115,7 +115,7 @@ def test_ours_ignores_the_answer_of_an_old_term() -> None:
     never, before = world[1].submit(b"never"), world[1].node.commit_index
     late = AppendReply(
         term=old_term, next_index=world[1].journal.last_index + 1, is_reset=False,
-        is_success=True, round=0, standing=Standing.ESTABLISHED,
+        is_success=True, round=0, standing=Standing.ESTABLISHED, last_index=1 << 40,
     )  # fmt: skip
     world[1].node.receive(2, late)
     world[1].turn()

@@ -204,5 +204,5 @@ def _append(entries: list[tuple[bytes, int, int]], *, commit_index: int) -> Appe
 def _reply(next_index: int, *, is_reset: bool = False) -> AppendReply:
     return AppendReply(
         term=1, next_index=next_index, is_reset=is_reset, is_success=not is_reset, round=0,
-        standing=Standing.ESTABLISHED,
+        standing=Standing.ESTABLISHED, last_index=1 << 40,
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 
@@ -64,6 +66,7 @@ def test_every_help_is_there(command: str) -> None:
     result = invoke(*arguments)
     assert (result.exit_code, result.stderr) == (0, "")
     assert " ".join(["Usage: raftmq", *arguments[:-1]]) in result.stdout
+    assert not re.search(r"[a-z,] {2,}[(a-z].*[,.]", result.stdout.split("Examples:")[-1])
     if len(arguments) == 3:
         assert "Examples:" in result.stdout
         assert "JSON: one object per line" in result.stdout
@@ -121,6 +124,16 @@ def test_every_error_ends_in_an_exit_code(error: BaseException, exit_code: int, 
 
     result = CliRunner().invoke(program, ["fail"])
     assert (result.exit_code, result.stderr) == (exit_code, line)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """As `head` does: the output breaks off, nothing is said of it."""
+    arguments = [sys.executable, "-m", "raftmq", "--help"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (1, b"")
 
 
 def test_the_result_of_a_command_is_the_exit_code() -> None:

@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from raftmq.cli.output import BLOCK_ROWS, Row, put_bytes, show_time, shown, write_json, write_table
+from raftmq.cli.output import (
+    BLOCK_ROWS,
+    Row,
+    put_bytes,
+    show_time,
+    shown,
+    write_json,
+    write_notes,
+    write_prose,
+    write_table,
+)
 
 
 def test_columns_are_aligned_and_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +89,35 @@ def test_bytes_in_json_are_text_or_base64_under_another_name(
 def test_values_in_tables_are_printable_and_short(value: bytes | str | int, text: str) -> None:
     """A record must not move anybody's cursor."""
     assert shown(value, 9) == text
+
+
+PROSE = "as long as it takes to tell /a/path/that-stays-in-one-piece and the way out"
+
+
+def test_prose_is_one_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a terminal: `grep` finds the whole of it."""
+    write_notes(("file", "what"), [("x", PROSE), ("longer", None)])
+    write_prose(PROSE)
+    assert capsys.readouterr().out.splitlines() == [
+        "file    what", f"x       {PROSE}", "longer  -", PROSE,
+    ]  # fmt: skip
+
+
+def test_prose_is_broken_into_lines_for_people(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal of 40 columns words stay whole, and lines begin below their title."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    write_notes(("file", "what"), [("x", PROSE)])
+    write_prose("short")
+    assert capsys.readouterr().out.splitlines() == [
+        "file  what",
+        "x     as long as it takes to tell",
+        "      /a/path/that-stays-in-one-piece",
+        "      and the way out",
+        "short",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`raftmq quorum`: voters that answer or do not, directories that are sound or are not."""
+"""`raftmq quorum status`: voters that answer or do not, and what is made of it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
 from raftmq.cli.quorum_status import Answer, Silence, ask_all, judge, report
-from raftmq.disk.files import OsFiles
-from raftmq.metadata.raft.journal_segments import segment_path
 from raftmq.metadata.raft.messages import StatusReply
-from raftmq.metadata.raft.snapshots import SnapshotStore
 from raftmq.metadata.raft.status import (
     ObserverStatus,
     QuorumStatus,
@@ -29,12 +26,10 @@ from raftmq.metadata.raft.status import (
 )
 from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
-from tests.unit.metadata.raft.journals import append, commit_all, flush, started
 from tests.unit.metadata.raft.voters import ADDRESSES, Stranger, hello_of, open_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from trio.testing import MockClock
 
@@ -91,12 +86,22 @@ def test_a_follower_says_whom_it_follows() -> None:
     assert judge([answer(2)]).is_healthy
     verdict = judge([answer(2, away=(1,))])
     assert verdict[:3] == (False, None, 7)
-    assert verdict.what == "no leader is known in term 7; node 2 is connected to 1 of 2 others"
+    assert verdict.what.startswith("no leader is known in term 7, says node 2; not connected: ")
 
 
 def test_nobody_leads() -> None:
     """An election is under way, or cannot be won."""
     assert not judge([answer(2, state="candidate", leader_id=None)]).is_healthy
+
+
+def test_a_new_quorum_waits_for_all_of_its_voters() -> None:
+    """Two blank voters of three are up: it says who is missing, and that all are needed once."""
+    voters = [voter(1, standing="blank"), voter(2, standing="blank"), voter(3, connected=False)]
+    verdict = judge([answer(term=0, leader_id=None, voters=voters)])
+    assert verdict.what == (
+        "no leader is known in term 0, says node 1; not connected: voter 3; blank: voter 1,"
+        " voter 2; a new quorum begins when all of its voters are up at the same time"
+    )
 
 
 # -- status: asking ----------------------------------------------------------------------------
@@ -132,7 +137,7 @@ LEADERS = answer(
     state="leader",
     snapshot=SnapshotStatus(80, 6, 12345),
     voters=[
-        VoterStatus(1, True, "established", 0), VoterStatus(3, False, "unknown", None),
+        VoterStatus(1, True, "established", 0), VoterStatus(3, False, None, None),
         VoterStatus(2, True, "established", 5),
     ],
     observers=[ObserverStatus(11, 2)],
@@ -145,15 +150,16 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert report([LEADERS], [silence], as_json=False) == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == [
-        "node  address      state   leader  term  commit  applied  last  journal bytes  snapshot"
-        "  snapshot bytes",
-        "   1  voter1:9000  leader       1     7      90       90    91           4096        80"
-        "           12345",
+        "node  address      state   leader  term",
+        "   1  voter1:9000  leader       1     7",
+        "",
+        "node  commit  applied  last  journal bytes  snapshot  snapshot bytes",
+        "   1      90       90    91           4096        80           12345",
         "",
         "seen by  node  role      connected  standing     lag",
         "      1     1  voter     yes        established    0",
         "      1     2  voter     yes        established    5",
-        "      1     3  voter     no         unknown        -",
+        "      1     3  voter     no         -              -",
         "      1    11  observer  yes        -              2",
         "",
         "node 1 leads in term 7 with 2 of 3 voters",
@@ -252,146 +258,18 @@ def test_status_that_is_interrupted() -> None:
     assert (process.returncode, stderr) == (130, "\nraftmq: interrupted\n")
 
 
+GLOBALLY_EMPTY = ["-b", "", "quorum", "status"]
+
+
 def test_wrong_addresses_are_named_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever they come from; commands that ask nobody do not mind."""
-    result = quorum("status", "-b", "voter1,[::1]:0")
+    result = quorum("status", "-b", "voter1,[::1]:0,")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "Invalid value for -b: address 'voter1': " in result.stderr
+    assert "Invalid value for -b: address 'voter1': no port; write host:port" in result.stderr
     assert "; address '[::1]:0': port '0' is no number" in result.stderr
+    assert "; 'voter1,[::1]:0,' has a comma too many" in result.stderr
+    for empty in (quorum("status", "-b", ""), CliRunner().invoke(main, GLOBALLY_EMPTY)):
+        assert (empty.exit_code, "nothing there; write host:port" in empty.stderr) == (2, True)
     monkeypatch.setenv("RAFTMQ_BOOTSTRAP", "nonsense")
     assert quorum("status").exit_code == 2
     assert quorum("verify", "-h").exit_code == 0
-
-
-# -- verify ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """A voter's, with entries 2 to 41 and a snapshot up to 30."""
-    files = OsFiles()
-    journal = started(files, tmp_path / "journal", term=3)
-    append(journal, *(b"command" for _ in range(40)))
-    commit_all(journal)
-    flush(journal)
-    store = SnapshotStore(files, tmp_path, cluster_id="c")
-    store.newest()
-    store.write(index=30, term=3, slices=[b"some", b"slices"])
-    journal.compact(30, 5)
-    flush(journal)
-    journal.close()
-    return tmp_path
-
-
-def findings(directory: Path) -> list[tuple[str, str]]:
-    rows = rows_of(quorum("verify", directory, "-o", "json").stdout)
-    return [(row["severity"], row["what"]) for row in rows if row["type"] == "finding"]
-
-
-def snapshot_of(directory: Path) -> Path:
-    return next(directory.glob("*.snapshot"))
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
-
-
-def test_verify_of_a_sound_directory(directory: Path) -> None:
-    """What is there, and ok; nothing is touched."""
-    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-    result = quorum("verify", directory)
-    assert (result.exit_code, result.stderr) == (0, "")
-    lines = [line.split() for line in result.stdout.splitlines()]
-    assert lines[0] == ["part", "node", "cluster", "from", "to", "term", "files", "bytes"]
-    assert lines[1][:6] == ["journal", "1", "c", "26", "41", "3"]
-    assert lines[2][:6] == ["snapshot", "-", "c", "1", "30", "3"]
-    assert lines[-1] == ["ok"]
-    assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-
-
-def test_verify_as_json(directory: Path) -> None:
-    """Every number that a script may want."""
-    journal, snapshot, summary = rows_of(quorum("verify", directory, "-o", "json").stdout)
-    assert journal.pop("bytes") > 0
-    assert journal.pop("batches") > 0
-    assert journal == {
-        "type": "journal", "cluster_id": "c", "node_id": 1, "standing": "blank", "start_count": 1,
-        "term": 3, "voted_for": 1, "commit_index": 41, "first_index": 25, "last_index": 41,
-        "entries": 16, "segments": journal["segments"], "torn_bytes": 0,
-    }  # fmt: skip
-    assert snapshot == {
-        "type": "snapshot", "file": snapshot_of(directory).name, "cluster_id": "c", "index": 30,
-        "term": 3, "slices": 2, "bytes": snapshot_of(directory).stat().st_size,
-    }  # fmt: skip
-    assert summary == {"type": "summary", "errors": 0, "warnings": 0}
-
-
-def test_a_flipped_bit_is_an_error(directory: Path) -> None:
-    """In the snapshot, in the journal, or both."""
-    flip(snapshot_of(directory), -1)
-    segment = min((directory / "journal").iterdir())
-    flip(segment, 30)
-    found = findings(directory)
-    assert [severity for severity, _ in found] == ["error", "error"]
-    assert "first batch of a segment is damaged" in found[0][1]
-    assert "the trailer fails its CRC" in found[1][1]
-    result = quorum("verify", directory)
-    assert (result.exit_code, result.stdout.endswith("\n2 errors\n")) == (1, True)
-
-
-def test_what_a_start_mends_is_a_warning(directory: Path) -> None:
-    """A torn write, a file that was being written, a snapshot that was replaced."""
-    with max((directory / "journal").iterdir()).open("ab") as segment:
-        segment.write(b"torn")
-    snapshot = snapshot_of(directory)
-    older = snapshot.with_name(snapshot.name.replace("030", "020"))
-    older.write_bytes(b"")
-    (directory / f"{snapshot.name}.part").touch()
-    result = quorum("verify", directory)
-    assert (result.exit_code, result.stdout.endswith("\n4 warnings\n")) == (0, True)
-    assert "a torn write of 4 bytes" in result.stdout
-    assert "replaced: the next start removes it" in result.stdout
-    assert "was never finished" in result.stdout
-
-
-def test_half_of_a_pair_is_an_error(directory: Path) -> None:
-    """Without its snapshot a cut journal lacks its beginning; without its journal, all votes.
-
-    An observer has none.
-    """
-    data, snapshot = snapshot_of(directory).read_bytes(), snapshot_of(directory)
-    snapshot.unlink()
-    (what,) = [what for severity, what in findings(directory) if severity == "error"]
-    assert what.startswith("begins behind entry 25, the snapshot ends with entry 1: ")
-    snapshot.write_bytes(data)
-    for segment in (directory / "journal").iterdir():
-        segment.unlink()
-    (finding,) = findings(directory)
-    assert finding[0] == "error"
-    assert finding[1].startswith("there is a snapshot, but the journal beside it is gone")
-    observer = quorum("verify", directory, "--observer")
-    assert (observer.exit_code, observer.stdout.endswith("\nok\n")) == (0, True)
-
-
-def test_a_snapshot_of_another_cluster_is_an_error(directory: Path) -> None:
-    """Somebody copied files."""
-    snapshot_of(directory).unlink()
-    other = SnapshotStore(OsFiles(), directory, cluster_id="other")
-    other.newest()
-    other.write(index=30, term=3, slices=[b"theirs"])
-    assert findings(directory) == [("error", "is of cluster 'other', the journal of 'c'")]
-
-
-def test_a_directory_that_is_none(tmp_path: Path, directory: Path) -> None:
-    """Missing, empty, a file: one line, and what would be right."""
-    missing = quorum("verify", tmp_path / "missing")
-    assert (missing.exit_code, missing.stdout) == (3, "")
-    assert "does not exist; a quorum directory holds journal/" in missing.stderr
-    empty = quorum("verify", directory / "journal" / "..")
-    assert empty.exit_code == 0
-    (tmp_path / "empty").mkdir()
-    assert quorum("verify", tmp_path / "empty").exit_code == 3
-    file = quorum("verify", segment_path(directory / "journal", 1))
-    assert (file.exit_code, "is a file; give the directory" in file.stderr) == (2, True)

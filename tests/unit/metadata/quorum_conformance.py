@@ -9,7 +9,10 @@ more, and metadata without brokers at the start. Here stands what becomes of a p
 
 from __future__ import annotations
 
+import re
 from itertools import count
+from math import nan
+from typing import Any
 
 import pytest
 import trio
@@ -145,6 +148,29 @@ async def a_command_of_nearly_the_limit_goes_through(cluster: Harness) -> None:
     for node in cluster.nodes.values():
         image = await wait_version(node, leader.image.version)
         assert len(image.offsets["g"]) == len(command.groups[0].commits)
+
+
+@scenario
+async def what_is_no_proposal_is_not_sent(cluster: Harness) -> None:
+    """Neither a command, nor an id, nor a time: named, on the leader and elsewhere alike."""
+    epoch, leader = await register(cluster), await cluster.leader()
+    sound = allocation(epoch)
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        ("nonsense", {}, "command = 'nonsense'"),
+        (None, {}, "command = None"),
+        (encode_command(sound), {}, "command = b'"),
+        (Refused(ErrorCode.NONE, ""), {}, "command = Refused"),
+        (sound, {"command_id": (BROKER, epoch, 0)}, "command_id = "),
+        (sound, {"timeout": -1}, "timeout = -1"),
+        (sound, {"timeout": nan}, "timeout = nan"),
+        (sound, {"timeout": "5"}, "timeout = '5'"),
+    ]
+    for node in (leader, *await others(cluster)):
+        for command, arguments, told in cases:
+            with pytest.raises(InvalidCommand, match=re.escape(told)) as error:
+                await node.propose(command, **arguments)
+            assert error.value.definite
+    assert await leader.propose(sound, timeout=5) == ProducerIds(0, 10)
 
 
 # Uncertain ones

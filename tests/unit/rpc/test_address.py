@@ -27,9 +27,9 @@ def test_an_address_is_read_and_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no host; write host:port"),
-        ("localhost", "no host; write host:port"),
-        (":9292", "0.0.0.0:port"),
+        ("", "nothing there; write host:port"),
+        ("localhost", "no port; write host:port"),
+        (":9292", "no host; write host:port"),
         ("localhost:", "port '' is no number from 1 to 65535"),
         ("localhost:0", "port '0' is no number"),
         ("localhost:65536", "port '65536' is no number"),
@@ -41,7 +41,7 @@ def test_an_address_is_read_and_written(text: str) -> None:
         ("[]:9292", "'' is no IPv6 address"),
         ("[::1]", "stands in brackets"),
         ("a b:1", "'a b' is no host name"),
-        ("http://a:1", "stands in brackets"),
+        ("http://a:1", "no scheme and no path"),
         ("a..b:1", "'a..b' is no host name"),
         ("a" * 64 + ":1", "is no host name"),
         (".".join(["a" * 60] * 5) + ":1", "is no host name"),

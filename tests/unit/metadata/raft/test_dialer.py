@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from raftmq.metadata.raft.messages import Refusal
 from raftmq.model import Address
 from tests.unit.metadata.raft.voters import ADDRESSES, Voter, open_network
 
 if TYPE_CHECKING:
+    import pytest
     from trio.testing import MockClock
 
 
@@ -55,3 +57,33 @@ async def test_an_address_may_change(autojump_clock: MockClock) -> None:
         begin = trio.current_time()
         await one.until_connected(2)
         assert trio.current_time() - begin < 0.2
+
+
+async def test_whoever_refuses_is_called_less_often(autojump_clock: MockClock) -> None:
+    """Refused for a minute: up to 5 s between calls; gone for a moment: up to 0.5 s again."""
+    refusal = Refusal("an older copy", is_final=True)
+    async with open_network() as network:
+        two = await Voter(network, 2, check_hello=lambda hello: refusal).start()
+        await Voter(network, 1).start()
+        await trio.sleep(60)
+        pauses = [after - before for before, after in pairwise(network.dials[ADDRESSES[2]])]
+        assert all(4.0 <= pause <= 6.0 for pause in pauses[7:])
+        two.scope.cancel()
+        await trio.sleep(20)
+        pauses = [after - before for before, after in pairwise(network.dials[ADDRESSES[2]])]
+        assert all(0.4 <= pause <= 0.6 for pause in pauses[-10:])
+
+
+async def test_a_voter_that_is_not_there_is_told_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its address as people write it; the larger one tells it, too, when it asks."""
+    caplog.set_level("INFO")
+    async with open_network() as network:
+        await Voter(network, 2).start()
+        await trio.sleep(60)
+    lines = [r.getMessage() for r in caplog.records if "unreachable" in r.getMessage()]
+    assert [line.split(" reason=")[0] for line in lines] == [
+        "voter unreachable: peer=3 address=voter3:9000",
+        "voter unreachable: peer=1 address=voter1:9000",
+    ]

@@ -107,7 +107,7 @@ def test_damage_in_the_middle_stops_the_node() -> None:
     message = str(caught.value)
     assert f"{segment_path(DIRECTORY, 1)}: at byte {starts[3]}: batch 4 is damaged" in message
     assert f"batch 5 at byte {starts[4]} is not" in message
-    assert f"move {DIRECTORY} away" in message
+    assert f"move all of {DIRECTORY.parent} away" in message
     files.flip_bit(segment_path(DIRECTORY, 1), starts[3] + 50, 3)
     assert content(files, 1) == before, "a start that fails changes nothing"
 

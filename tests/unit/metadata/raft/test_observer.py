@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.errors import CorruptJournal, DirectoryInUse, NotController
+from raftmq.errors import CorruptJournal, DirectoryInUse, InvalidConfig, NotController
 from raftmq.metadata.raft.guests import GUESTS_MAX
 from raftmq.metadata.raft.messages import (
     PROTOCOL_VERSION,
@@ -257,6 +257,51 @@ async def test_another_cluster(autojump_clock: MockClock, caplog: pytest.LogCapt
             assert observer.image.version == 0
     assert caplog.text.count("problem=") == 3
     assert "this observer follows cluster 'other'" in caplog.text
+
+
+async def test_the_directory_of_a_voter(autojump_clock: MockClock) -> None:
+    """A copy of a voter's directory: its snapshot is not touched, and the voter can go on there."""
+    async with open_cluster(1, 2, 3, limits=EAGER) as cluster:
+        await fill(cluster, 40)
+        cluster.crash(1)
+        disk = cluster.disks[9] = cluster.disk(1)
+        before = disk.paths(DIRECTORY)
+        with pytest.raises(InvalidConfig, match="holds the journal/ of a voter"):
+            async with cluster.observe():
+                raise AssertionError("must not open")
+        assert disk.paths(DIRECTORY) == before
+        await cluster.start(1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"node_id": 2}, r"node_id = 2: one of the voters \[1, 2, 3\]"),
+        ({"voters": {}}, "voters: 0 of them"),
+        ({"cluster_id": ""}, "cluster_id = ''"),
+    ],
+    ids=["voter", "nobody", "cluster"],
+)
+async def test_settings_that_cannot_be(
+    changes: dict[str, object], told: str, autojump_clock: MockClock
+) -> None:
+    """An id that votes, nobody to follow, no cluster: refused before anything is written."""
+    async with open_cluster() as cluster:
+        with pytest.raises(InvalidConfig, match=told):
+            async with cluster.observe(9, **changes):
+                raise AssertionError("must not open")
+        assert cluster.disk(9).trace == []
+
+
+async def test_a_directory_of_something_else(autojump_clock: MockClock) -> None:
+    """A broker keeps its logs there: said so, and nothing is added to them."""
+    async with open_cluster() as cluster:
+        disk = cluster.disk(9)
+        disk.make_directory(DIRECTORY / "topics")
+        with pytest.raises(InvalidConfig, match="holds 'topics', a broker keeps its logs there"):
+            async with cluster.observe():
+                raise AssertionError("must not open")
+        assert disk.names(DIRECTORY) == ["topics"]
 
 
 async def test_a_directory_in_use(autojump_clock: MockClock) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.errors import CorruptJournal, DirectoryInUse, StorageError, Unreachable
+from raftmq.errors import (
+    CorruptJournal,
+    DirectoryInUse,
+    InvalidConfig,
+    StorageError,
+    Unreachable,
+)
 from raftmq.metadata.commands import CommandId, ProducerIds
 from raftmq.metadata.raft.journal_segments import segment_numbers, segment_path
 from raftmq.metadata.raft.timing import Limits
@@ -162,6 +168,46 @@ async def test_a_snapshot_of_another_cluster(autojump_clock: MockClock) -> None:
                 raise AssertionError("must not open")
 
 
+async def test_a_wrong_id_leaves_no_trace(autojump_clock: MockClock) -> None:
+    """Node 9 is none of the voters: nothing is written, so the corrected start goes through."""
+    async with open_cluster() as cluster:
+        disk = cluster.disk(1)
+        with pytest.raises(InvalidConfig, match=r"node_id = 9: not one of the voters \[1, 2, 3\]"):
+            async with cluster.open(1, node_id=9):
+                raise AssertionError("must not open")
+        assert disk.trace == []
+        async with cluster.open(1):
+            pass
+
+
+async def test_a_directory_of_something_else(autojump_clock: MockClock) -> None:
+    """A photograph lies there: it is named, nothing is written; once it is gone, all is well."""
+    async with open_cluster() as cluster:
+        disk, photograph = cluster.disk(1), DIRECTORY / "photo.jpg"
+        disk.make_directory(DIRECTORY)
+        disk.open(photograph, create=True)
+        for _ in range(2):
+            with pytest.raises(InvalidConfig, match=r"/quorum: holds 'photo\.jpg'"):
+                async with cluster.open(1):
+                    raise AssertionError("must not open")
+            assert disk.names(DIRECTORY) == ["photo.jpg"]
+        disk.remove(photograph)
+        async with cluster.open(1):
+            pass
+
+
+async def test_the_directory_of_an_observer(autojump_clock: MockClock) -> None:
+    """Its snapshot has no journal, as that of a voter must have: the message says so."""
+    async with open_cluster(1, 2, 3, limits=EAGER) as cluster:
+        await fill(cluster, 40)
+        leader = await cluster.leader()
+        async with cluster.observe(9) as observer:
+            await observer.wait_changed(leader.image.version - 1)
+        cluster.crash(1)
+        cluster.disks[1] = cluster.disk(9)
+        await refused(cluster, 1, f"or an observer has been here.*{WAY_OUT}")
+
+
 async def test_a_directory_in_use(autojump_clock: MockClock) -> None:
     """A second process is told so; once the first one has ended, it may have the directory."""
     async with open_cluster() as cluster:
@@ -197,6 +243,25 @@ async def test_an_older_copy_must_stop(autojump_clock: MockClock) -> None:
         cluster.disks[1] = backup
         with trio.fail_after(30), pytest.raises(CorruptJournal, match="older copy"):
             async with cluster.open(1):
+                await trio.sleep_forever()
+        with pytest.raises(CorruptJournal, match="in an earlier run"):
+            async with cluster.open(1):
+                pass
+
+
+async def test_an_older_copy_from_this_very_run_must_stop(autojump_clock: MockClock) -> None:
+    """It was taken after the last start, and the leader that it confirmed to still leads."""
+    async with open_cluster(1, 2, 3) as cluster:
+        leader = await cluster.leader()
+        leader_id = leader.leadership.leader_id
+        node_id = next(node for node in (1, 2, 3) if node != leader_id)
+        await fill(cluster, 3)
+        copy = cluster.disk(node_id).photograph(cluster.disk(node_id).random, power_lost=False)
+        await fill(cluster, 3)
+        cluster.crash(node_id)
+        cluster.disks[node_id] = copy
+        with trio.fail_after(30), pytest.raises(CorruptJournal, match="had confirmed"):
+            async with cluster.open(node_id):
                 await trio.sleep_forever()
 
 

@@ -21,7 +21,13 @@ LARGE = b"x" * APPEND_BYTES_MAX
 def confirmed(next_index: int, **changes: Any) -> AppendReply:
     values = {"is_reset": False, "is_success": True, "term": 1, "round": 0}
     return AppendReply(
-        **{**values, "next_index": next_index, "standing": Standing.ESTABLISHED, **changes}
+        **{
+            **values,
+            "next_index": next_index,
+            "standing": Standing.ESTABLISHED,
+            "last_index": 1 << 40,
+            **changes,
+        }
     )
 
 

@@ -282,7 +282,7 @@ async def test_a_refusal_may_come_later(autojump_clock: MockClock) -> None:
     async with open_network() as network:
         two = await Voter(network, 2).start()
         one = await (await call(two)).be_welcomed(hello_of(1))
-        refusal = Refusal("your directory is an older copy", is_final=True)
+        refusal = Refusal("your directory is an older copy", is_final=True, must_stop=True)
         await one.say(refusal)
         await two.until(lambda: len(two.events) == 3)
         assert two.events[1:] == [("disconnected", 1), ("refused", 1, refusal)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -118,6 +119,16 @@ async def test_a_voter_that_hangs_up(autojump_clock: MockClock) -> None:
         await ask(hang_up)
 
 
+async def test_a_voter_that_is_paused(autojump_clock: MockClock) -> None:
+    """The kernel takes the connection, the process says nothing at all: it is not blamed."""
+
+    async def be_paused(stranger: Stranger) -> None:
+        await trio.sleep_forever()
+
+    with pytest.raises(Unreachable, match="no answer within 3 s"):
+        await ask(be_paused)
+
+
 async def test_a_voter_that_is_silent(autojump_clock: MockClock) -> None:
     """Alive, as its signs of life say, but stuck: nobody waits for ever."""
 
@@ -132,10 +143,12 @@ async def test_a_voter_that_is_silent(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"protocol_version": 2}, {"role": Role.OBSERVER}], ids=["version", "role"]
+    ("changes", "who"),
+    [({"protocol_version": 2}, "(voter) of version 2"), ({"role": Role.OBSERVER}, "(observer)")],
+    ids=["version", "role"],
 )
 async def test_whoever_is_no_voter_of_this_version(
-    changes: dict[str, Any], autojump_clock: MockClock
+    changes: dict[str, Any], who: str, autojump_clock: MockClock
 ) -> None:
     """It is not asked at all."""
 
@@ -143,7 +156,9 @@ async def test_whoever_is_no_voter_of_this_version(
         await greet(stranger, **changes)
         await trio.sleep_forever()
 
-    with pytest.raises(RemoteProtocolError, match="no voter of this version"):
+    with pytest.raises(
+        RemoteProtocolError, match=f"{re.escape(who)}.* answers there, no voter of version 1"
+    ):
         await ask(introduce)
 
 
