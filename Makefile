@@ -19,7 +19,7 @@ SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo check test static wheel sim soak bench format clean
+.PHONY: help venv demo check test static wheel sim crashes soak bench format clean
 
 help:  ## This list
 	@sed -En 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -37,8 +37,8 @@ demo: $(STAMP)  ## See it work: real data, a killed writer, a killed leader, not
 	$(BIN)/python examples/log_demo.py
 	$(BIN)/python examples/quorum_demo.py
 
-check: static  ## The fast gate, about a minute: format, lint, types, layers, fast tests
-	$(BIN)/pytest -n auto -m 'not powercut and not soak' $(FAST_TESTS)
+check: static  ## The fast gate, a minute and a half: format, lint, types, layers, fast tests
+	$(BIN)/pytest -n auto -m 'not powercut and not soak and not teeth' $(FAST_TESTS)
 
 # One pytest run over everything, last: its summary line is the verdict on all of it.
 test: static wheel  ## Everything that CI runs: check, the wheel, the tests on a real kernel
@@ -59,7 +59,10 @@ wheel: $(STAMP)
 	cd / && $(CURDIR)/$(WHEEL)/venv/bin/raftmq --version
 	cd / && $(CURDIR)/$(WHEEL)/venv/bin/raftmq log --help >/dev/null
 
-sim: $(STAMP)  ## Simulated crashes: SEED=7 replays one, SEEDS=1000 sweeps, ARGS= for the rest
+sim: $(STAMP)  ## A simulated cluster: SEED=7 replays one, SEEDS=1000 sweeps, ARGS= for the rest
+	$(BIN)/python -m tests.simulation.brokers $(SIM_ARGS)
+
+crashes: $(STAMP)  ## Simulated crashes of one log, the same way
 	$(BIN)/python -m tests.simulation.crash_sweep $(SIM_ARGS)
 
 soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
@@ -69,6 +72,7 @@ soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.property.damage --count 1000
 	$(BIN)/python -m tests.powercut --cycles 200
 	$(BIN)/python -m tests.cluster --rounds 40
+	$(BIN)/python -m tests.cluster.brokers --rounds 48
 	$(BIN)/python -m tests.powercut.quorum --cycles 60
 	$(BIN)/pytest -m soak --hypothesis-profile soak
 

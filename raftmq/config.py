@@ -57,7 +57,7 @@ TOPIC_KEYS = (
     TopicKey("segment.ms", "segment_ms", minimum=1),
     TopicKey("retention.ms", "retention_ms", minimum=-1),
     TopicKey("retention.bytes", "retention_bytes", minimum=-1),
-    TopicKey("max.message.bytes", "max_message_bytes", minimum=61, maximum=1 << 28),
+    TopicKey("max.message.bytes", "max_message_bytes", minimum=61, maximum=32 << 20),
     TopicKey("index.interval.bytes", "index_interval_bytes", minimum=0, maximum=1 << 20),
     TopicKey("message.timestamp.type", "message_timestamp_type",
              choices=("CreateTime", "LogAppendTime")),

@@ -7,30 +7,60 @@
     │   └── InvalidTimestamp    too far in the future
     ├── MessageTooLarge         batch over max.message.bytes
     ├── OffsetOutOfRange        below the log start or beyond the log end
+    ├── OffsetNotAvailable      a new leader does not know yet what is committed
+    ├── UnknownTopicOrPartition no such topic or partition, as far as that broker knows
+    ├── UnknownTopicId          the topic was deleted, or that broker has not heard of it yet
+    ├── LeaderNotAvailable      nobody leads the partition now
     ├── NotLeaderOrFollower     this replica's part in the partition has changed meanwhile
+    │   └── LeaderElsewhere     ... and nothing was appended
     ├── FencedLeaderEpoch       from a leader, or to one, that has been replaced since
+    ├── UnknownLeaderEpoch      of a leader that this broker has not heard of yet
+    ├── NotEnoughReplicas       too few in sync for acks=all; nothing was appended
+    ├── NotEnoughReplicasAfterAppend  ... and it was appended
+    ├── InvalidRequiredAcks     acks is neither -1 nor a number of replicas that there are
+    ├── FetchSessionIdNotFound  the broker has forgotten the session: begin a new one
+    ├── InvalidFetchSessionEpoch  the two sides disagree on the session: begin a new one
+    ├── TopicAuthorizationFailed  not allowed with this topic
+    ├── ClusterAuthorizationFailed  not allowed with this cluster, or not on this listener
+    ├── InconsistentClusterId   it belongs to another cluster
+    ├── StaleBrokerEpoch        from a broker process that has been replaced since
+    ├── BrokerIdNotRegistered   the cluster knows no such broker
+    ├── UnsupportedVersion      a request, or a version of one, that the other side does not know
+    ├── InvalidRequest          it decodes, but makes no sense
+    ├── InvalidTopic            not a name that a topic may have
+    ├── TopicAlreadyExists
     ├── InvalidConfig           a bad topic or broker setting; names every bad key
     ├── InvalidPartitions       no partitions, too many, or fewer than there are
     ├── InvalidReplicationFactor  more replicas than active brokers, or than allowed
+    ├── InvalidReplicaAssignment  replicas on brokers that do not exist, or twice on one
+    ├── PreferredLeaderNotAvailable  the first replica is not in sync
+    ├── EligibleLeadersNotAvailable  no replica may lead
+    ├── ElectionNotNeeded       it leads already
     ├── InvalidCommand          a metadata command that is too large or does not decode
     │   └── NewerCommand        one that only a newer version knows; this node must stop
     ├── NotController           this node does not lead the metadata quorum
     ├── QuorumBusy              too many proposals wait already
     ├── ProposalDiscarded       another command took its place in the log
+    ├── RequestTimedOut         no answer in time; it may have been carried out
     ├── ProposalUncertain       the outcome of a proposal is unknown
+    ├── OutcomeUnknown          a client cannot know whether its request was carried out
+    ├── Disconnected            the connection ended before the answer came
     ├── Unreachable             no connection to an address, or no listening there
     ├── RemoteProtocolError     a peer broke the protocol; its connection was closed
-    └── StorageError            the disk refused; that log is offline until a restart
-        ├── DirectoryInUse      another process holds the data directory
-        └── CorruptJournal      the quorum's own files are damaged, or not this node's
+    ├── StorageError            the disk refused; that log is offline until a restart
+    │   ├── DirectoryInUse      another process holds the data directory
+    │   └── CorruptJournal      the quorum's own files are damaged, or not this node's
+    └── ServerError             an answer with a number that has no class here
 
 `definite` answers one question: did the operation certainly not happen? `retriable` says that
 the same call may succeed later; `refresh_metadata` that the caller should first ask who leads.
+Of classes that share a number, the first one in this file stands for it (`error_for`).
 Numbers: https://kafka.apache.org/protocol.html#protocol_error_codes
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import IntEnum
 from typing import ClassVar
 
@@ -43,6 +73,7 @@ class ErrorCode(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
@@ -51,9 +82,14 @@ class ErrorCode(IntEnum):
     NETWORK_EXCEPTION = 13
     NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25
+    TOPIC_AUTHORIZATION_FAILED = 29
+    CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
@@ -66,10 +102,13 @@ class ErrorCode(IntEnum):
     KAFKA_STORAGE_ERROR = 56
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION_TYPE = 76
     STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
     PREFERRED_LEADER_NOT_AVAILABLE = 80
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
@@ -90,7 +129,7 @@ class ErrorCode(IntEnum):
 class RaftmqError(Exception):
     """Base of the tree; `str()` names the thing and, where there is one, the way out."""
 
-    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
     refresh_metadata: ClassVar[bool] = False
     definite: ClassVar[bool] = True
@@ -134,6 +173,29 @@ class OffsetOutOfRange(RaftmqError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+class OffsetNotAvailable(RaftmqError):
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+    retriable = True
+
+
+class UnknownTopicOrPartition(RaftmqError):
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    retriable = True
+    refresh_metadata = True
+
+
+class UnknownTopicId(RaftmqError):
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    retriable = True
+    refresh_metadata = True
+
+
+class LeaderNotAvailable(RaftmqError):
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+    retriable = True
+    refresh_metadata = True
+
+
 class NotLeaderOrFollower(RaftmqError):
     """Indefinite: what was appended here may stand in the new leader's log."""
 
@@ -143,10 +205,92 @@ class NotLeaderOrFollower(RaftmqError):
     definite = False
 
 
+class LeaderElsewhere(NotLeaderOrFollower):
+    """Nothing was appended: somebody else leads, or this broker has not taken up its part yet."""
+
+    definite = True
+
+
 class FencedLeaderEpoch(RaftmqError):
     code = ErrorCode.FENCED_LEADER_EPOCH
     retriable = True
     refresh_metadata = True
+
+
+class UnknownLeaderEpoch(RaftmqError):
+    """Whoever asked knows more than the broker: ask again after a pause."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+    retriable = True
+
+
+class NotEnoughReplicas(RaftmqError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    retriable = True
+
+
+class NotEnoughReplicasAfterAppend(RaftmqError):
+    """Indefinite: the leader has it, and it is committed once the others come back."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    retriable = True
+    definite = False
+
+
+class InvalidRequiredAcks(RaftmqError):
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class FetchSessionIdNotFound(RaftmqError):
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    retriable = True
+
+
+class InvalidFetchSessionEpoch(RaftmqError):
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    retriable = True
+
+
+class TopicAuthorizationFailed(RaftmqError):
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class ClusterAuthorizationFailed(RaftmqError):
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class InconsistentClusterId(RaftmqError):
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+class StaleBrokerEpoch(RaftmqError):
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class BrokerIdNotRegistered(RaftmqError):
+    code = ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+class UnsupportedVersion(RaftmqError):
+    """`correlation_id` is that of the request, so that it can be answered; None: not known."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+    def __init__(self, what: str, *, correlation_id: int | None = None) -> None:
+        self.correlation_id = correlation_id
+        super().__init__(what)
+
+
+class InvalidRequest(RaftmqError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidTopic(RaftmqError):
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicAlreadyExists(RaftmqError):
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class InvalidConfig(RaftmqError):
@@ -165,6 +309,28 @@ class InvalidPartitions(RaftmqError):
 
 class InvalidReplicationFactor(RaftmqError):
     code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignment(RaftmqError):
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class PreferredLeaderNotAvailable(RaftmqError):
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    retriable = True
+    refresh_metadata = True
+
+
+class EligibleLeadersNotAvailable(RaftmqError):
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    retriable = True
+    refresh_metadata = True
+
+
+class ElectionNotNeeded(RaftmqError):
+    code = ErrorCode.ELECTION_NOT_NEEDED
+    retriable = True
+    refresh_metadata = True
 
 
 class InvalidCommand(RaftmqError):
@@ -204,6 +370,15 @@ class ProposalDiscarded(RaftmqError):
     refresh_metadata = True
 
 
+class RequestTimedOut(RaftmqError):
+    """Indefinite: it may have been carried out, or may be later."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+    refresh_metadata = True
+    definite = False
+
+
 class ProposalUncertain(RaftmqError):
     """It may have been applied, or may be later: retry with the same command id, or read."""
 
@@ -213,9 +388,32 @@ class ProposalUncertain(RaftmqError):
     definite = False
 
 
-class Unreachable(RaftmqError):
+class OutcomeUnknown(RaftmqError):
+    """A client gave up: some attempt may have been carried out. What it met last is the cause."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+    definite = False
+
+
+class Disconnected(RaftmqError):
+    """Indefinite: the request may have been carried out."""
+
     code = ErrorCode.NETWORK_EXCEPTION
     retriable = True
+    refresh_metadata = True
+    definite = False
+
+
+class Unreachable(RaftmqError):
+    """`was_refused`: its machine answered, and nobody listens there. Else it may be silence."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+    retriable = True
+
+    def __init__(self, what: str, *, was_refused: bool = False) -> None:
+        self.was_refused = was_refused
+        super().__init__(what)
 
 
 class RemoteProtocolError(RaftmqError):
@@ -244,3 +442,43 @@ class CorruptJournal(StorageError):
     definite = True
     retriable = False
     refresh_metadata = False
+
+
+class ServerError(RaftmqError):
+    """Indefinite, as nothing is known of the error but its `number` and text."""
+
+    definite = False
+
+    def __init__(self, what: str, number: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
+        self.number = number
+        with suppress(ValueError):  # a number of a newer version
+            self.code = ErrorCode(number)
+        super().__init__(what)
+
+
+def error_for(number: int, message: str) -> RaftmqError:
+    """The exception that an error number of an answer stands for.
+
+    It promises no more than the one that was raised over there: of classes that share a number,
+    it is indefinite if one of them is.
+    """
+    assert number != ErrorCode.NONE, "no error"
+    cls = _BY_NUMBER.get(number)
+    if cls is None:
+        return ServerError(message, number)
+    if cls is InvalidConfig:
+        return InvalidConfig([message])
+    if cls is CorruptRecord:
+        return CorruptRecord(message.removeprefix("corrupt record: "))
+    return cls(message)
+
+
+def _by_number(base: type[RaftmqError]) -> dict[int, type[RaftmqError]]:
+    found: dict[int, type[RaftmqError]] = {}
+    for cls in base.__subclasses__():
+        for number, first in {**_by_number(cls), cls.code: cls}.items():
+            found.setdefault(number, first)
+    return found
+
+
+_BY_NUMBER = _by_number(RaftmqError)

@@ -99,6 +99,7 @@ def _write(directory: Path, node_id: int, slices: Callable[[], Iterator[bytes]])
         cluster_id="benchmark",
         node_id=node_id,
         new_disk_id=bytes([node_id]) * 16,
+        voters=NODES,
     )
     journal.setCurrentTerm(TERM, None)
     journal.set_standing(Standing.ESTABLISHED)

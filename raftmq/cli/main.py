@@ -107,6 +107,8 @@ def _complain(line: str, exit_code: int) -> int:
     epilog=cleandoc("""
     Examples:
 
+    raftmq broker --config /etc/raftmq/node.toml
+
     raftmq log verify /var/lib/raftmq
 
     raftmq log dump /var/lib/raftmq/topics/orders-6f1c/Partition-0 --records -n 10
@@ -125,6 +127,7 @@ def main(bootstrap: str | None) -> None:
 
 
 NOUNS = {
+    "broker": "Be a node of a cluster.",
     "log": "Read a partition folder without a broker.",
     "quorum": "The metadata quorum: how it is, and what is on its disks.",
 }

@@ -84,6 +84,9 @@ class Files(Protocol):
     def remove(self, path: Path) -> None:
         """A missing file is no error. Files that are open stay readable."""
 
+    def remove_directory(self, path: Path) -> None:
+        """An empty one; a missing one is no error."""
+
     def sync_directory(self, path: Path) -> None: ...
 
     def sync_file_system(self, path: Path) -> None:
@@ -226,6 +229,11 @@ class OsFiles:
     def remove(self, path: Path) -> None:
         with _translated("remove", path):
             path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        with _translated("rmdir", path):
+            if path.exists():
+                path.rmdir()
 
     def sync_directory(self, path: Path) -> None:
         with _translated("fsync", path), _opened(path) as descriptor:

@@ -49,7 +49,7 @@ class DiskThread:
         os.close(self._read_end)
         os.close(self._write_end)
 
-    async def run(self, function: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T], /) -> T:
         """What `function` returns or raises. Not cancelled in the middle: the disk is not either.
 
         Raises:

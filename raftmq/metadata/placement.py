@@ -69,9 +69,7 @@ def place_topic(
         replication_factor=replication_factor,
         chance=chance,
     )
-    made = COMMAND_PARTITIONS_MAX
-    create = CreateTopic(topic_id, name, assignments[:made], dict(configs))
-    return create, *_growth(topic_id, assignments[made:], first=made)
+    return creation(topic_id, name, assignments, configs)
 
 
 def place_partitions(
@@ -94,10 +92,19 @@ def place_partitions(
         replication_factor=len(image.partitions[first].replicas),
         chance=chance,
     )
-    return _growth(topic_id, assignments, first=count)
+    return growth(topic_id, assignments, first=count)
 
 
-def _growth(
+def creation(
+    topic_id: bytes, name: str, assignments: Assignments, configs: Mapping[str, str]
+) -> tuple[CreateTopic | CreatePartitions, ...]:
+    """The commands that create a topic with these replicas."""
+    made = COMMAND_PARTITIONS_MAX
+    create = CreateTopic(topic_id, name, assignments[:made], dict(configs))
+    return create, *growth(topic_id, assignments[made:], first=made)
+
+
+def growth(
     topic_id: bytes, assignments: Assignments, *, first: int
 ) -> tuple[CreatePartitions, ...]:
     """Each expects the count that the one before it leaves, so that none is applied out of turn."""

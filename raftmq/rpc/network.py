@@ -22,6 +22,7 @@ import trio
 from raftmq.errors import Unreachable
 from raftmq.model import Address
 from raftmq.rpc.address import format_address
+from raftmq.rpc.tcp_stream import TcpStream
 
 Handler: TypeAlias = Callable[[trio.abc.Stream], Awaitable[object]]
 
@@ -48,7 +49,12 @@ class Network(Protocol):
     """What a node needs of a network."""
 
     async def dial(self, address: Address) -> trio.abc.Stream:
-        """A new connection. Raises Unreachable: refused, unknown, or no answer in time."""
+        """A new connection.
+
+        Raises:
+            Unreachable: `was_refused` if nobody listens at any address of the host; else unknown,
+                or no answer in time.
+        """
 
     async def serve(
         self,
@@ -71,12 +77,12 @@ class TcpNetwork:
     def __init__(self, *, connect_seconds_max: float = CONNECT_SECONDS_MAX) -> None:
         self._connect_seconds_max = connect_seconds_max
 
-    async def dial(self, address: Address) -> trio.SocketStream:
+    async def dial(self, address: Address) -> TcpStream:
         with _translated("connect to", address):
             with trio.fail_after(self._connect_seconds_max):
                 stream = await trio.open_tcp_stream(address.host, address.port)
             _set_options(stream.socket)
-            return stream
+            return TcpStream(stream)
 
     async def open_listeners(self, address: Address) -> list[trio.SocketListener]:
         """One listener for each IP address that the host has."""
@@ -88,7 +94,7 @@ class TcpNetwork:
 
     async def serve(
         self,
-        handler: Callable[[trio.SocketStream], Awaitable[object]],
+        handler: Callable[[TcpStream], Awaitable[object]],
         address: Address,
         *,
         task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
@@ -96,7 +102,11 @@ class TcpNetwork:
         listeners = await self.open_listeners(address)
         port = listeners[0].socket.getsockname()[1]
         task_status.started(Address(address.host, port))
-        await trio.serve_listeners(handler, listeners)
+
+        async def handle(stream: trio.SocketStream) -> None:
+            await handler(TcpStream(stream))
+
+        await trio.serve_listeners(handle, listeners)
 
 
 def _set_options(endpoint: trio.socket.SocketType) -> None:
@@ -113,18 +123,28 @@ def _translated(operation: str, address: Address) -> Iterator[None]:
     except UnicodeError as error:  # a host that cannot be a name on the wire
         raise _unreachable(operation, address, str(error)) from error
     except OSError as error:
-        raise _unreachable(operation, address, _reason(error)) from error
+        refused = all(isinstance(each, ConnectionRefusedError) for each in _attempts(error))
+        raise _unreachable(operation, address, _reason(error), was_refused=refused) from error
 
 
-def _unreachable(operation: str, address: Address, reason: str) -> Unreachable:
-    return Unreachable(f"{operation} {format_address(address)}: {reason}")
+def _unreachable(
+    operation: str, address: Address, reason: str, *, was_refused: bool = False
+) -> Unreachable:
+    what = f"{operation} {format_address(address)}: {reason}"
+    return Unreachable(what, was_refused=was_refused)
 
 
 def _reason(error: OSError) -> str:
-    """What the system said of the first attempt; trio puts a summary of all of them around it."""
-    first: BaseException = error.__cause__ or error
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
+    """What the system said of the first attempt."""
+    first = _attempts(error)[0]
     if isinstance(first, OSError) and not isinstance(first, socket.gaierror) and first.errno:
         return os.strerror(first.errno)  # without the address, which is said already
     return getattr(first, "strerror", None) or str(error)
+
+
+def _attempts(error: BaseException) -> list[BaseException]:
+    """One for each address that the host has; trio puts a summary of all of them around it."""
+    inner = error.__cause__ or error
+    if isinstance(inner, BaseExceptionGroup):
+        return [leaf for part in inner.exceptions for leaf in _attempts(part)]
+    return [inner]

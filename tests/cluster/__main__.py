@@ -18,7 +18,7 @@ from random import randrange
 from tests.cluster.quorum_cluster import QuorumCluster
 from tests.cluster.quorum_disasters import ALL_DISASTERS, Disasters
 from tests.cluster.quorum_report import report
-from tests.cluster.quorum_series import run_series
+from tests.cluster.series import run_series
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
-"""Fixtures: three quorum processes on directories of their own, judged at the end.
+"""Fixtures: processes of three nodes on directories of their own, judged at the end.
 
-A test that uses `cluster` fails if its ledger has a finding at the end, whatever else it checks.
+A test that uses one fails if its ledger has a finding at the end, whatever else it checks.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.broker_cluster import BrokerCluster
 from tests.cluster.quorum_cluster import QuorumCluster
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ def cluster(tmp_path: Path) -> Iterator[QuorumCluster]:
     """Running, with snapshots so often that every test sees some."""
     directories = {node_id: tmp_path / str(node_id) for node_id in (1, 2, 3)}
     with QuorumCluster(directories, snapshot_entries=400, trailing_entries=100) as cluster:
+        cluster.start_all()
+        yield cluster
+        assert not cluster.ledger.findings
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[BrokerCluster]:
+    """Running, without clients yet."""
+    with BrokerCluster(tmp_path) as cluster:
         cluster.start_all()
         yield cluster
         assert not cluster.ledger.findings

@@ -1,22 +1,19 @@
 """Three quorum processes on this machine, and the ledger of all that they promised.
 
-Owns who runs, who is paused and what was heard of them. Everything that waits has a deadline, and
-fails at once, with what was said on stderr, if a node ends that should not. A context manager:
-nothing runs any more when it is over.
+Owns what was heard of them and is asked of them; `nodes` owns the processes and the waiting.
 """
 
 from __future__ import annotations
 
-import signal
 import time
 from bisect import bisect
-from contextlib import ExitStack
-from threading import Condition
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING
 
+from tests.cluster.node_process import NodeFailed
+from tests.cluster.nodes import Nodes
 from tests.cluster.quorum_ledger import Ledger
 from tests.cluster.quorum_ports import keep_ports
-from tests.cluster.quorum_process import NodeFailed, QuorumProcess
+from tests.cluster.quorum_process import QuorumProcess
 from tests.cluster.quorum_visit import ask_status
 from tests.cluster.quorum_words import (
     HOLD,
@@ -37,16 +34,6 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.status import QuorumStatus
     from tests.cluster.quorum_words import AnyTold
 
-PATIENCE_SECONDS = 60.0  # for anything that must happen; a busy machine is slow
-_LOOK_SECONDS = 0.02
-
-
-class Ending(NamedTuple):
-    """How a process ended by itself."""
-
-    status: int
-    stderr: str
-
 
 class Heard:
     """Of one process."""
@@ -58,15 +45,11 @@ class Heard:
         self.acknowledged_at: list[float] = []  # time.monotonic() of each batch
 
 
-class QuorumCluster:
-    """`order` is the pattern for all processes; see `start` for what differs.
-
-    Attributes:
-        running: node ids of the processes, the paused ones included.
-    """
+class QuorumCluster(Nodes[QuorumProcess]):
+    """`order` is the pattern for all processes; see `start` for what differs."""
 
     def __init__(self, directories: Mapping[int, Path], **order: int) -> None:
-        self._closing = ExitStack()
+        super().__init__()
         keepers = [self._closing.enter_context(keeper) for keeper in keep_ports(len(directories))]
         ports = ",".join(str(keeper.getsockname()[1]) for keeper in keepers)
         self.orders = {
@@ -75,30 +58,11 @@ class QuorumCluster:
         }
         self.ledger = Ledger()
         self._lives = 0
-        self._processes: dict[int, QuorumProcess] = {}
         self._heard: dict[int, Heard] = {}
-        self._paused: set[int] = set()
-        self._may_end: set[int] = set()
-        self._news = Condition()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._closing:
-            self.kill(self.running)
 
     @property
     def nodes(self) -> list[int]:
         return sorted(self.orders)
-
-    @property
-    def running(self) -> list[int]:
-        return sorted(self._processes)
-
-    def pid(self, node_id: int) -> int:
-        """Of the process, or of the strace above it."""
-        return self._processes[node_id].pid
 
     # What is done to them
 
@@ -119,29 +83,6 @@ class QuorumCluster:
         self.start(self.nodes)
         self.wait_open(self.nodes)
 
-    def expect_end(self, nodes: Iterable[int]) -> None:
-        """Of processes that are to end by themselves, sooner or later."""
-        self._may_end.update(nodes)
-
-    def kill(self, nodes: Collection[int]) -> None:
-        """kill -9 to all of them, then wait until nothing of them is left."""
-        for node_id in nodes:
-            self._processes[node_id].signal(signal.SIGKILL)
-        for node_id in nodes:
-            self._processes.pop(node_id).bury()
-        self._paused -= set(nodes)
-        self._may_end -= set(nodes)
-
-    def pause(self, nodes: Iterable[int]) -> None:
-        for node_id in nodes:
-            self._processes[node_id].signal(signal.SIGSTOP)
-            self._paused.add(node_id)
-
-    def resume(self, nodes: Iterable[int]) -> None:
-        for node_id in nodes:
-            self._paused.discard(node_id)
-            self._processes[node_id].signal(signal.SIGCONT)
-
     def stop(self, nodes: Collection[int]) -> None:
         """A clean end."""
         self.expect_end(nodes)
@@ -157,25 +98,6 @@ class QuorumCluster:
             process.say(word)
 
     # What is waited for
-
-    def wait(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Until `is_so`; nobody may end meanwhile who is not expected to."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not is_so():
-            self._check_alive()
-            if time.monotonic() > deadline:
-                raise NodeFailed(f"waited {PATIENCE_SECONDS:g} s for {what}: {self._state()}")
-            with self._news:
-                self._news.wait(_LOOK_SECONDS)
-
-    def wait_end(self, node_id: int) -> Ending:
-        """Until it has ended by itself."""
-        process = self._processes[node_id]
-        self.expect_end([node_id])
-        self.wait(f"the end of node {node_id}", lambda: process.has_ended)
-        status = process.wait_end()
-        self.kill([node_id])
-        return Ending(status, process.stderr())
 
     def wait_open(self, nodes: Iterable[int]) -> None:
         for node_id in nodes:
@@ -302,18 +224,3 @@ class QuorumCluster:
                 case Acknowledged():
                     heard.acknowledged_at.append(time.monotonic())
             self._news.notify_all()
-
-    def _on_news(self) -> None:
-        with self._news:
-            self._news.notify_all()
-
-    def _check_alive(self) -> None:
-        for node_id, process in self._processes.items():
-            if process.has_ended and node_id not in self._may_end:
-                raise NodeFailed(f"node {node_id} has ended: {process.stderr()}")
-
-    def _state(self) -> str:
-        said = [
-            f"-- node {node_id}: {p.stderr()[-1500:]}" for node_id, p in self._processes.items()
-        ]
-        return "\n".join([f"running {self.running}, paused {sorted(self._paused)}", *said])

@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from raftmq.metadata.image import EMPTY_IMAGE
+from tests.cluster.node_process import PROJECT
 from tests.cluster.quorum_holding import holding_of, ranges_of
 from tests.cluster.quorum_ledger import Ledger
-from tests.cluster.quorum_process import PROJECT
 from tests.cluster.quorum_words import (
     Acknowledged,
     Denied,

@@ -8,13 +8,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.quorum_cluster import PATIENCE_SECONDS, QuorumCluster
+from tests.cluster.node_process import PROJECT, NodeFailed
+from tests.cluster.nodes import PATIENCE_SECONDS
 from tests.cluster.quorum_disasters import Disaster, Disasters, Verb, Whom
-from tests.cluster.quorum_process import PROJECT, NodeFailed
 from tests.cluster.quorum_report import report
+
+if TYPE_CHECKING:
+    from tests.cluster.quorum_cluster import QuorumCluster
 
 pytestmark = pytest.mark.cluster
 

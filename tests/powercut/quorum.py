@@ -12,7 +12,7 @@ import time
 from random import randrange
 
 from tests.cluster.quorum_report import report
-from tests.cluster.quorum_series import run_series
+from tests.cluster.series import run_series
 from tests.powercut.capabilities import power_cuts
 from tests.powercut.quorum_rig import POWER_CUTS, quorum_rig
 

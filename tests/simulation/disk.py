@@ -129,6 +129,16 @@ class SimulatedFiles:
                 parent = self._directory(path.parent)
                 self.perform("remove", path, lambda: parent.change(Unlink(path.name)))
 
+    def remove_directory(self, path: Path) -> None:
+        self.check_alive()
+        with translated("rmdir", path):
+            if not self.exists(path):
+                return
+            if self._directory(path).names:
+                raise os_error(errno.ENOTEMPTY)
+            parent = self._directory(path.parent)
+        self.perform("rmdir", path, lambda: parent.change(Unlink(path.name)))
+
     def sync_directory(self, path: Path) -> None:
         with translated("fsync", path):
             directory = self._directory(path)

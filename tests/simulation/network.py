@@ -259,7 +259,7 @@ class NodeNetwork:
         listener = self._network.listeners.get(address)
         if not listener:
             await self._cross(address.host, self.name, what)
-            raise Unreachable(f"{what}: Connection refused")
+            raise Unreachable(f"{what}: Connection refused", was_refused=True)
         dialled, accepted = self._network.connect(self, listener)
         listener.offer(accepted)
         try:
@@ -276,7 +276,7 @@ class NodeNetwork:
         while not link.is_open:
             if link.refuses:
                 await trio.sleep(link.draw_latency())
-                raise Unreachable(f"{what}: Connection refused")
+                raise Unreachable(f"{what}: Connection refused", was_refused=True)
             await self._network.changed.wait_until(math.inf)
         await trio.sleep(link.draw_latency())
 

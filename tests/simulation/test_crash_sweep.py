@@ -1,6 +1,6 @@
 """A broker is crashed at every operation of its life, and never breaks a promise.
 
-Here three scripts, each with one kind of crash; `python -m tests.simulation.crash_sweep --seeds N`
+Here four scripts, each with one kind of crash; `python -m tests.simulation.crash_sweep --seeds N`
 goes on from there. A failure prints the command that replays it.
 """
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from tests.simulation.disk import SimulatedFiles
 
 
-@pytest.mark.parametrize("sweep", SWEEPS, ids=str)
+# The last two would make `make check` too long.
+MARKED = [*SWEEPS[:2], *(pytest.param(sweep, marks=pytest.mark.teeth) for sweep in SWEEPS[2:])]
+
+
+@pytest.mark.parametrize("sweep", MARKED, ids=str)
 def test_no_crash_breaks_a_promise(sweep: Sweep) -> None:
     """Whatever the moment: what was durable is there, what is there was appended, life goes on."""
     failure = first_failure(sweep)

@@ -10,6 +10,8 @@ import pytest
 from tests.simulation.crash_sweep import SWEEPS
 from tests.simulation.planted_bugs import BUGS, Bug, caught
 
+pytestmark = pytest.mark.teeth
+
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_caught(bug: Bug) -> None:

@@ -11,16 +11,23 @@ from raftmq.errors import (
     CorruptJournal,
     CorruptRecord,
     DirectoryInUse,
+    Disconnected,
     ErrorCode,
     InvalidConfig,
     InvalidRecord,
     MessageTooLarge,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    OutcomeUnknown,
     ProposalUncertain,
     RaftmqError,
+    RequestTimedOut,
+    ServerError,
     StorageError,
     UnsupportedCompression,
+    UnsupportedVersion,
+    error_for,
 )
 
 # Kafka's protocol guide, "Error codes": name, number, retriable.
@@ -70,9 +77,19 @@ KAFKA_ERRORS = {
     "BROKER_ID_NOT_REGISTERED": (102, False),
     "INCONSISTENT_TOPIC_ID": (103, True),
     "INCONSISTENT_CLUSTER_ID": (104, False),
+    "LEADER_NOT_AVAILABLE": (5, True),
+    "NOT_ENOUGH_REPLICAS": (19, True),
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": (20, True),
+    "INVALID_REQUIRED_ACKS": (21, False),
+    "TOPIC_AUTHORIZATION_FAILED": (29, False),
+    "CLUSTER_AUTHORIZATION_FAILED": (31, False),
+    "FETCH_SESSION_ID_NOT_FOUND": (70, True),
+    "INVALID_FETCH_SESSION_EPOCH": (71, True),
+    "OFFSET_NOT_AVAILABLE": (78, True),
     "INELIGIBLE_REPLICA": (107, False),
     "NEW_LEADER_ELECTED": (108, False),
 }
+NAMELESS = {RaftmqError, ServerError}
 NEVER_TRAVEL = {DirectoryInUse, CorruptJournal}
 TREE_LINE = re.compile(r"^ {4}([│ ]*(?:[├└]── )?)([A-Z]\w+)", re.MULTILINE)
 
@@ -106,7 +123,7 @@ def test_numbers_are_those_of_kafka() -> None:
     }
 
 
-@pytest.mark.parametrize("error", [cls for cls in error_classes() if cls is not RaftmqError])
+@pytest.mark.parametrize("error", [cls for cls in error_classes() if cls not in NAMELESS])
 def test_every_error_has_a_number_of_its_own_kind(error: type[RaftmqError]) -> None:
     """No error travels as "unknown server error"."""
     assert error.code not in {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE}
@@ -127,7 +144,10 @@ def test_only_an_error_worth_a_retry_asks_for_fresh_metadata(error: type[RaftmqE
 def test_what_may_have_happened_is_indefinite() -> None:
     """A failed write may be found after a restart, a cut record in the new leader's log."""
     indefinite = {cls for cls in error_classes() if not cls.definite}
-    assert indefinite == {StorageError, NotLeaderOrFollower, ProposalUncertain}
+    assert indefinite == {
+        StorageError, NotLeaderOrFollower, ProposalUncertain, NotEnoughReplicasAfterAppend,
+        RequestTimedOut, OutcomeUnknown, Disconnected, ServerError,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -167,3 +187,63 @@ def test_a_bad_configuration_names_every_problem() -> None:
 def test_other_errors_say_what_they_are_told(error: type[RaftmqError]) -> None:
     """Whoever raises knows the circumstances; the class adds nothing to the text."""
     assert str(error("write /data/x: no space left")) == "write /data/x: no space left"
+
+
+def test_a_version_that_is_not_known_can_be_answered() -> None:
+    """Whoever asked waits for an answer with the number of the request."""
+    assert UnsupportedVersion("request 7", correlation_id=0).correlation_id == 0
+    assert UnsupportedVersion("request 7").correlation_id is None
+
+
+@pytest.mark.parametrize("cls", [cls for cls in error_classes() if cls not in NEVER_TRAVEL])
+def test_an_answer_promises_no_more_than_what_was_raised(cls: type[RaftmqError]) -> None:
+    """An error travels as its number; the one made of it is at most as sure of the outcome."""
+    error = error_for(cls.code, "topic t is full")
+    assert error.code == cls.code
+    assert error.retriable == cls.retriable
+    assert cls.definite or not error.definite
+    assert str(error).endswith("topic t is full")
+
+
+def test_classes_that_share_a_number_have_one_that_stands_for_it() -> None:
+    """The general one, where whoever raised the other meant something special."""
+    assert {
+        code.name: type(error_for(code, "x")).__name__
+        for code in ErrorCode
+        if sum(cls.code == code for cls in error_classes()) > 1
+    } == {
+        "UNKNOWN_SERVER_ERROR": "ServerError",
+        "NOT_LEADER_OR_FOLLOWER": "NotLeaderOrFollower",
+        "REQUEST_TIMED_OUT": "RequestTimedOut",
+        "NETWORK_EXCEPTION": "Disconnected",
+        "UNSUPPORTED_VERSION": "UnsupportedVersion",
+        "NOT_CONTROLLER": "NotController",
+        "INVALID_REQUEST": "InvalidRequest",
+        "KAFKA_STORAGE_ERROR": "StorageError",
+    }
+
+
+def test_an_error_without_a_class_keeps_its_number() -> None:
+    """One that Kafka has and we have not, and one of a newer version."""
+    known = error_for(ErrorCode.NON_EMPTY_GROUP, "group g has members")
+    assert isinstance(known, ServerError)
+    assert (known.number, known.code) == (68, ErrorCode.NON_EMPTY_GROUP)
+    newer = error_for(4711, "of the future")
+    assert isinstance(newer, ServerError)
+    assert (newer.number, newer.code) == (4711, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert str(newer) == "of the future"
+
+
+def test_errors_that_are_made_in_another_way_keep_their_text() -> None:
+    """What the sender's class put around the text is not put around it twice."""
+    corrupt = CorruptRecord("bad magic", position=61)
+    assert str(error_for(corrupt.code, str(corrupt))) == str(corrupt)
+    config = error_for(ErrorCode.INVALID_CONFIG, "a = 1: too small")
+    assert isinstance(config, InvalidConfig)
+    assert config.problems == ["a = 1: too small"]
+
+
+def test_no_error_is_no_error() -> None:
+    """Whoever makes one of number 0 has not looked."""
+    with pytest.raises(AssertionError):
+        error_for(ErrorCode.NONE, "")

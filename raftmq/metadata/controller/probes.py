@@ -2,11 +2,13 @@
 
 Owns the verdict: a connection was reset, and then refused twice, 50 ms apart. The kernel of a
 machine that lives answers so for a process that is gone; a machine or a network that is gone
-answers nothing, and that is left to the session. A controller that takes office saw no reset,
-because connections ended at its predecessor: it probes every broker as if it had.
+answers nothing, and that is left to the session. A kernel that buries a process ends its
+connections one by one and may get to the listening socket last, so the first probe waits, too. A
+controller that takes office saw no reset, because connections ended at its predecessor: it probes
+every broker as if it had.
 
-    reset -> probe -> REFUSED -> 50 ms -> probe -> REFUSED -> dead
-               any other outcome: back to the beginning
+    reset -> 50 ms -> probe -> REFUSED -> 50 ms -> probe -> REFUSED -> dead
+                        any other outcome: back to the beginning
 
 Invariant: for one broker at most one series is under way, and none begins within 10 s of another.
 """
@@ -50,7 +52,8 @@ class Probes:
         last = self._series.get(broker.broker_id)
         if last and (last.awaited or now - last.began_at < PROBE_SERIES_SECONDS):
             return None
-        probe = ProbeBroker(broker.broker_id, broker.broker_epoch, now)
+        not_before = now + PROBE_PAUSE_SECONDS
+        probe = ProbeBroker(broker.broker_id, broker.broker_epoch, not_before)
         self._series[broker.broker_id] = _Series(now, probe)
         return probe
 

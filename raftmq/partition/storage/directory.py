@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections import defaultdict
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from raftmq.config import TopicConfig
-from raftmq.disk.files import OsFiles, WouldBlock, allow_many_files
+from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, StorageError
+from raftmq.partition.storage.deletion import delete_folder, remove_deleted
 from raftmq.partition.storage.entries import cached_reader, read_waiting
 from raftmq.partition.storage.flusher import Flusher
 from raftmq.partition.storage.known_past import KnownPast
@@ -31,7 +31,7 @@ from raftmq.partition.storage.reader import find_timestamp, plan_slice
 from raftmq.partition.storage.recovery import open_log
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from raftmq.disk.files import Files, FileSlice
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.work import StartOver, Trim, Truncation
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TOPICS_FOLDER = "topics"
 _TOPIC_FOLDER = re.compile(r"(?!\.)[\w.-]{1,249}", re.ASCII)
@@ -61,56 +60,16 @@ class LogId(NamedTuple):
         return f"{self.topic}/Partition-{self.partition}"
 
 
-async def run_in_thread(function: Callable[[], T], /) -> T:
-    return await trio.to_thread.run_sync(function)
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-@asynccontextmanager
-async def open_log_directory(
-    root: Path,
-    *,
-    files: Files | None = None,
-    run_sync: RunSync = run_in_thread,
-    now_ms: Callable[[], int] = wall_clock_ms,
-) -> AsyncIterator[LogDirectory]:
-    """Hold the directory, run its upkeep, and close it cleanly at the end.
-
-    Raises:
-        DirectoryInUse: another process holds it.
-        StorageError: the disk refused.
-    """
-    if files is None:
-        files = OsFiles()
-        allow_many_files()
-    directory = LogDirectory(files, root, run_sync, now_ms)
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(directory.flusher.run)
-            nursery.start_soon(directory.run_checkpoints)
-            nursery.start_soon(directory.run_retention)
-            try:
-                yield directory
-                nursery.cancel_scope.cancel()
-            finally:
-                with trio.CancelScope(shield=True):
-                    await directory.close()
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
-            raise
-        raise group.exceptions[0] from None  # what the caller's own code raised, as it was
-    finally:
-        directory.unlock()  # only now has every worker thread come home
-
-
 class LogDirectory:
-    """Made by `open_log_directory`."""
+    """Made by `open_log_directory` (`opening.py`)."""
 
     def __init__(
-        self, files: Files, root: Path, run_sync: RunSync, now_ms: Callable[[], int]
+        self,
+        files: Files,
+        root: Path,
+        run_sync: RunSync,
+        now_ms: Callable[[], int],
+        flush_sync: RunSync,
     ) -> None:
         self._files, self.root, self._run_sync, self.now_ms = files, root, run_sync, now_ms
         files.make_directory(root)
@@ -118,7 +77,7 @@ class LogDirectory:
         self._past = KnownPast(files, root)
         self._past.forget_clean_mark()
         self.logs: dict[str, PartitionLog] = {}
-        self.flusher = Flusher(files, root, run_sync)
+        self.flusher = Flusher(files, root, flush_sync)
         self._changing: defaultdict[PartitionLog, trio.Lock] = defaultdict(trio.Lock)
 
     def unlock(self) -> None:
@@ -308,6 +267,40 @@ class LogDirectory:
         finally:
             log.end_truncate()
             self.flusher.on_cut(log)
+
+    async def delete_log(self, log: PartitionLog) -> None:
+        """Forget a log and its files. After a crash in the middle it is gone, or `remove_deleted`
+        finishes the work.
+
+        Raises:
+            StorageError: the disk refused; the files stay, and are removed by a later start.
+        """
+        async with self._changing[log], self.flusher.disk:
+            log.close()
+            self.flusher.forget(log)
+            del self.logs[log.name]
+            self._past.lower(log.name, 0)  # it may come back here one day, and begin anew
+
+            def perform() -> None:
+                self._past.write_lowered()
+                delete_folder(self._files, log.folder)
+
+            with trio.CancelScope(shield=True):
+                await self._run_sync(perform)
+        del self._changing[log]
+
+    async def remove_deleted(self) -> None:
+        """What crashes have left of deleted logs."""
+        await self._run_sync(partial(remove_deleted, self._files, self.root / TOPICS_FOLDER))
+
+    def found(self) -> list[tuple[str, str]]:
+        """Folders of topics and partitions that are on the disk, whoever may know them."""
+        topics = self.root / TOPICS_FOLDER
+        return [
+            (topic, partition)
+            for topic in self._files.names(topics)
+            for partition in self._files.names(topics / topic)
+        ]
 
     # -- waiting and reading ---------------------------------------------------------------
 

@@ -82,8 +82,13 @@ class Flusher:
         self._wake(log)
 
     def oldest_pending_age(self, now: float) -> float:
-        """Seconds for which the oldest append, or the running round, has been waiting."""
-        ages = [log.oldest_pending_age(now) for log in [*self._dirty, *self._flushing]]
+        """Seconds for which the oldest append, or the running round, has been waiting.
+
+        Of topics that ask for a sync: writing back what a page cache has gathered in seconds may
+        take seconds on a disk in best health, and nobody waits for it.
+        """
+        logs = filter(_is_awaited, [*self._dirty, *self._flushing])
+        ages = [log.oldest_pending_age(now) for log in logs]
         if self._round_since is not None:
             ages.append(now - self._round_since)
         return max(ages, default=0.0)
@@ -104,7 +109,8 @@ class Flusher:
     async def _round(self) -> None:
         """One round, shielded: what has begun must be completed, or the logs could not go on."""
         logs, self._dirty = list(self._dirty), {}
-        self._flushing, self._round_since = logs, trio.current_time()
+        self._flushing = logs
+        self._round_since = trio.current_time() if any(map(_is_awaited, logs)) else None
         begun = [begun for log in logs if (begun := self._begin(log))]
         with trio.CancelScope(shield=True):
             errors = await self._run_sync(lambda: self._sync([flush for _, flush in begun]))
@@ -185,3 +191,9 @@ class Flusher:
         event = self._rounds.pop(log, None)
         if event is not None:
             event.set()
+        if log.on_held is not None:
+            log.on_held()
+
+
+def _is_awaited(log: PartitionLog) -> bool:
+    return log.config.durability is Durability.FSYNC

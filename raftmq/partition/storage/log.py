@@ -69,6 +69,7 @@ class PartitionLog:
         self.damage, self.report = found.damage, found.report
         self.offline_reason = ""
         self.on_dirty: Callable[[PartitionLog], None] | None = None
+        self.on_held: Callable[[], None] | None = None  # after a flush, a cut, or going offline
         self._epoch_file = found.epoch_file
         self._end = DurableEnd(found.segments[-1].end_offset, found.durable_end_offset)
         self._unsynced_sealed: list[Segment] = []

@@ -11,6 +11,8 @@ import pytest
 from tests.simulation.raft.planted_bugs import CASES, Case, is_caught
 from tests.simulation.raft.world import failure
 
+pytestmark = pytest.mark.teeth
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_planted_bug_is_caught(name: str) -> None:

@@ -57,7 +57,7 @@ def test_help_loads_nothing_heavy() -> None:
     "command",
     [
         "--help", "-h", "log -h", "log dump -h", "log verify -h", "quorum -h", "quorum status -h",
-        "quorum verify -h",
+        "quorum verify -h", "broker -h",
     ],
 )  # fmt: skip
 def test_every_help_is_there(command: str) -> None:

@@ -24,6 +24,7 @@ from raftmq.metadata.controller import (
     ProbeOutcome,
 )
 from raftmq.metadata.controller.controller import TICK_SECONDS
+from raftmq.metadata.controller.probes import PROBE_PAUSE_SECONDS
 from raftmq.metadata.controller.under_way import RETRY_SECONDS
 from raftmq.metadata.image import (
     PartitionState,
@@ -68,7 +69,8 @@ def test_an_image_never_goes_back() -> None:
 def test_office_begins_with_a_probe_of_every_broker() -> None:
     """It saw no connection break, as they ended at its predecessor; fenced brokers are done."""
     office = Office(image_of(broker(1), broker(2, fenced=True), broker(3)))
-    assert office.first == [ProbeBroker(1, 10, 1000.0), ProbeBroker(3, 30, 1000.0)]
+    begins_at = 1000.0 + PROBE_PAUSE_SECONDS
+    assert office.first == [ProbeBroker(1, 10, begins_at), ProbeBroker(3, 30, begins_at)]
 
 
 def test_a_sound_cluster_needs_nothing() -> None:
@@ -143,7 +145,8 @@ def test_a_reset_begins_a_series_of_probes() -> None:
     office.probe(office.first[0], ProbeOutcome.ACCEPTED)
     office.now += 20.0
     reset = office.controller.on_connection_reset
-    assert reset(1, now=office.now, image=office.image) == [ProbeBroker(1, 10, office.now)]
+    probe = ProbeBroker(1, 10, office.now + PROBE_PAUSE_SECONDS)
+    assert reset(1, now=office.now, image=office.image) == [probe]
     assert reset(1, now=office.now, image=office.image) == []
     assert reset(2, now=office.now, image=office.image) == []
     assert reset(3, now=office.now, image=office.image) == []

@@ -201,6 +201,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     """The first probe is answered twice: its second answer is not the second probe's."""
     probes = Probes()
     probe = begin(probes)
-    assert probes.on_probe(probe, REFUSED, now=0.0) is not None
-    assert probes.on_probe(probe, REFUSED, now=0.0) is None
-    assert Probes().on_probe(probe, REFUSED, now=0.0) is None
+    now = probe.not_before
+    assert probes.on_probe(probe, REFUSED, now=now) is not None
+    assert probes.on_probe(probe, REFUSED, now=now) is None
+    assert Probes().on_probe(probe, REFUSED, now=now) is None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from raftmq.rpc.network import Handler, Network
+    from raftmq.rpc.tcp_stream import TcpStream
 
 MEGABYTES_8 = bytes(range(256)) * (8 << 12)  # more than any socket buffers
 
@@ -127,8 +128,10 @@ def test_where_nobody_listens_dialling_is_refused(place: Place) -> None:
 
     async def test() -> None:
         port = addresses[0].port
-        with pytest.raises(Unreachable, match=f"connect to {place.host}:{port}: .*refused"):
+        refused = f"connect to {place.host}:{port}: .*refused"
+        with pytest.raises(Unreachable, match=refused) as caught:
             await place.network.dial(addresses[0])
+        assert caught.value.was_refused
 
     addresses: list[Address] = []
     place.serve(echo, nothing)  # a port that has just become free
@@ -258,12 +261,12 @@ def test_the_options_of_tcp_are_set_at_both_ends() -> None:
     options: list[list[int]] = []
     names = [socket.TCP_NODELAY, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
 
-    def look(stream: trio.SocketStream) -> None:
+    def look(stream: TcpStream) -> None:
         get = stream.socket.getsockopt
         tcp = [get(socket.IPPROTO_TCP, name) for name in [*names, socket.TCP_USER_TIMEOUT]]
         options.append([get(socket.SOL_SOCKET, socket.SO_KEEPALIVE), *tcp])
 
-    async def accept(stream: trio.SocketStream) -> None:
+    async def accept(stream: TcpStream) -> None:
         look(stream)
         await stream.send_all(b"x")
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from raftmq.partition.storage.directory import LogDirectory, open_log_directory
+from raftmq.partition.storage.opening import open_log_directory
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from raftmq.partition.storage.directory import LogDirectory
     from tests.simulation.disk import SimulatedFiles
 
 T = TypeVar("T")

@@ -123,6 +123,10 @@ async def test_page_cache_topics_do_not_wait(
         append(log, b"b")
         await trio.sleep(12)
         assert log.durable_end_offset == 2
+        disk.seconds = 8.0
+        append(log, b"c", now=trio.current_time())
+        await trio.sleep(10)
+        assert directory.oldest_pending_age() == 0.0  # nobody waits for what is written back
 
 
 async def test_many_dirty_files_are_synced_together(autojump_clock: MockClock) -> None:

@@ -1,26 +1,42 @@
-"""Disasters in a row until something is wrong: what the two soak commands share."""
+"""Disasters in a row until something is wrong: what the soak commands share."""
 
 from __future__ import annotations
 
 import sys
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tests.cluster.quorum_process import NodeFailed
+from tests.cluster.node_process import NodeFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Sequence, Sized
     from random import Random
-
-    from tests.cluster.quorum_cluster import QuorumCluster
-    from tests.cluster.quorum_disasters import Disaster, Disasters
 
 COMPARED_EVERY = 5  # rounds
 
+D = TypeVar("D")
 
-def run_series(
-    cluster: QuorumCluster, disasters: Disasters, kinds: Sequence[Disaster], rounds: int
-) -> str:
+
+class Ledger(Protocol):
+    findings: list[str]
+
+    @property
+    def acknowledged(self) -> Sized: ...
+
+
+class Cluster(Protocol):
+    @property
+    def ledger(self) -> Ledger: ...
+    def compare(self) -> None: ...
+
+
+class Disasters(Protocol):
+    random: Random
+
+    def strike(self, disaster: Any) -> object: ...
+
+
+def run_series(cluster: Cluster, disasters: Disasters, kinds: Sequence[D], rounds: int) -> str:
     """What went wrong; empty if nothing did."""
     number = 0
     try:
@@ -38,7 +54,7 @@ def run_series(
     return ""
 
 
-def _series(random: Random, kinds: Sequence[Disaster]) -> Iterator[Disaster]:
+def _series(random: Random, kinds: Sequence[D]) -> Iterator[D]:
     """Each once, in some order, and again in another."""
     while True:
         yield from random.sample(kinds, len(kinds))

@@ -1,0 +1,302 @@
+"""One node of the cluster: what it is made of, and the order in which it lives and stops.
+
+Owns the composition and the task tree (docs/ARCHITECTURE.md draws it). A node is a voter of the
+quorum if it is among the voters, else it follows it; either way it hosts partitions.
+
+    directory locked - metadata opened - logs recovered - listening - registered - serving
+    stop: leaders moved away - listeners closed - logs flushed - clean mark - directory unlocked
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from raftmq.broker.addresses import follow_addresses
+from raftmq.broker.changes import Changes
+from raftmq.broker.configs import TopicConfigs
+from raftmq.broker.controller_link import ControllerLink
+from raftmq.broker.controller_office import ControllerOffice
+from raftmq.broker.descriptions import Descriptions
+from raftmq.broker.elections import Elections
+from raftmq.broker.fetch import Fetching
+from raftmq.broker.fetcher import Fetchers
+from raftmq.broker.high_watermarks import HighWatermarks
+from raftmq.broker.isr_proposals import IsrProposals
+from raftmq.broker.lifetime import Lifetime, Profile, Surroundings
+from raftmq.broker.meta import open_meta
+from raftmq.broker.metadata import ClusterMetadata
+from raftmq.broker.offsets import Offsets
+from raftmq.broker.produce import Producing
+from raftmq.broker.proposals import Proposals
+from raftmq.broker.record_deletion import RecordDeletion
+from raftmq.broker.replicas import Replicas
+from raftmq.broker.replicate import Replicating
+from raftmq.broker.requests import authorize, table_of
+from raftmq.broker.topics import Topics
+from raftmq.disk.files import OsFiles
+from raftmq.errors import RaftmqError
+from raftmq.metadata.commands import Endpoint, ReportDamage
+from raftmq.metadata.raft.background import open_background
+from raftmq.metadata.raft.observing import open_observer
+from raftmq.metadata.raft.opening import open_quorum
+from raftmq.metadata.raft.settings import QuorumSettings
+from raftmq.partition.storage.opening import open_log_directory, run_in_thread
+from raftmq.rpc.context import Identity
+from raftmq.rpc.peers import Peers
+from raftmq.rpc.server import Server
+from raftmq.wire.messages.hello import Hello
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from random import Random
+
+    from raftmq.broker.meta import MetaFile
+    from raftmq.broker.requests import Family
+    from raftmq.broker.settings import BrokerSettings, ListenerSettings
+    from raftmq.disk.files import Files
+    from raftmq.metadata.quorum import MetadataQuorum
+    from raftmq.partition.around import PartitionKey
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.flusher import RunSync
+    from raftmq.rpc.network import Network
+
+SOFTWARE = "raftmq"
+REPORT_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Host:
+    """What a node stands on; simulations hand in their own.
+
+    Attributes:
+        run_sync: runs what waits for the disk; None for threads.
+        now_ms: the wall clock, for timestamps and retention only.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        files: Files | None = None,
+        random: Random | None = None,
+        run_sync: RunSync | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.network, self.files = network, files or OsFiles()
+        self.random = random or SystemRandom()
+        self.run_sync, self.now_ms = run_sync, now_ms
+
+    def directory_arguments(self) -> dict[str, Any]:
+        found = {"run_sync": self.run_sync, "now_ms": self.now_ms}
+        return {"files": self.files, **{k: v for k, v in found.items() if v is not None}}
+
+    def rpc_arguments(self) -> dict[str, Any]:
+        return {} if self.run_sync is None else {"run_sync": self.run_sync}
+
+
+class Broker:
+    """A running node. Made by `open_broker`."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        host: Host,
+        quorum: MetadataQuorum,
+        directory: LogDirectory,
+        meta: MetaFile,
+        high_watermarks: HighWatermarks,
+    ) -> None:
+        self.settings, self.quorum, self._host, self._meta = settings, quorum, host, meta
+        self._directory = directory
+        node_id = settings.node_id
+        self._peers = Peers(
+            host.network.dial,
+            make_hello=self._hello,
+            random=host.random,
+            on_left=self._on_left,
+            **host.rpc_arguments(),
+        )
+        self.office = ControllerOffice(node_id, quorum, host.network)
+        self._link = ControllerLink(
+            node_id, quorum, self._peers, beat_here=self.office.on_heartbeat
+        )
+        self.replicas = Replicas(node_id, quorum, directory, high_watermarks)
+        self._proposals = IsrProposals(
+            node_id, self._link, broker_epoch=self._epoch, random=host.random
+        )
+        self._fetchers = Fetchers(
+            node_id, self._peers, broker_epoch=self._epoch, random=host.random
+        )
+        self.replicas.connect(self._fetchers, self._proposals, self._report_damage)
+        self.lifetime = self._make_lifetime()
+        self._server = Server(
+            Identity(settings.cluster_id, node_id),
+            table_of(self._families()),
+            authorize=authorize,
+            metadata_version=lambda: quorum.image.version,
+            on_left=self._on_left,
+            **host.rpc_arguments(),
+        )
+
+    def _make_lifetime(self) -> Lifetime:
+        settings = self.settings
+        endpoints = tuple(
+            Endpoint(one.name, one.advertised.host, one.advertised.port)
+            for one in settings.listeners
+        )
+        boot_id = self._host.files.boot_id()
+        return Lifetime(
+            Profile(settings.node_id, endpoints, boot_id, settings.rack),
+            self._meta,
+            self.quorum,
+            self._link,
+            Surroundings(self.replicas.damaged, self._directory.oldest_pending_age, self._on_epoch),
+            random=self._host.random,
+        )
+
+    def _families(self) -> Iterator[Family]:
+        replicas, directory, quorum = self.replicas, self._directory, self.quorum
+        changes = Changes(quorum, self._link)
+        yield Producing(replicas)
+        yield Fetching(replicas, directory, self._host.random)
+        yield Replicating(
+            replicas, directory, self._host.random, registered_epoch=self._registered_epoch
+        )
+        yield Offsets(replicas, directory)
+        yield RecordDeletion(replicas, directory)
+        yield ClusterMetadata(quorum, cluster_id=self.settings.cluster_id)
+        yield Descriptions(quorum)
+        yield Topics(changes, self._host.random)
+        yield TopicConfigs(changes)
+        yield Elections(changes)
+        yield Proposals(quorum, self.office)
+
+    async def _report_damage(self, keys: Sequence[PartitionKey]) -> None:
+        """Until the controller has taken it. A registration that came since takes its place."""
+        while True:
+            command = ReportDamage(self.settings.node_id, self._epoch(), tuple(keys))
+            try:
+                await self._link.propose(command)
+            except RaftmqError as error:
+                logger.warning("damage not reported yet: reason=%s", error)
+                await trio.sleep(REPORT_SECONDS)
+            else:
+                return
+
+    def _hello(self) -> Hello:
+        return Hello(self.settings.cluster_id, self.settings.node_id, software=SOFTWARE)
+
+    def _epoch(self) -> int:
+        return self.lifetime.broker_epoch
+
+    def _registered_epoch(self, broker_id: int) -> int | None:
+        broker = self.quorum.image.brokers.get(broker_id)
+        return None if broker is None else broker.broker_epoch
+
+    def _on_left(self, node_id: int) -> None:
+        """A process that dies ends its connections at once; the controller finds out whether."""
+        self.office.on_connection_reset(node_id)
+
+    def _on_epoch(self, broker_epoch: int) -> None:
+        self.replicas.broker_epoch = broker_epoch
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; started once it listens."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._peers.run)
+            nursery.start_soon(follow_addresses, self.settings.node_id, self.quorum, self._peers)
+            for listener in self.settings.listeners:
+                await nursery.start(self._listen, listener)
+            for task in (
+                self.office.run,
+                self._fetchers.run,
+                self._proposals.run,
+                self.replicas.run,
+                self.replicas.run_ticks,
+                self.replicas.run_checkpoints,
+                self.lifetime.run,
+            ):
+                nursery.start_soon(task)
+            task_status.started()
+
+    async def _listen(
+        self,
+        listener: ListenerSettings,
+        task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        async def serve(stream: trio.abc.Stream) -> None:
+            await self._server.serve_stream(stream, listener.listener)
+
+        await self._host.network.serve(serve, listener.bind, task_status=task_status)
+
+    async def stop(self) -> bool:
+        """Move away what others can take; whether there was time for it. Then leave the body."""
+        return await self.lifetime.stop()
+
+    async def flush(self) -> None:
+        """Everything that was appended is durable, and the next start knows it."""
+        await self.replicas.checkpoint()
+        await self._directory.flusher.flush_now(self._directory.logs.values())
+        if all(
+            log.durable_end_offset == log.log_end_offset for log in self._directory.logs.values()
+        ):
+            await self._meta.mark_clean()
+
+
+@asynccontextmanager
+async def open_broker(settings: BrokerSettings, host: Host) -> AsyncIterator[Broker]:
+    """Be a node for as long as the body runs; it listens when the body begins.
+
+    Raises:
+        DirectoryInUse: another process has the directory.
+        InvalidConfig: settings that cannot be, or another node's directory.
+        CorruptJournal, StorageError: the disk refused; if it does so later, the body is cancelled.
+    """
+    async with AsyncExitStack() as stack:
+        directory = await stack.enter_async_context(
+            open_log_directory(settings.directory, **host.directory_arguments())
+        )
+        owner = (settings.cluster_id, settings.node_id)
+        run_sync = host.run_sync or run_in_thread
+        meta = await open_meta(
+            host.files, settings.directory, owner, random=host.random, run_sync=run_sync
+        )
+        high_watermarks = HighWatermarks(host.files, settings.directory, run_sync)
+        await high_watermarks.load()
+        await directory.remove_deleted()
+        quorum = await stack.enter_async_context(_open_metadata(settings, host))
+        broker = Broker(settings, host, quorum, directory, meta, high_watermarks)
+        await _wait_known(quorum, meta.meta.broker_epoch)
+        await broker.replicas.open_found(directory.found())
+        async with open_background() as nursery:
+            await nursery.start(broker.run)
+            yield broker
+        with trio.CancelScope(shield=True):
+            await broker.flush()
+
+
+async def _wait_known(quorum: MetadataQuorum, broker_epoch: int) -> None:
+    """Until the metadata is as new as when this broker was registered last: its topics are known
+    then, and what their logs have lost can be told with the next registration."""
+    image = quorum.image
+    while image.version < broker_epoch:
+        image = await quorum.wait_changed(image.version)
+
+
+@asynccontextmanager
+async def _open_metadata(settings: BrokerSettings, host: Host) -> AsyncIterator[MetadataQuorum]:
+    quorum_settings = QuorumSettings(
+        settings.directory / "quorum", settings.cluster_id, settings.node_id, settings.voters
+    )
+    arguments: dict[str, Any] = {"files": host.files, "random": host.random}
+    if host.run_sync is not None:
+        arguments["run_sync"] = host.run_sync
+    opening = open_quorum if settings.is_voter else open_observer
+    async with opening(quorum_settings, host.network, **arguments) as quorum:
+        yield quorum

@@ -1,0 +1,300 @@
+"""The answer to one fetch: look where there is news, wait while there is too little, tell.
+
+Owns the limits of an answer and its waiting: one wait with one deadline, however many partitions
+there are. What a reader may see is for `Reading` to say; records are never touched, they are named
+as parts of files.
+
+Invariants: what was found is told once, or given back to the session. A first batch comes whole,
+whatever the limits say; no other makes an answer larger than they do.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from raftmq.errors import CorruptRecord, RaftmqError, StorageError
+from raftmq.rpc.reply import Reply
+from raftmq.wire.bodies import ABSENT, clip_message
+from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
+
+if TYPE_CHECKING:
+    from raftmq.broker.fetch_sessions import Bounds, FetchSession, SessionPartition
+    from raftmq.disk.files import FileSlice
+    from raftmq.partition.around import PartitionKey
+    from raftmq.partition.leader import Diverged
+    from raftmq.partition.replica import Replica
+    from raftmq.partition.storage.directory import LogDirectory
+
+PARTITIONS_TOLD_MAX = 1000  # by one answer, which has to fit into a header
+MESSAGE_CHARS_MAX = 300
+ANSWER_BYTES_MAX = 48 << 20  # it has to fit into a frame, and others wait behind it
+WAIT_SECONDS_MAX = 60.0
+# A high watermark alone waits so long for records to go with.
+BOUNDS_LINGER_SECONDS = 0.01
+
+logger = logging.getLogger(__name__)
+
+
+class Hosting(Protocol):
+    """Where the replicas are found."""
+
+    def get(self, topic_id: bytes, partition: int) -> Replica:
+        """Raises RaftmqError: it is not here."""
+
+    def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
+        """Who leads in which epoch, as the metadata says; -1 where nobody does."""
+
+
+class Seen(NamedTuple):
+    """What a reader may know of a partition now; records up to `end_offset`, unless it diverged."""
+
+    end_offset: int
+    bounds: Bounds
+    diverged: Diverged | None = None
+
+
+class Reading(Protocol):
+    """What one kind of reader may see.
+
+    Attributes:
+        tells_bounds: whether a new high watermark is worth an answer without any records.
+    """
+
+    tells_bounds: bool
+
+    def look(self, replica: Replica, partition: SessionPartition) -> Seen:
+        """Raises RaftmqError: what to tell in place of records."""
+
+
+class Limits(NamedTuple):
+    """Of one answer, as whoever asked said."""
+
+    max_wait_ms: int
+    bytes_min: int
+    bytes_max: int
+
+
+class _Found(NamedTuple):
+    partition: SessionPartition
+    seen: Seen | None
+    piece: FileSlice | None = None
+    error: RaftmqError | None = None
+
+    @property
+    def length(self) -> int:
+        return self.piece.length if self.piece else 0
+
+
+class FetchTurn:
+    """Made when the request arrives; `run` answers it."""
+
+    def __init__(
+        self,
+        session: FetchSession,
+        reading: Reading,
+        hosting: Hosting,
+        directory: LogDirectory,
+        limits: Limits,
+    ) -> None:
+        self._session, self._reading = session, reading
+        self._hosting, self._directory = hosting, directory
+        self._bytes_max = min(limits.bytes_max, ANSWER_BYTES_MAX)
+        self._bytes_min = min(limits.bytes_min, self._bytes_max)
+        wait_seconds = min(limits.max_wait_ms / 1000, WAIT_SECONDS_MAX)
+        self._deadline = trio.current_time() + wait_seconds
+        self._found: dict[PartitionKey, _Found] = {}
+        self._bytes = 0
+        self._looked_at: PartitionKey | None = None
+        self._is_urgent = self._is_full = False
+        self._woken = trio.Event()
+        session.begin(self)
+
+    async def run(self) -> Reply:
+        try:
+            await self._look_around()
+            while not self._is_over():
+                with trio.move_on_at(self._deadline):
+                    await self._woken.wait()
+                await self._look_around()
+            return self._reply()
+        finally:
+            self._give_back()
+            self._session.end(self)
+
+    # -- waking up -------------------------------------------------------------------------
+
+    def on_news(self, partition: SessionPartition) -> None:
+        """Wakes up only for what would be told: most appends are not committed yet."""
+        if self._woken.is_set():
+            return
+        try:
+            seen = self._look(partition)
+        except RaftmqError:
+            self._woken.set()
+            return
+        if _has_records(partition, seen) or self._has_bounds(partition, seen):
+            self._woken.set()
+
+    def on_superseded(self) -> None:
+        """Whoever comes next looks at once: what was found has to be there by then."""
+        self._give_back()
+        self._woken.set()
+
+    @property
+    def _is_superseded(self) -> bool:
+        return self._session.turn is not self
+
+    def _is_over(self) -> bool:
+        return (
+            self._is_urgent
+            or self._is_full
+            or self._is_superseded
+            or self._bytes >= self._bytes_min
+            or trio.current_time() >= self._deadline
+        )
+
+    # -- looking ---------------------------------------------------------------------------
+
+    async def _look_around(self) -> None:
+        """Wherever there is news, in order, until nothing more fits."""
+        if self._woken.is_set():
+            self._woken = trio.Event()
+        for key in list(self._session.news):
+            if self._is_full or self._is_superseded:
+                return
+            self._session.news.pop(key, None)
+            partition = self._session.partitions.get(key)
+            if partition is not None and not partition.rests:
+                await self._look_at(key, partition)
+
+    async def _look_at(self, key: PartitionKey, partition: SessionPartition) -> None:
+        before = self._found.pop(key, None)
+        self._bytes -= before.length if before else 0
+        self._looked_at = key
+        try:
+            seen = self._look(partition)
+            piece = await self._slice(partition, seen)
+        except RaftmqError as error:
+            self._judge(key, _Found(partition, None, error=error))
+        else:
+            self._judge(key, _Found(partition, seen, piece))
+        self._looked_at = None
+
+    def _judge(self, key: PartitionKey, found: _Found) -> None:
+        """1. Too late. 2. What cannot wait. 3. Records. 4. What is told for the first time.
+        5. What goes along with records, or is told in a moment. 6. Nothing.
+        """
+        partition, seen, piece, _ = found
+        if self._is_superseded:
+            return
+        if seen is None or seen.diverged:
+            self._add(key, found, is_urgent=True)
+        elif piece is not None and self._bytes and self._bytes + piece.length > self._bytes_max:
+            self._session.news[key] = None
+            self._is_full = True
+        elif piece is not None:
+            self._add(key, found)
+        elif partition.told is None:
+            self._add(key, found, is_urgent=self._reading.tells_bounds)
+        elif self._has_bounds(partition, seen):
+            self._add(key, found)
+            lingered = trio.current_time() + BOUNDS_LINGER_SECONDS
+            self._deadline = min(self._deadline, lingered)
+
+    def _look(self, partition: SessionPartition) -> Seen:
+        wanted = partition.wanted
+        try:
+            replica = self._hosting.get(wanted.topic_id, wanted.partition)
+        except RaftmqError:
+            self._session.watch(partition, None)
+            raise
+        self._session.watch(partition, replica)
+        return self._reading.look(replica, partition)
+
+    async def _slice(self, partition: SessionPartition, seen: Seen) -> FileSlice | None:
+        if not _has_records(partition, seen):
+            return None
+        replica, wanted = partition.replica, partition.wanted
+        assert replica is not None, "looked at, and not watched"
+        try:
+            found = await self._directory.slice(
+                replica.log,
+                wanted.fetch_offset,
+                bytes_max=max(1, min(wanted.bytes_max, self._bytes_max - self._bytes)),
+                end_offset=seen.end_offset,
+            )
+        except (CorruptRecord, StorageError) as error:
+            logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
+            raise
+        return found.bytes if found.bytes.length else None
+
+    def _add(self, key: PartitionKey, found: _Found, *, is_urgent: bool = False) -> None:
+        self._found[key] = found
+        self._bytes += found.length
+        self._is_urgent |= is_urgent
+        self._is_full |= self._bytes >= self._bytes_max or len(self._found) >= PARTITIONS_TOLD_MAX
+
+    def _has_bounds(self, partition: SessionPartition, seen: Seen) -> bool:
+        return self._reading.tells_bounds and seen.bounds != partition.told
+
+    # -- telling ---------------------------------------------------------------------------
+
+    def _reply(self) -> Reply:
+        """What was found for a request that nobody waits for any more is the next one's."""
+        if self._is_superseded:
+            return Reply(FetchReply(self._session.session_id))
+        found, self._found = self._found, {}
+        told = tuple(self._tell(key, one) for key, one in found.items())
+        pieces = [one.piece for one in found.values() if one.piece is not None]
+        return Reply(FetchReply(self._session.session_id, told), pieces)
+
+    def _tell(self, key: PartitionKey, found: _Found) -> PartitionFetched:
+        partition, seen, piece, error = found
+        if error is not None:
+            return self._tell_error(key, partition, error)
+        assert seen is not None, "neither seen nor failed"
+        partition.told = None if seen.diverged else seen.bounds  # whoever cuts is told anew
+        partition.rests = piece is not None or seen.diverged is not None
+        return PartitionFetched(
+            *key,
+            high_watermark=seen.bounds.high_watermark,
+            log_start_offset=seen.bounds.log_start_offset,
+            length=found.length,
+            diverging=Diverging(*seen.diverged) if seen.diverged else None,
+        )
+
+    def _tell_error(
+        self, key: PartitionKey, partition: SessionPartition, error: RaftmqError
+    ) -> PartitionFetched:
+        """Of what is not here nothing is remembered, or names alone would fill the memory."""
+        replica, leader, leader_epoch = partition.replica, ABSENT, ABSENT
+        partition.rests, partition.told = True, None
+        if replica is None:
+            self._session.drop(key)
+        if error.refresh_metadata:
+            leader, leader_epoch = self._hosting.leader_of(*key)
+        return PartitionFetched(
+            *key,
+            error=error.code,
+            high_watermark=replica.high_watermark if replica else ABSENT,
+            log_start_offset=replica.log.log_start_offset if replica else ABSENT,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            message=clip_message(str(error)[:MESSAGE_CHARS_MAX]),
+        )
+
+    def _give_back(self) -> None:
+        unanswered, self._found = list(self._found), {}
+        if self._looked_at is not None:
+            unanswered.append(self._looked_at)
+            self._looked_at = None
+        for key in unanswered:
+            if key in self._session.partitions:
+                self._session.news[key] = None
+
+
+def _has_records(partition: SessionPartition, seen: Seen) -> bool:
+    return seen.diverged is None and partition.wanted.fetch_offset < seen.end_offset

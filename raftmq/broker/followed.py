@@ -1,0 +1,122 @@
+"""One replica that follows, as the task that fetches for it sees it.
+
+Owns what was asked for it and what its leader was told of it in the present session. Decides
+nothing about the log: that is the replica's own business.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from raftmq.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
+from raftmq.rpc.backoff import Backoff, Pauses
+from raftmq.wire.messages.fetch import FetchPartition
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from raftmq.errors import RaftmqError
+    from raftmq.partition.around import PartitionKey
+    from raftmq.partition.follower import Follower
+    from raftmq.partition.replica import Replica
+
+NOWHERE = -1  # as an offset: nothing was asked or told in this session
+PAUSES = Pauses(0.05, 5.0)
+# One of both sides has not heard of an election yet.
+PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower)
+
+logger = logging.getLogger(__name__)
+
+
+class Followed:
+    """In one leader epoch.
+
+    Attributes:
+        token: of the fetch whose answer is outstanding.
+        asked_in: number of the request that named it last: answers to earlier ones mean another.
+        named_offset: the leader has been asked for what comes from there on.
+        told_held: the leader has been told that everything before it is held.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_fetch_offset",
+        "_problem",
+        "asked_in",
+        "key",
+        "named_offset",
+        "part",
+        "replica",
+        "token",
+        "told_held",
+    )  # fmt: skip
+
+    def __init__(self, key: PartitionKey, replica: Replica, part: Follower, random: Random) -> None:
+        self.key, self.replica, self.part = key, replica, part
+        self.token: int | None = None
+        self.asked_in = 0
+        self._fetch_offset = self.named_offset = self.told_held = NOWHERE
+        self._backoff, self._problem = Backoff(random, PAUSES), ""
+
+    def ask(self, *, number: int, bytes_max: int) -> FetchPartition | None:
+        """What to ask in the request with that number; None while there is nothing to ask."""
+        fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
+        if fetch is None:
+            return None
+        self.token, self.asked_in, self._fetch_offset = fetch.token, number, fetch.fetch_offset
+        return FetchPartition(
+            *self.key,
+            fetch_offset=fetch.fetch_offset,
+            leader_epoch=self.part.leader_epoch,
+            last_fetched_epoch=fetch.last_fetched_epoch,
+            bytes_max=bytes_max,
+        )
+
+    def ask_on(self) -> bool:
+        """The leader goes on from where it was asked, without being asked again; False if it has
+        to be.
+        """
+        fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
+        if fetch is None:
+            return False
+        self.token = fetch.token
+        assert fetch.fetch_offset == self._fetch_offset, "nothing was appended"
+        return True
+
+    def on_asked(self) -> None:
+        """The request leaves now."""
+        self.named_offset = self._fetch_offset
+
+    def held_to_tell(self) -> int | None:
+        """How much is held, if the leader does not know it yet.
+
+        It believes nothing beyond what it was asked for; and of a log that may have to be cut
+        nothing is told.
+        """
+        if self.replica.follower is not self.part or not self.part.agrees:
+            return None
+        held = min(self.replica.log.held_end_offset, self.named_offset)
+        return held if held > max(self.told_held, 0) else None
+
+    def forget_session(self) -> None:
+        if self.token is not None:
+            self.replica.on_no_answer(self.token)
+            self.token = None
+        self.named_offset = self.told_held = NOWHERE
+
+    # -- when it goes wrong ----------------------------------------------------------------
+
+    def on_answer(self) -> None:
+        self._problem = ""
+        self._backoff.reset()
+
+    def pause_after(self, error: RaftmqError | None) -> float:
+        """Seconds until it should ask again; says once what is wrong."""
+        if error is not None and not isinstance(error, PASSING):
+            problem = type(error).__name__
+            if problem != self._problem:
+                self._problem = problem
+                name = self.replica.log.name
+                logger.warning("cannot follow: log=%s reason=%s", name, error)
+        return self._backoff.next_seconds()

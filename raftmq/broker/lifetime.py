@@ -1,0 +1,276 @@
+"""This broker's registration: from the first proposal to a shutdown in order.
+
+Owns the broker epoch and the heartbeats. A process is registered under an incarnation of its own,
+again and again until it knows that it is, and anew when the controller does not know it any more.
+While it is stopping it is not registered again.
+
+Invariants: an epoch is on the disk before anybody is told of it, here or there; a heartbeat is sent
+only under an epoch that holds, as far as is known here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import trio
+
+from raftmq.errors import (
+    BrokerIdNotRegistered,
+    ErrorCode,
+    RaftmqError,
+    StaleBrokerEpoch,
+    error_for,
+)
+from raftmq.metadata.apply.brokers import DAMAGED_MAX
+from raftmq.metadata.commands import (
+    NO_EPOCH,
+    SUPPORTED_LEVEL,
+    BrokerRegistered,
+    Refused,
+    RegisterBroker,
+)
+from raftmq.metadata.liveness import HEARTBEAT_SECONDS, Heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from raftmq.broker.controller_link import ControllerLink
+    from raftmq.broker.meta import MetaFile
+    from raftmq.metadata.commands import AnyResult, Endpoint
+    from raftmq.metadata.image import MetadataImage
+    from raftmq.metadata.quorum import MetadataQuorum
+
+REGISTER_PAUSE_SECONDS = 1.0
+BEAT_AGAIN_SECONDS = 0.25  # after one that was not heard, and while this broker stops
+STOP_SECONDS_MAX = 10.0
+# Somebody else was registered meanwhile; or is, with another disk, and not known to be gone.
+_WAITED_FOR = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+
+logger = logging.getLogger(__name__)
+
+
+class Profile(NamedTuple):
+    """What a broker tells of itself, and does not change while it runs.
+
+    Attributes:
+        boot_id: of the machine; see `Files.boot_id`.
+    """
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    boot_id: str
+    rack: str | None = None
+
+
+class Surroundings(NamedTuple):
+    """What it asks of the rest of the broker. None of it may wait.
+
+    Attributes:
+        damaged: partitions whose logs lost what was durable, found when they were opened.
+        pending_flush_seconds: for how long the oldest flush has not returned.
+        on_epoch: told of each epoch once it is on the disk, and of -1 when it is lost.
+    """
+
+    damaged: Callable[[], Sequence[tuple[bytes, int]]]
+    pending_flush_seconds: Callable[[], float]
+    on_epoch: Callable[[int], None]
+
+
+class Lifetime:
+    """Attributes:
+    broker_epoch: under which this process is registered; -1 while it is not.
+    is_fenced: what the controller said last.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        file: MetaFile,
+        quorum: MetadataQuorum,
+        link: ControllerLink,
+        around: Surroundings,
+        *,
+        random: Random,
+    ) -> None:
+        self._profile, self._file = profile, file
+        self._quorum, self._link, self._around = quorum, link, around
+        self._random = random
+        self.broker_epoch, self.is_fenced = NO_EPOCH, True
+        self._is_heard = self._was_registered = False
+        self._stop_wanted, self._may_stop, self._over = trio.Event(), False, trio.Event()
+
+    async def run(self) -> NoReturn:
+        """Until cancelled.
+
+        Raises:
+            StorageError: the epoch cannot be written.
+            RaftmqError: the cluster does not take this broker as it is.
+        """
+        while not self._stop_wanted.is_set():
+            await self._register()
+            await self._beat_on()
+        self._over.set()
+        await trio.sleep_forever()
+        raise AssertionError("woken")
+
+    async def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> bool:
+        """Have everything moved away from this broker that another one can take.
+
+        `run` must go on meanwhile. Returns whether the controller has let it go; False if it
+        does not know this broker, or there was no time for it.
+        """
+        self._stop_wanted.set()
+        if self.broker_epoch != NO_EPOCH:
+            with trio.move_on_after(seconds_max):
+                await self._over.wait()
+        logger.info("shutdown: broker=%d in_order=%s", self._profile.broker_id, self._may_stop)
+        return self._may_stop
+
+    # Registration
+
+    async def _register(self) -> None:
+        """Until it is known and written."""
+        incarnation = self._random.randbytes(16)
+        damaged = self._first_damage()
+        reason = ""
+        while True:
+            expected = self._known_epoch(self._quorum.image)
+            registration = self._registration(incarnation, damaged, expected)
+            result, problem = await self._try_register(registration)
+            if isinstance(result, BrokerRegistered):
+                await self._take(result.broker_epoch)
+                return
+            if problem != reason:
+                reason = problem
+                logger.warning("not registered yet: %s reason=%s", self._name, reason)
+            await self._wait_other_than(expected)
+
+    def _known_epoch(self, image: MetadataImage) -> int:
+        """Which process of this broker the metadata knows."""
+        known = image.brokers.get(self._profile.broker_id)
+        return NO_EPOCH if known is None else known.broker_epoch
+
+    async def _wait_other_than(self, expected: int) -> None:
+        """Until the metadata knows another process, or for a while."""
+        with trio.move_on_after(REGISTER_PAUSE_SECONDS):
+            image = self._quorum.image
+            while self._known_epoch(image) == expected:
+                image = await self._quorum.wait_changed(image.version)
+
+    def _first_damage(self) -> tuple[tuple[bytes, int], ...]:
+        """What was lost before this process: said once, as its replicas may be whole by now.
+
+        Of whoever has lost more than a registration can list, nothing is trusted either way.
+        """
+        if self._was_registered:
+            return ()
+        return tuple(self._around.damaged()[: DAMAGED_MAX + 1])
+
+    def _registration(
+        self, incarnation: bytes, damaged: tuple[tuple[bytes, int], ...], expected: int
+    ) -> RegisterBroker:
+        profile, meta = self._profile, self._file.meta
+        return RegisterBroker(
+            broker_id=profile.broker_id,
+            incarnation=incarnation,
+            directory_id=meta.directory_id.bytes,
+            endpoints=profile.endpoints,
+            rack=profile.rack,
+            feature_level_max=SUPPORTED_LEVEL,
+            previous_broker_epoch=meta.broker_epoch,
+            boot_id=profile.boot_id,
+            clean_shutdown_epoch=meta.clean_shutdown_epoch,
+            damaged=damaged,
+            expected_broker_epoch=expected,
+        )
+
+    async def _try_register(self, command: RegisterBroker) -> tuple[AnyResult | None, str]:
+        """The result, if there is one, and what is the matter if it is not the wanted one.
+
+        Raises what will be the same the next time.
+        """
+        try:
+            result = await self._link.propose(command)
+        except RaftmqError as error:
+            if not error.retriable:
+                raise
+            return None, str(error)
+        if not isinstance(result, Refused):
+            return result, ""
+        if result.code not in _WAITED_FOR:
+            raise error_for(result.code, result.message)
+        return result, result.message
+
+    async def _take(self, broker_epoch: int) -> None:
+        await self._file.write_epoch(broker_epoch)
+        self._was_registered = True
+        self._set_epoch(broker_epoch)
+        logger.info("registered: %s", self._name)
+
+    def _set_epoch(self, broker_epoch: int) -> None:
+        self.broker_epoch, self.is_fenced = broker_epoch, True
+        self._around.on_epoch(broker_epoch)
+
+    # Heartbeats
+
+    async def _beat_on(self) -> None:
+        """As long as the epoch holds, and this broker is not let go."""
+        await self._wait_own_image()
+        self._is_heard = True
+        while not self._may_stop:
+            sent_at = trio.current_time()
+            try:
+                await self._beat()
+            except (StaleBrokerEpoch, BrokerIdNotRegistered) as error:
+                logger.warning("registration lost: %s reason=%s", self._name, error)
+                self._set_epoch(NO_EPOCH)
+                return
+            await self._rest(sent_at)
+
+    async def _wait_own_image(self) -> None:
+        """The first beat shall count: who does not know its own registration is not unfenced."""
+        with trio.move_on_after(HEARTBEAT_SECONDS):
+            await self._quorum.wait_changed(self.broker_epoch - 1)
+
+    async def _beat(self) -> None:
+        is_stopping = self._stop_wanted.is_set()
+        said = Heartbeat(
+            self._profile.broker_id,
+            self.broker_epoch,
+            self._quorum.image.version,
+            self._around.pending_flush_seconds(),
+            is_stopping,
+        )
+        try:
+            reply = await self._link.heartbeat(said)
+        except (StaleBrokerEpoch, BrokerIdNotRegistered):
+            raise
+        except RaftmqError as error:
+            self._note_heard(str(error))
+            return
+        self._note_heard("")
+        self.is_fenced = reply.is_fenced
+        self._may_stop = is_stopping and reply.may_shut_down
+
+    def _note_heard(self, problem: str) -> None:
+        """Once, not at every beat."""
+        is_heard, self._is_heard = self._is_heard, not problem
+        if is_heard and problem:
+            logger.warning("heartbeat not heard: %s reason=%s", self._name, problem)
+        elif not is_heard and not problem:
+            logger.info("heartbeat heard again: %s", self._name)
+
+    async def _rest(self, sent_at: float) -> None:
+        if self._may_stop:
+            return
+        if self._stop_wanted.is_set() or not self._is_heard:
+            await trio.sleep_until(sent_at + BEAT_AGAIN_SECONDS)
+            return
+        with trio.move_on_at(sent_at + HEARTBEAT_SECONDS):
+            await self._stop_wanted.wait()
+
+    @property
+    def _name(self) -> str:
+        return f"broker={self._profile.broker_id} epoch={self.broker_epoch}"

@@ -1,0 +1,292 @@
+"""The partitions on this broker: opened, given their parts, and closed, as the metadata says.
+
+Owns the replicas and follows the images. An image changes nothing before it knows this very
+process (its broker epoch): what an earlier one led is not ours. Nothing is deleted but what an
+older image had and a newer one has not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+import trio
+
+from raftmq.broker.hosted import assignment_of, config_of, epoch_in_isr, key_of, log_id_of
+from raftmq.errors import (
+    NotLeaderOrFollower,
+    RaftmqError,
+    StorageError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftmq.metadata.commands import PartitionId
+from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties
+from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
+from raftmq.partition.around import PartitionKey, Surroundings
+from raftmq.partition.assignment import NO_LEADER
+from raftmq.partition.replica import Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from raftmq.broker.high_watermarks import HighWatermarks
+    from raftmq.metadata.delta import Duty, MetadataDelta
+    from raftmq.metadata.image import MetadataImage, PartitionState
+    from raftmq.metadata.quorum import MetadataQuorum
+    from raftmq.partition.effects import ProposeIsr
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.log import PartitionLog
+
+TICK_SECONDS = 0.5
+CHECKPOINT_SECONDS = 5.0
+REGISTRATION_SECONDS = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+class Following(Protocol):
+    """Whoever fetches for the replicas that follow."""
+
+    def follow(self, key: PartitionKey, replica: Replica) -> None: ...
+    def unfollow(self, key: PartitionKey) -> None: ...
+    def on_held(self, key: PartitionKey) -> None: ...
+
+
+class Proposing(Protocol):
+    """Whoever carries proposals for in-sync sets to the controller."""
+
+    def propose(self, replica: Replica, proposal: ProposeIsr) -> None: ...
+
+
+class Replicas:
+    """Attributes:
+    broker_epoch: of this process, once it is registered.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        quorum: MetadataQuorum,
+        directory: LogDirectory,
+        high_watermarks: HighWatermarks,
+    ) -> None:
+        self._broker_id, self._quorum, self._directory = broker_id, quorum, directory
+        self._high_watermarks = high_watermarks
+        self.broker_epoch = -1
+        self._replicas: dict[PartitionKey, Replica] = {}
+        self._logs: dict[PartitionKey, PartitionLog] = {}  # opened, and without a replica yet
+        self._seen = EMPTY_IMAGE
+        self._following: Following
+        self._proposing: Proposing
+        self._report_damage: Callable[[Sequence[PartitionKey]], Awaitable[None]]
+        self._around = Surroundings(
+            broker_id,
+            self._epoch_of,
+            lambda key, proposal: self._proposing.propose(self._replicas[key], proposal),
+            lambda key: self._following.on_held(key),
+        )
+
+    def connect(
+        self,
+        following: Following,
+        proposing: Proposing,
+        report_damage: Callable[[Sequence[PartitionKey]], Awaitable[None]],
+    ) -> None:
+        """Before `run`. `report_damage` returns when the controller knows of it."""
+        self._following, self._proposing = following, proposing
+        self._report_damage = report_damage
+
+    def _epoch_of(self, broker_id: int) -> int | None:
+        """This one may be in its own in-sync sets even while it shuts down: it leads them."""
+        if broker_id == self._broker_id:
+            return self.broker_epoch
+        return epoch_in_isr(self._quorum.image, broker_id)
+
+    # -- questions -------------------------------------------------------------------------
+
+    def get(self, topic_id: bytes, partition: int) -> Replica:
+        """
+        Raises:
+            UnknownTopicId, UnknownTopicOrPartition: there is none, as far as is known here.
+            NotLeaderOrFollower: others have it.
+        """
+        replica = self._replicas.get(PartitionKey(topic_id, partition))
+        if replica is not None:
+            return replica
+        topic = self._quorum.image.topics.get(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"topic {topic_id.hex()} is not known to broker {self._broker_id}")
+        if partition >= topic.partition_count:
+            raise UnknownTopicOrPartition(
+                f"{topic.name} has {topic.partition_count} partitions, there is no {partition}"
+            )
+        raise NotLeaderOrFollower(f"{topic.name}-{partition} is not on broker {self._broker_id}")
+
+    def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
+        """Who leads, in which epoch, as the metadata has it; -1 where nobody does."""
+        state = self._quorum.image.partitions.get(PartitionId(topic_id, partition))
+        return (NO_LEADER, -1) if state is None else (state.leader, state.leader_epoch)
+
+    def all(self) -> Iterable[Replica]:
+        return self._replicas.values()
+
+    def damaged(self) -> list[PartitionKey]:
+        """Whose logs have lost what was durable, or cannot be read."""
+        logs = {**self._logs, **{key: replica.log for key, replica in self._replicas.items()}}
+        return sorted(key for key, log in logs.items() if log.damage or log.report.lost_durable)
+
+    # -- what is on the disk ---------------------------------------------------------------
+
+    async def open_found(self, folders: Sequence[tuple[str, str]]) -> None:
+        """Open every log whose partition the metadata knows, before this broker registers."""
+        image = self._quorum.image
+        found = [key for folder in folders if (key := key_of(*folder))]
+        known = [key for key in found if key.topic_id in image.topics]
+        for key in sorted(set(found) - set(known)):
+            logger.warning(
+                "log of an unknown topic is kept: %s-%d", key.topic_id.hex(), key.partition
+            )
+        await self._open(known, image)
+
+    async def _open(self, keys: Sequence[PartitionKey], image: MetadataImage) -> None:
+        """Many at once; one that the disk refuses leaves the others alone."""
+        topics = {key: image.topics[key.topic_id] for key in keys}
+        ids = {key: log_id_of(topic, key.partition) for key, topic in topics.items()}
+        wanted = [(ids[key], config_of(topics[key])) for key in keys]
+        try:
+            await self._directory.open_logs(wanted)
+        except StorageError as error:
+            logger.error("some logs cannot be opened: reason=%s", error)
+        opened = self._directory.logs
+        self._logs |= {key: opened[ids[key].name] for key in keys if ids[key].name in opened}
+
+    # -- following the metadata ------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        while True:
+            image = await self._quorum.wait_changed(self._seen.version)
+            me = image.brokers.get(self._broker_id)
+            if me is not None and me.broker_epoch == self.broker_epoch:
+                await self._take(self._quorum.delta_since(self._seen.version))
+            else:  # not ours yet: either the metadata lags, or `broker_epoch` is set in a moment
+                with trio.move_on_after(REGISTRATION_SECONDS):
+                    await self._quorum.wait_changed(image.version)
+
+    async def _take(self, delta: MetadataDelta) -> None:
+        wanted = list(duties(delta, self._broker_id, self._seen))
+        new = [duty.partition_id for duty in wanted if not isinstance(duty, LetGo)]
+        missing = [key for key in map(_key, new) if key not in self._replicas]
+        late = [key for key in missing if key not in self._logs]
+        await self._open(late, delta.image)
+        await self._tell_damage(late)
+        for duty in wanted:
+            try:
+                await self._do(duty, delta.image)
+            except RaftmqError as error:
+                logger.error("duty failed: %s reason=%s", duty, error)
+        await self._reconfigure(delta)
+        self._seen = delta.image
+
+    async def _tell_damage(self, late: Sequence[PartitionKey]) -> None:
+        """Of logs that were opened after the registration, which could not tell it."""
+        damaged = sorted(set(self.damaged()) & set(late))
+        if damaged:
+            await self._report_damage(damaged)
+
+    async def _do(self, duty: Duty, image: MetadataImage) -> None:
+        key = _key(duty.partition_id)
+        match duty:
+            case LetGo():
+                await self._let_go(key)
+            case BecomeLeader(_, state) | BecomeFollower(_, state):
+                await self._take_up(key, state, image)
+
+    async def _take_up(
+        self, key: PartitionKey, state: PartitionState, image: MetadataImage
+    ) -> None:
+        replica = self._replicas.get(key) or self._make(key)
+        if replica is None:
+            return
+        config = config_of(image.topics[key.topic_id])
+        replica.log.config = config
+        await replica.take_up(assignment_of(state, config))
+        if replica.follower is not None:
+            self._following.follow(key, replica)
+        else:
+            self._following.unfollow(key)
+
+    def _make(self, key: PartitionKey) -> Replica | None:
+        log = self._logs.pop(key, None)
+        if log is None:
+            return None  # the disk refused
+        replica = self._replicas[key] = Replica(
+            key,
+            log,
+            self._directory,
+            self._around,
+            high_watermark=self._high_watermarks.of(log.name),
+        )
+        return replica
+
+    async def _let_go(self, key: PartitionKey) -> None:
+        self._following.unfollow(key)
+        replica = self._replicas.pop(key, None)
+        if replica is not None:
+            await replica.close()
+            await self._directory.delete_log(replica.log)
+
+    async def _reconfigure(self, delta: MetadataDelta) -> None:
+        """Configs are no change of a partition, but min.insync.replicas is part of its rules."""
+        image = delta.image
+        if delta.is_complete:
+            changed = {change.key for change in delta.changes if change.kind is ChangeKind.TOPIC}
+            keys = [key for key in self._replicas if key.topic_id in changed]
+        else:
+            keys = list(self._replicas)
+        for key in sorted(keys):
+            state = image.partitions.get(PartitionId(*key))
+            replica = self._replicas[key]
+            if state is not None and replica.assignment is not None:
+                config = config_of(image.topics[key.topic_id])
+                replica.log.config = config
+                min_isr = min(config.min_insync_replicas, len(state.replicas))
+                await replica.take_up(replica.assignment._replace(min_isr=min_isr))
+
+    # -- upkeep ----------------------------------------------------------------------------
+
+    async def run_ticks(self) -> NoReturn:
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            now = trio.current_time()
+            for replica in list(self._replicas.values()):
+                replica.tick(now)
+
+    async def run_checkpoints(self) -> NoReturn:
+        while True:
+            await trio.sleep(CHECKPOINT_SECONDS)
+            await self.checkpoint()
+            await self._follow_log_starts()
+
+    async def checkpoint(self) -> None:
+        try:
+            await self._high_watermarks.write(
+                {replica.log.name: replica.high_watermark for replica in self._replicas.values()}
+            )
+        except StorageError as error:  # the older one is as true, only lower
+            logger.warning("no checkpoint of high watermarks: reason=%s", error)
+
+    async def _follow_log_starts(self) -> None:
+        """What a leader has deleted, its followers delete, too."""
+        for replica in list(self._replicas.values()):
+            start = min(replica.leader_start_offset, replica.high_watermark)
+            is_behind = replica.follower is not None and replica.log.is_sound
+            if is_behind and replica.log.log_start_offset < start:
+                try:
+                    await self._directory.delete_records(replica.log, start)
+                except RaftmqError as error:
+                    logger.warning("log start stays: log=%s reason=%s", replica.log.name, error)
+
+
+def _key(partition_id: PartitionId) -> PartitionKey:
+    return PartitionKey(partition_id.topic_id, partition_id.partition)

@@ -1,0 +1,178 @@
+"""Topics: made, deleted, described; and the wait until all of one can be used.
+
+Any broker may be asked; it passes on to the controller what is the controller's. What changes
+something is never asked twice when the first time may have worked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import trio
+
+from raftmq.client.attempts import Repeats, milliseconds_left
+from raftmq.errors import LeaderNotAvailable, RaftmqError, ServerError, error_for
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.topics import (
+    CreateTopics,
+    DeleteTopics,
+    DescribeTopics,
+    NewTopic,
+    TopicCreated,
+    TopicDescription,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.client.cluster import Cluster
+    from raftmq.wire.bodies import TopicOutcome
+    from raftmq.wire.messages.topics import Cursor
+
+TIMEOUT_SECONDS = 30.0
+T = TypeVar("T")
+
+
+async def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partition_count: int = ABSENT,
+    replication_factor: int = ABSENT,
+    configs: Mapping[str, str] | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> TopicCreated:
+    """Make a topic. Its partitions have leaders a little later: `wait_leaders`.
+
+    Args:
+        partition_count, replication_factor: -1: the cluster's default.
+
+    Raises:
+        OutcomeUnknown: it may exist now, or soon. Indefinite.
+        TopicAlreadyExists, RaftmqError: nothing was made. Definite.
+    """
+    deadline = trio.current_time() + timeout_seconds
+    wanted = NewTopic(name, partition_count, replication_factor, configs=dict(configs or {}))
+
+    async def attempt(broker_id: int) -> TopicCreated:
+        timeout_ms = milliseconds_left(deadline, now=trio.current_time())
+        body = CreateTopics((wanted,), timeout_ms)
+        answer = await cluster.ask(broker_id, body, deadline=deadline)
+        created: TopicCreated = _only_one(answer.body.topics, "CreateTopics", broker_id)
+        _raise_error_of(created)
+        return created
+
+    return await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.FORBIDDEN)
+
+
+async def delete_topic(
+    cluster: Cluster, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> None:
+    """Delete the topic that has this name now, and no other that may get it later.
+
+    Raises:
+        OutcomeUnknown: it may be gone, or soon be. Indefinite.
+        UnknownTopicOrPartition, RaftmqError: nothing was deleted. Definite.
+    """
+    deadline = trio.current_time() + timeout_seconds
+    topic_id = (await describe_topic(cluster, name, timeout_seconds=timeout_seconds)).topic_id
+    if topic_id is None:
+        raise ServerError(f"a broker described topic {name!r} and left out its id")
+
+    async def attempt(broker_id: int) -> None:
+        timeout_ms = milliseconds_left(deadline, now=trio.current_time())
+        body = DeleteTopics((topic_id,), timeout_ms)
+        answer = await cluster.ask(broker_id, body, deadline=deadline)
+        outcome: TopicOutcome = _only_one(answer.body.topics, "DeleteTopics", broker_id)
+        _raise_error_of(outcome)
+
+    await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.FORBIDDEN)
+
+
+async def describe_topic(
+    cluster: Cluster, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> TopicDescription:
+    """All that the metadata knows of a topic, as of some moment, or of several in a row.
+
+    Raises:
+        UnknownTopicOrPartition: says a broker that knows at least as much as any that was heard of.
+        RaftmqError: what the last attempt met.
+    """
+    deadline = trio.current_time() + timeout_seconds
+
+    async def attempt(broker_id: int) -> TopicDescription:
+        return await _all_pages(cluster, broker_id, name, deadline=deadline)
+
+    found = await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.HARMLESS)
+    _raise_error_of(found)
+    return found
+
+
+async def wait_leaders(
+    cluster: Cluster, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> None:
+    """Until every partition of the topic has a leader.
+
+    Raises:
+        LeaderNotAvailable, UnknownTopicOrPartition, RaftmqError: what was still the matter when the
+            time was over.
+    """
+    deadline = trio.current_time() + timeout_seconds
+    attempts = cluster.new_attempts(deadline=deadline, repeats=Repeats.HARMLESS)
+    while True:
+        try:
+            await cluster.refresh(name, deadline=deadline)
+            _check_led(cluster, name)
+            return
+        except RaftmqError as error:
+            pause = attempts.on_failure(error, now=trio.current_time())
+        await trio.sleep(pause)
+        attempts.check_time(trio.current_time())
+
+
+def _check_led(cluster: Cluster, name: str) -> None:
+    cluster.routes.topic_id(name)
+    topic = cluster.routes.topic(name)
+    if topic is None or not topic.is_led:
+        raise LeaderNotAvailable(f"{name}: not every partition has a leader")
+
+
+async def _all_pages(
+    cluster: Cluster, broker_id: int, name: str, *, deadline: float
+) -> TopicDescription:
+    """All from one broker; a page of another one may be of another time.
+
+    Raises:
+        RaftmqError: also of the topic, if that broker is behind others that were heard of.
+    """
+    newest_version = cluster.newest_version
+    pages: list[TopicDescription] = []
+    first: Cursor | None = None
+    while True:
+        body = DescribeTopics((name,), first=first)
+        answer = await cluster.ask(broker_id, body, deadline=deadline)
+        page: TopicDescription = _only_one(answer.body.topics, "DescribeTopics", broker_id)
+        if answer.metadata_version < newest_version:
+            _raise_error_of(page)
+        pages.append(page)
+        following: Cursor | None = answer.body.next
+        if following is None:
+            break
+        if first is not None and following.partition <= first.partition:
+            raise ServerError(f"broker {broker_id}: pages of {name!r} that lead nowhere")
+        first = following
+    partitions = tuple(found for page in pages for found in page.partitions)
+    return msgspec.structs.replace(pages[0], partitions=partitions)
+
+
+def _only_one(topics: tuple[T, ...], request: str, broker_id: int) -> T:
+    """Raises ServerError, which is indefinite: whoever answers for others says nothing of ours."""
+    if len(topics) != 1:
+        raise ServerError(f"broker {broker_id} answered {request} of 1 topic for {len(topics)}")
+    return topics[0]
+
+
+def _raise_error_of(answer: TopicCreated | TopicOutcome | TopicDescription) -> None:
+    if answer.error:
+        raise error_for(answer.error, answer.message)

@@ -1,0 +1,83 @@
+"""Batches to the leader of a partition, and what is known afterwards.
+
+Never sends again what may have been appended, unless the caller has said that twice is better than
+not at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.client.attempts import Repeats, milliseconds_left
+from raftmq.errors import InvalidRecord
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.header import iter_batches
+from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePartition
+
+if TYPE_CHECKING:
+    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing import Place
+    from raftmq.wire.header import Buffer
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+TIMEOUT_SECONDS = 30.0
+
+
+async def produce(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    data: Buffer,
+    *,
+    acks: int = ACKS_ALL,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    retries_unknown: bool = False,
+) -> int:
+    """Append `data`, one or more batches, to a partition.
+
+    Args:
+        data: must not change before this returns.
+        acks: how many replicas must hold it; -1: all in sync. 0: do not wait for an answer.
+        retries_unknown: also send again what may have been appended, so that it may stand there
+            twice; without, such an attempt is the last one.
+
+    Returns:
+        The offset of the first record; -1 with acks=0, when nothing is known of what became of it.
+
+    Raises:
+        OutcomeUnknown: it may have been appended, or may be yet. Indefinite.
+        CorruptRecord, InvalidRecord: `data` is no batches; nothing was sent. Definite.
+        RaftmqError: nothing was appended. Definite.
+    """
+    _check(data, where=f"batches for {topic}-{partition}")
+    deadline = trio.current_time() + timeout_seconds
+
+    async def attempt(place: Place) -> int:
+        timeout_ms = milliseconds_left(deadline, now=trio.current_time())
+        body = _question(place, len(data), acks=acks, timeout_ms=timeout_ms)
+        if acks == ACKS_NONE:
+            await trio.lowlevel.checkpoint()
+            cluster.tell_leader(place, body, (data,))
+            return ABSENT
+        produced: PartitionProduced
+        produced, _ = await cluster.ask_leader(place, body, (data,), deadline=deadline)
+        return produced.base_offset
+
+    repeats = Repeats.ACCEPTED if retries_unknown else Repeats.FORBIDDEN
+    return await cluster.at_leader(topic, partition, attempt, deadline=deadline, repeats=repeats)
+
+
+def _question(place: Place, length: int, *, acks: int, timeout_ms: int) -> Produce:
+    wanted = ProducePartition(place.topic_id, place.partition, place.leader_epoch, length)
+    return Produce(acks, timeout_ms, (wanted,))
+
+
+def _check(data: Buffer, *, where: str) -> None:
+    """What is damaged here would be refused there, again and again."""
+    if not len(data):
+        raise InvalidRecord(f"{where}: there are none")
+    for _ in iter_batches(data, where=where):
+        pass

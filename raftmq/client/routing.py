@@ -1,0 +1,161 @@
+"""Which topics there are and who leads their partitions, as far as a client has heard. Pure.
+
+Invariants: what a broker said of a topic never gives way to what is of an older metadata version;
+the leader of a partition never to one of a lower leader epoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from immutables import Map
+
+from raftmq.errors import (
+    ErrorCode,
+    InconsistentClusterId,
+    LeaderNotAvailable,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from raftmq.model import Address
+from raftmq.wire.bodies import ABSENT
+
+if TYPE_CHECKING:
+    from raftmq.wire.messages.metadata import MetadataReply, TopicMetadata
+
+
+class Place(NamedTuple):
+    """Where a partition is led. `leader` is -1 where nobody leads."""
+
+    topic_id: bytes
+    partition: int
+    leader: int
+    leader_epoch: int
+
+
+class TopicRoutes(NamedTuple):
+    """As of `version`. A topic that is not there has an error and no id."""
+
+    version: int
+    error: int
+    topic_id: bytes | None
+    places: Map[int, Place]
+
+    @property
+    def is_led(self) -> bool:
+        """Every partition has a leader."""
+        return bool(self.places) and all(place.leader != ABSENT for place in self.places.values())
+
+
+class Routes:
+    """Attributes:
+    version: of the metadata of which the brokers were told last, -1 before.
+    cluster_id: empty before.
+    addresses: of the brokers.
+    """
+
+    def __init__(self) -> None:
+        self.version = ABSENT
+        self.cluster_id = ""
+        self.addresses: dict[int, Address] = {}
+        self._topics: dict[str, TopicRoutes] = {}
+        self._names: dict[bytes, str] = {}
+
+    def topic(self, name: str) -> TopicRoutes | None:
+        """None: nobody was asked about it yet."""
+        return self._topics.get(name)
+
+    def topic_id(self, name: str) -> bytes:
+        """Raises UnknownTopicOrPartition, or what a broker said of the topic."""
+        found = self._topics.get(name)
+        if found is None or found.topic_id is None:
+            error = found.error if found else ErrorCode.NONE
+            raise error_for(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+        return found.topic_id
+
+    def find(self, name: str, partition: int) -> Place | None:
+        """Whether or not anybody leads there; None: no such partition is known."""
+        found = self._topics.get(name)
+        return found.places.get(partition) if found else None
+
+    def place(self, name: str, partition: int) -> Place:
+        """Where to ask.
+
+        Raises:
+            UnknownTopicOrPartition, LeaderNotAvailable, or what a broker said of the topic.
+        """
+        self.topic_id(name)
+        place = self.find(name, partition)
+        if place is None:
+            count = len(self._topics[name].places)
+            raise UnknownTopicOrPartition(f"{name} has {count} partitions, there is no {partition}")
+        if place.leader == ABSENT:
+            raise LeaderNotAvailable(f"{name}-{partition}: nobody leads")
+        return place
+
+    def take_in(self, reply: MetadataReply) -> bool:
+        """Whether it told anything new but its version.
+
+        Raises:
+            InconsistentClusterId: it is of another cluster; nothing is taken in.
+        """
+        if self.cluster_id not in ("", reply.cluster_id):
+            raise InconsistentClusterId(
+                f"a broker of cluster {reply.cluster_id!r} answered, this is "
+                f"{self.cluster_id!r}: check the bootstrap addresses"
+            )
+        is_news = self._take_brokers(reply)
+        for found in reply.topics:
+            is_news |= self._take_topic(found, reply.metadata_version)
+        return is_news
+
+    def on_leader(self, topic_id: bytes, partition: int, *, leader: int, leader_epoch: int) -> bool:
+        """Somebody said who leads; whether that is newer than what was known."""
+        name = self._names.get(topic_id)
+        old = self.find(name, partition) if name is not None else None
+        if name is None or old is None or leader == ABSENT or leader_epoch <= old.leader_epoch:
+            return False
+        topic = self._topics[name]
+        places = topic.places.set(partition, Place(topic_id, partition, leader, leader_epoch))
+        self._topics[name] = topic._replace(places=places)
+        return True
+
+    def _take_brokers(self, reply: MetadataReply) -> bool:
+        if reply.metadata_version < self.version or not reply.brokers:
+            return False
+        self.version, self.cluster_id = reply.metadata_version, reply.cluster_id
+        old = self.addresses
+        self.addresses = {
+            broker.broker_id: Address(broker.host, broker.port) for broker in reply.brokers
+        }
+        return self.addresses != old
+
+    def _take_topic(self, found: TopicMetadata, version: int) -> bool:
+        old = self._topics.get(found.name)
+        if old is None:
+            old = _NOTHING
+        elif version < old.version:
+            return False
+        new = TopicRoutes(version, found.error, found.topic_id, _places(found, old))
+        self._topics[found.name] = new
+        if old.topic_id is not None:
+            self._names.pop(old.topic_id, None)
+        if new.topic_id is not None:
+            self._names[new.topic_id] = found.name
+        return new[1:] != old[1:]
+
+
+_NOTHING = TopicRoutes(ABSENT, ErrorCode.NONE, None, Map())
+
+
+def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, Place]:
+    if found.topic_id is None:
+        return Map()
+    places = {}
+    for told in found.partitions:
+        place = Place(found.topic_id, told.partition, told.leader, told.leader_epoch)
+        known = old.places.get(told.partition)
+        if known and known.topic_id == place.topic_id and known.leader_epoch > place.leader_epoch:
+            place = known
+        places[told.partition] = place
+    return Map(places)

@@ -1,0 +1,108 @@
+"""The rules of a follower, without I/O. One object for each leader epoch.
+
+Owns when to ask the leader for what, and what to do with its answer. Knows offsets and epochs,
+never bytes. At most one fetch is outstanding; an answer to anything else is dropped, as a late one
+may tell to cut what the leader has counted since.
+
+Invariants:
+  F1  Nothing is appended but what follows the own log, under an answer to the outstanding fetch.
+  F2  Logs are compared by leader epochs and never by the high watermark (KIP-101, KIP-279).
+  F3  The high watermark is at most the log's end; it goes back only when the log is cut, which
+      below it takes an unclean election.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+from raftmq.partition.effects import Fetch, HighWatermarkRose, StartOver, Truncate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq.partition.epochs import EpochEnd, LeaderEpochs
+    from raftmq.partition.leader import Diverged
+
+
+class Follower:
+    """Attributes:
+    leader, leader_epoch: whom it follows.
+    high_watermark: what it knows to be committed.
+    agrees: whether an answer has shown that its log is part of the leader's. Only then may it tell
+        what it holds: word of records that it is about to cut could arrive after its next fetch.
+    """
+
+    def __init__(
+        self,
+        leader: int,
+        leader_epoch: int,
+        *,
+        high_watermark: int,
+        answer_seconds_max: float,
+        tokens: Iterator[int] | None = None,
+    ) -> None:
+        """`tokens`: shared by all parts of a replica, so that no answer is taken for another's."""
+        self.leader, self.leader_epoch = leader, leader_epoch
+        self.high_watermark, self.agrees = high_watermark, False
+        self._answer_seconds_max = answer_seconds_max
+        self._tokens = count(1) if tokens is None else tokens
+        self._token = 0
+        self._asked_at: float | None = None  # the outstanding fetch, if there is one
+
+    def next_fetch(self, log_end_offset: int, last_epoch: int, *, now: float) -> Fetch | None:
+        """What to ask; None while an answer may come."""
+        if self._asked_at is not None and now - self._asked_at < self._answer_seconds_max:
+            return None
+        self._token = next(self._tokens)
+        self._asked_at = now
+        return Fetch(self._token, log_end_offset, last_epoch)
+
+    def accepts(self, token: int) -> bool:
+        """Whether this answers the outstanding fetch, which it ends. Anything else is dropped."""
+        if self._asked_at is None or token != self._token:
+            return False
+        self._asked_at = None
+        return True
+
+    def cut(
+        self,
+        diverged: Diverged,
+        epochs: LeaderEpochs,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+    ) -> Truncate | StartOver:
+        """Where the logs may still agree; the next fetch tells whether they do (F2).
+
+        The leader's entries behind `diverged` are of later epochs than any of ours there, so the
+        smaller of the two ends is right whether or not we know that epoch. Where our log does not
+        reach back to that, it begins anew with whatever the leader has: the next answer says where.
+        """
+        self.agrees = False
+        own: EpochEnd | None = epochs.end_of(diverged.leader_epoch, log_end_offset)
+        end_offset = (
+            diverged.end_offset if own is None else min(own.end_offset, diverged.end_offset)
+        )
+        end_offset = min(end_offset, log_end_offset)
+        if end_offset < log_start_offset:
+            self.high_watermark = 0
+            return StartOver(0)
+        self.high_watermark = min(self.high_watermark, end_offset)
+        return Truncate(end_offset)
+
+    def start_over(self, leader_start_offset: int, *, log_end_offset: int) -> StartOver | None:
+        """The leader has deleted what comes after our end; None if it has not."""
+        if log_end_offset >= leader_start_offset:
+            return None
+        self.high_watermark = leader_start_offset
+        return StartOver(leader_start_offset)
+
+    def on_appended(self, high_watermark: int, *, log_end_offset: int) -> list[HighWatermarkRose]:
+        """After the records of an answer, if it had any: what of ours is committed now (F3)."""
+        self.agrees = True
+        known = min(high_watermark, log_end_offset)
+        if known <= self.high_watermark:
+            return []
+        self.high_watermark = known
+        return [HighWatermarkRose(known)]

@@ -1,0 +1,413 @@
+"""One partition on this broker: its log, and its part in the partition.
+
+Owns the change of parts, and the way from what happens (an append, a fetch, a flush) through the
+rules (`leader`, `follower`) to what follows from it: a higher high watermark, producers that are
+answered, fetches that wake up, a proposal for the in-sync set. Bytes go straight to the log.
+
+Invariants:
+  1. It leads or follows or neither, never two of them; each part is of one leader epoch.
+  2. While the log is cut nothing else happens to it: parts change before, or after.
+  3. Whoever waits for an acknowledgement is told when the part is laid down, and then nobody knows
+     what becomes of the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.errors import (
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownLeaderEpoch,
+)
+from raftmq.partition.acknowledgements import Acknowledgements, reached
+from raftmq.partition.assignment import NO_LEADER, Assignment
+from raftmq.partition.effects import HighWatermarkRose, ProposeIsr, StartOver, Truncate
+from raftmq.partition.follower import Follower
+from raftmq.partition.leader import Diverged, Leader
+from raftmq.wire.header import iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raftmq.partition.around import Fetched, PartitionKey, Surroundings, Watcher
+    from raftmq.partition.effects import Fetch, LeaderEffect
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.log import Appended, PartitionLog
+    from raftmq.wire.header import Buffer
+
+ACKS_ALL = -1
+ANY_EPOCH = -1
+LAG_SECONDS_MAX = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Replica:
+    """Attributes:
+    assignment: the newest that was taken up, if any.
+    leader, follower: the part, if it has one.
+    high_watermark: everything before it is committed.
+    leader_start_offset: where the leader's log starts, as a follower heard last.
+    watchers: told of news until they are taken out again.
+    """
+
+    def __init__(
+        self,
+        key: PartitionKey,
+        log: PartitionLog,
+        directory: LogDirectory,
+        around: Surroundings,
+        *,
+        high_watermark: int,
+        lag_seconds_max: float = LAG_SECONDS_MAX,
+    ) -> None:
+        self.key, self.log, self._directory, self._around = key, log, directory, around
+        self.assignment: Assignment | None = None
+        self.leader: Leader | None = None
+        self.follower: Follower | None = None
+        self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
+        self.leader_start_offset = 0
+        self.watchers: dict[Watcher, None] = {}
+        self._lag_seconds_max = lag_seconds_max
+        self._acks = Acknowledgements(log.name)
+        self._cutting = trio.Lock()
+        self._tokens = count(1)
+        self._is_cutting = False
+        log.on_held = self._on_held
+
+    # -- parts -----------------------------------------------------------------------------
+
+    async def take_up(self, assignment: Assignment) -> None:
+        """Lead, follow or wait, as `assignment` says; an older one than known changes nothing."""
+        async with self._cutting:
+            if self.assignment and assignment.partition_epoch < self.assignment.partition_epoch:
+                return
+            self.assignment = assignment
+            try:
+                self._change_part(assignment)
+            finally:
+                self._tell_watchers()
+
+    def _change_part(self, assignment: Assignment) -> None:
+        if assignment.leader == self._around.broker_id:
+            self._lead(assignment)
+        elif assignment.leader == NO_LEADER:
+            self._lay_down()
+        else:
+            self._follow(assignment)
+
+    def _lead(self, assignment: Assignment) -> None:
+        now = trio.current_time()
+        if self.leader and self.leader.leader_epoch == assignment.leader_epoch:
+            self._perform(self.leader.on_assignment(assignment, now=now))
+            return
+        self._lay_down()
+        self.log.assign_epoch(assignment.leader_epoch)
+        self.leader = Leader(
+            self._around.broker_id,
+            assignment,
+            log_end_offset=self.log.log_end_offset,
+            held_end_offset=self.log.held_end_offset,
+            high_watermark=self.high_watermark,
+            lag_seconds_max=self._lag_seconds_max,
+            epoch_of=self._around.epoch_of,
+            now=now,
+        )
+        self._perform(self.leader.on_held(self.log.held_end_offset))
+        logger.info("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
+
+    def _follow(self, assignment: Assignment) -> None:
+        if self.follower and self.follower.leader_epoch == assignment.leader_epoch:
+            return
+        self._lay_down()
+        self.follower = Follower(
+            assignment.leader,
+            assignment.leader_epoch,
+            high_watermark=self.high_watermark,
+            answer_seconds_max=float("inf"),  # the connection says when no answer will come
+            tokens=self._tokens,
+        )
+
+    def _lay_down(self) -> None:
+        if self.leader is not None:
+            error = NotLeaderOrFollower(f"{self.log.name} is not led here any more")
+            self._acks.fail(error)
+        self.leader = self.follower = None
+
+    async def close(self) -> None:
+        """Lay down the part, after what is under way."""
+        async with self._cutting:
+            self._lay_down()
+        self.log.on_held = None
+        self._tell_watchers()
+
+    # -- leading ---------------------------------------------------------------------------
+
+    def leading(self, leader_epoch: int = ANY_EPOCH) -> Leader:
+        """The part of the leader, in that epoch.
+
+        Raises:
+            NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch (the caller is ahead of us).
+        """
+        known = self.assignment.leader_epoch if self.assignment else -1
+        if leader_epoch > known:
+            raise UnknownLeaderEpoch(
+                f"{self.log.name}: epoch {leader_epoch}, here {known} is known"
+            )
+        if leader_epoch != ANY_EPOCH and leader_epoch < known:
+            raise FencedLeaderEpoch(f"{self.log.name}: epoch {leader_epoch} ended, now is {known}")
+        if self.leader is None:
+            raise NotLeaderOrFollower(
+                f"{self.log.name} is not led by broker {self._around.broker_id}"
+            )
+        return self.leader
+
+    def append(self, data: Buffer, *, acks: int, leader_epoch: int = ANY_EPOCH) -> Appended:
+        """Append a producer's batches; `wait_acks` tells when they are held.
+
+        Raises:
+            NotEnoughReplicas, InvalidRequiredAcks: `acks` cannot be had; nothing was appended.
+            RaftmqError: as `leading` and `PartitionLog.append`.
+        """
+        leader = self.leading(leader_epoch)
+        self._acks.check(leader, acks)
+        appended = self.log.append(
+            data,
+            leader_epoch=leader.leader_epoch,
+            now_ms=self._directory.now_ms(),
+            now=trio.current_time(),
+        )
+        self._perform(leader.on_append(appended.end_offset))
+        self._on_held()
+        self._tell_watchers()
+        return appended
+
+    async def wait_acks(
+        self, end_offset: int, *, acks: int, leader_epoch: int, deadline: float
+    ) -> None:
+        """Return when everything before `end_offset`, appended in that epoch, is held as `acks`
+        demands.
+
+        Raises:
+            NotEnoughReplicasAfterAppend: held, but by fewer than min.insync.replicas.
+            NotLeaderOrFollower, StorageError, RequestTimedOut: the record is in the log, and may
+                stay or not.
+        """
+        leader = self.leader
+        if leader is None or leader.leader_epoch != leader_epoch:
+            raise NotLeaderOrFollower(f"epoch {leader_epoch} of {self.log.name} is over")
+        await self._acks.wait(leader, end_offset, acks, deadline=deadline)
+
+    def has_acks(self, end_offset: int, *, acks: int, leader_epoch: int) -> bool:
+        """Whether there is nothing to wait for. False as well where that epoch is over: whatever
+        stands there now may be another record."""
+        leader = self.leader
+        if leader is None or leader.leader_epoch != leader_epoch:
+            return False
+        return end_offset <= reached(leader, acks)
+
+    def on_replica_fetch(
+        self, follower: int, broker_epoch: int, fetch: Fetch, *, leader_epoch: int
+    ) -> Diverged | None:
+        """A follower asks; None: it may have what comes after its log.
+
+        Raises:
+            NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch: see `leading`.
+            OffsetOutOfRange: that has been deleted here.
+        """
+        leader = self._leading_for(follower, leader_epoch)
+        if fetch.fetch_offset < self.log.log_start_offset:
+            raise OffsetOutOfRange(f"{self.log.name} starts at {self.log.log_start_offset}")
+        diverged = self.divergence(leader, fetch.last_fetched_epoch, fetch.fetch_offset)
+        if diverged:
+            self._perform(leader.on_diverging_fetch(follower))
+            return diverged
+        now = trio.current_time()
+        self._perform(leader.on_fetch(follower, broker_epoch, fetch.fetch_offset, now=now))
+        return None
+
+    def divergence(
+        self, leader: Leader, last_fetched_epoch: int, fetch_offset: int
+    ) -> Diverged | None:
+        """Where the log of a reader parts from this one, if it does.
+
+        Raises:
+            UnknownLeaderEpoch: it has read what a later leader wrote.
+        """
+        if last_fetched_epoch > leader.leader_epoch:
+            raise UnknownLeaderEpoch(
+                f"{self.log.name}: records of epoch {last_fetched_epoch} were read elsewhere, "
+                f"here {leader.leader_epoch} is the latest"
+            )
+        return leader.divergence(last_fetched_epoch, fetch_offset, self.log.epochs)
+
+    def on_replica_progress(
+        self, follower: int, broker_epoch: int, held_offset: int, *, leader_epoch: int
+    ) -> None:
+        """It holds everything before `held_offset`; errors as in `on_replica_fetch`."""
+        leader = self._leading_for(follower, leader_epoch)
+        now = trio.current_time()
+        self._perform(leader.on_progress(follower, broker_epoch, held_offset, now=now))
+
+    def _leading_for(self, follower: int, leader_epoch: int) -> Leader:
+        leader = self.leading(leader_epoch)
+        if leader.progress_of(follower) is None:
+            raise NotLeaderOrFollower(f"broker {follower} has no replica of {self.log.name}")
+        return leader
+
+    def tick(self, now: float) -> None:
+        """Once in a while: who lags, and whose time to wait is over."""
+        if self.leader:
+            self._perform(self.leader.on_tick(now))
+        self._acks.expire(now)
+
+    # -- the in-sync set -------------------------------------------------------------------
+
+    def on_isr_refused(self, proposal: ProposeIsr) -> None:
+        if self.leader:
+            self._perform(self.leader.on_proposal_refused(proposal))
+
+    def on_isr_unknown(self, proposal: ProposeIsr) -> bool:
+        """Whether it is still wanted: then it has been proposed again."""
+        effects = self.leader.on_proposal_unknown(proposal) if self.leader else []
+        self._perform(effects)
+        return bool(effects)
+
+    # -- following -------------------------------------------------------------------------
+
+    def next_fetch(self) -> Fetch | None:
+        """What to ask the leader; None if an answer is on its way, or there is nobody to ask."""
+        if self.follower is None or self._is_cutting or not self.log.is_sound:
+            return None
+        end_offset, last_epoch = self.log.log_end_offset, self.log.epochs.latest
+        return self.follower.next_fetch(end_offset, last_epoch, now=trio.current_time())
+
+    def _answered(self, token: int) -> Follower | None:
+        """The part that waits for this answer. Tokens are never used twice: what was asked in an
+        earlier leader epoch does not pass for something else.
+        """
+        follower = self.follower
+        return follower if follower is not None and follower.accepts(token) else None
+
+    async def on_fetched(self, token: int, fetched: Fetched) -> None:
+        """The answer to the fetch with that token; any other is dropped.
+
+        Raises:
+            CorruptRecord, StorageError: see `PartitionLog.append_replicated`.
+        """
+        follower = self._answered(token)
+        if follower is None:
+            return
+        if fetched.diverged:
+            await self._cut(follower, fetched.diverged)
+            return
+        if fetched.data:
+            await self._begin_with(follower, fetched.data)
+            if self.follower is not follower:
+                return
+            now, epoch = trio.current_time(), follower.leader_epoch
+            self.log.append_replicated(fetched.data, leader_epoch=epoch, now=now)
+        self.leader_start_offset = fetched.log_start_offset
+        end_offset = self.log.log_end_offset
+        self._perform(follower.on_appended(fetched.high_watermark, log_end_offset=end_offset))
+        if fetched.data:
+            self._on_held()
+            self._tell_watchers()
+
+    def on_no_answer(self, token: int) -> None:
+        self._answered(token)
+
+    async def on_out_of_range(self, token: int, leader_start_offset: int) -> None:
+        """The leader has deleted what comes after our log."""
+        follower = self._answered(token)
+        if follower is not None:
+            await self._shorten(
+                follower,
+                lambda: follower.start_over(
+                    leader_start_offset, log_end_offset=self.log.log_end_offset
+                ),
+            )
+
+    async def _begin_with(self, follower: Follower, data: Buffer) -> None:
+        """The leader's log may start inside of a batch, which comes whole all the same: a log that
+        was to start there has to start with the batch.
+        """
+        log = self.log
+        if log.log_start_offset < log.log_end_offset:
+            return
+        _, first = next(iter_batches(data))
+        if first.base_offset < log.log_end_offset < first.end_offset:
+            await self._shorten(follower, lambda: StartOver(first.base_offset))
+
+    async def _cut(self, follower: Follower, diverged: Diverged) -> None:
+        def decide() -> Truncate | StartOver:
+            effect = follower.cut(
+                diverged,
+                self.log.epochs,
+                log_start_offset=self.log.log_start_offset,
+                log_end_offset=self.log.log_end_offset,
+            )
+            if effect.offset < self.high_watermark:
+                logger.error(
+                    "committed records cut: log=%s from=%d high_watermark=%d leader=%d epoch=%d",
+                    self.log.name, effect.offset, self.high_watermark, follower.leader,
+                    follower.leader_epoch,
+                )  # fmt: skip
+            return effect
+
+        await self._shorten(follower, decide)
+
+    async def _shorten(
+        self, follower: Follower, decide: Callable[[], Truncate | StartOver | None]
+    ) -> None:
+        """Ask what to do once nothing else happens to the log: the part may be another by then."""
+        self._is_cutting = True
+        try:
+            async with self._cutting:
+                effect = decide() if self.follower is follower else None
+                if effect is not None:
+                    await self._forget(follower, effect)
+        finally:
+            self._is_cutting = False
+
+    async def _forget(self, follower: Follower, effect: Truncate | StartOver) -> None:
+        if isinstance(effect, StartOver):
+            await self._directory.start_over(self.log, effect.offset)
+            self.high_watermark = effect.offset
+        else:
+            await self._directory.truncate(self.log, effect.offset)
+            self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        follower.high_watermark = self.high_watermark  # a cut inside a batch took the whole batch
+
+    # -- what follows ----------------------------------------------------------------------
+
+    def _on_held(self) -> None:
+        """The log holds more, or went offline: see `PartitionLog.on_held`."""
+        if self.log.offline_reason:
+            self._acks.fail(StorageError(f"{self.log.name} is offline: {self.log.offline_reason}"))
+        elif self.leader:
+            self._perform(self.leader.on_held(self.log.held_end_offset))
+        elif self.follower:
+            self._around.on_held(self.key)
+
+    def _perform(self, effects: list[LeaderEffect] | list[HighWatermarkRose]) -> None:
+        for effect in effects:
+            match effect:
+                case HighWatermarkRose(high_watermark):
+                    self.high_watermark = high_watermark
+                    self._tell_watchers()
+                case ProposeIsr():
+                    self._around.propose_isr(self.key, effect)
+        if self.leader:
+            self._acks.release(self.leader)
+
+    def _tell_watchers(self) -> None:
+        for watcher in list(self.watchers):
+            watcher.on_news(self.key)

@@ -1,0 +1,69 @@
+"""What a request or an answer consists of: a small body, and records that are never touched.
+
+Pure. A payload is a sequence of buffers and of parts of files; on the stream they follow each
+other without gaps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from raftmq.disk.files import FileSlice
+from raftmq.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.wire.bodies import Body
+    from raftmq.wire.header import Buffer
+
+    Piece: TypeAlias = Buffer | FileSlice
+    Payload: TypeAlias = Sequence[Piece]
+
+
+# Who asks with this correlation id waits for no answer, and what is sent with it answers nobody.
+NOBODY = 0
+
+
+class Answer(NamedTuple):
+    """What a request led to, on the side that asked.
+
+    Attributes:
+        body: of the class that the request names as its `reply`.
+        metadata_version: of the broker that answered, -1 if it has none yet.
+        throttle_ms: so long the broker asks to be left alone.
+    """
+
+    body: Any
+    payload: bytes | memoryview
+    metadata_version: int
+    throttle_ms: int
+
+
+class Reply(NamedTuple):
+    """A handler's answer: a body with its payload, or an error with a message for people.
+
+    Buffers of the payload must not change any more; files are read when their turn comes.
+    """
+
+    body: Body | None
+    payload: Payload = ()
+    error: int = ErrorCode.NONE
+    message: str = ""
+    throttle_ms: int = 0
+
+
+def payload_length(payload: Payload) -> int:
+    """Bytes on the stream."""
+    return sum(piece_length(piece) for piece in payload)
+
+
+def memory_bytes(payload: Payload) -> int:
+    """Bytes that are kept until the payload has been sent: parts of files cost nothing."""
+    return sum(piece_length(piece) for piece in payload if not isinstance(piece, FileSlice))
+
+
+def piece_length(piece: Piece) -> int:
+    if isinstance(piece, FileSlice):
+        return piece.length
+    return piece.nbytes if isinstance(piece, memoryview) else len(piece)

@@ -1,0 +1,131 @@
+"""What a server does with one request: is it allowed, who handles it, what became of it.
+
+Owns the one place where requests are authorised, and the way from errors to answers. Knows nothing
+of streams. Errors of raftmq are answered as what they are, unexpected ones as UNKNOWN_SERVER_ERROR
+and logged; broken invariants pass (decision 0003).
+"""
+
+from __future__ import annotations
+
+import logging
+import reprlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from raftmq.errors import (
+    ClusterAuthorizationFailed,
+    ErrorCode,
+    InconsistentClusterId,
+    RaftmqError,
+    UnsupportedVersion,
+)
+from raftmq.rpc.context import Identity, Listener, RequestContext
+from raftmq.rpc.reply import Reply
+from raftmq.wire.apis import CLUSTER_APIS, SUPPORTED, ApiKey
+from raftmq.wire.messages.hello import ApiVersions, Hello, HelloReply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.wire.bodies import Request
+    from raftmq.wire.envelopes import DecodedRequest
+
+# None: whoever asked waits for no answer.
+Handler: TypeAlias = Callable[
+    [RequestContext, Any, bytes | memoryview], Reply | Awaitable[Reply | None] | None
+]
+Authorize: TypeAlias = Callable[[RequestContext, "Request"], None]
+
+OWN_APIS = frozenset({ApiKey.HELLO, ApiKey.PING})  # answered without a handler
+UNEXPECTED = "unexpected error; the log of the broker has more"
+
+_REPR = reprlib.Repr()
+_REPR.maxother = 300  # characters of a request in the log
+
+logger = logging.getLogger(__name__)
+
+
+class Service:
+    """`authorize` raises the error with which to refuse."""
+
+    def __init__(
+        self, identity: Identity, handlers: Mapping[ApiKey, Handler], *, authorize: Authorize
+    ) -> None:
+        own = OWN_APIS & handlers.keys()
+        assert not own, f"answered by the server itself: {own}"
+        self.identity = identity
+        self._handlers, self._authorize = dict(handlers), authorize
+
+    def greet(self, hello: Hello, listener: Listener, *, frame_bytes_max: int) -> HelloReply:
+        """Raises InconsistentClusterId."""
+        cluster_id, node_id, features = self.identity
+        if hello.cluster_id not in ("", cluster_id):
+            raise InconsistentClusterId(
+                f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}: "
+                "check the address"
+            )
+        known = sorted(OWN_APIS | self._handlers.keys() - self._refused_on(listener))
+        return HelloReply(
+            cluster_id=cluster_id,
+            node_id=node_id,
+            api_versions=tuple(ApiVersions(key, *SUPPORTED[key]) for key in known),
+            features=dict(features),
+            frame_bytes_max=frame_bytes_max,
+            listener=listener.name,
+        )
+
+    def call(
+        self, context: RequestContext, request: DecodedRequest, payload: bytes | memoryview
+    ) -> Reply | Awaitable[Reply | None] | None:
+        """The answer, or what has to be awaited for it with `finish`."""
+        try:
+            handler = self._handler(request.api_key, context.listener)
+            self._authorize(context, request.body)
+            return handler(context, request.body, payload)
+        except Exception as error:
+            return failure(error, context, request.body)
+
+    async def finish(
+        self, context: RequestContext, request: DecodedRequest, answer: Awaitable[Reply | None]
+    ) -> Reply | None:
+        try:
+            return await answer
+        except Exception as error:
+            return failure(error, context, request.body)
+
+    def _handler(self, api_key: ApiKey, listener: Listener) -> Handler:
+        if api_key in self._refused_on(listener):
+            raise ClusterAuthorizationFailed(
+                f"{api_key.name} on listener {listener.name!r}: only brokers ask for it, "
+                "on a listener of theirs"
+            )
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            raise UnsupportedVersion(f"{api_key.name}: this broker does not serve it")
+        return handler
+
+    def _refused_on(self, listener: Listener) -> frozenset[ApiKey]:
+        return frozenset() if listener.is_for_brokers else CLUSTER_APIS
+
+
+def failure(error: Exception, context: RequestContext, body: Request) -> Reply:
+    """The answer that tells of `error`. Raises it again if it is a broken invariant."""
+    if isinstance(error, RaftmqError):
+        return Reply(None, error=error.code, message=str(error))
+    if is_broken_invariant(error):
+        raise error
+    logger.error(
+        "request failed: connection=%d client=%r principal=%r request=%s",
+        context.connection_id,
+        context.client_id,
+        context.principal,
+        _REPR.repr(body),
+        exc_info=error,
+    )
+    return Reply(None, error=ErrorCode.UNKNOWN_SERVER_ERROR, message=UNEXPECTED)
+
+
+def is_broken_invariant(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(AssertionError) is not None
+    return isinstance(error, AssertionError)

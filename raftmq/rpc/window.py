@@ -1,0 +1,44 @@
+"""How much work one connection may cause: requests, and bytes that they and their answers hold.
+
+Owns the counts and the waiting for room. Who waits takes nothing more from the stream, so that the
+sender's own socket holds it up.
+"""
+
+from __future__ import annotations
+
+import trio
+
+
+class Window:
+    """A request enters with its bytes; its answer may add some; both are released once it left.
+
+    What comes last may go over the limit, or a large request would never have room.
+    """
+
+    def __init__(self, *, requests_max: int, bytes_max: int) -> None:
+        self.requests = self.held_bytes = 0
+        self._requests_max, self._bytes_max = requests_max, bytes_max
+        self._room = trio.lowlevel.ParkingLot()
+
+    @property
+    def is_full(self) -> bool:
+        return self.requests >= self._requests_max or self.held_bytes >= self._bytes_max
+
+    def enter(self, size: int) -> None:
+        self.requests += 1
+        self.held_bytes += size
+
+    def add(self, size: int) -> None:
+        self.held_bytes += size
+
+    def release(self, requests: int, size: int) -> None:
+        self.requests -= requests
+        self.held_bytes -= size
+        assert self.requests >= 0, "released twice"
+        assert self.held_bytes >= 0, "released more than entered"
+        if not self.is_full:
+            self._room.unpark_all()
+
+    async def wait_room(self) -> None:
+        while self.is_full:
+            await self._room.park()

@@ -1,0 +1,146 @@
+"""The base of every message, the limits that messages share, and bytes to and from bodies.
+
+A body is a msgpack array of its fields. Fields may be added at the end, with a default: whoever
+does not know them ignores them, whoever does fills them in. Decoding checks types strictly and
+every limit; encoding checks nothing, as limits are for what others send (`check_limits` is for
+what a user gave us). Absent numbers are -1.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from raftmq.errors import ErrorCode, InvalidRequest, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from raftmq.wire.apis import ApiKey
+
+ABSENT = -1
+NUMBER_MAX = (1 << 63) - 1
+ID_MAX = (1 << 31) - 1
+ID_BYTES = 16
+NAME_CHARS_MAX = 255
+MESSAGE_CHARS_MAX = 1_000
+PARTITIONS_MAX = 10_000  # of one message
+REPLICAS_MAX = 100  # of one partition
+TOPICS_MAX = 1_000  # of one message
+BROKERS_MAX = 10_000
+TEXT_CHARS_MAX = 10_000  # of a topic's configuration: one key, one value
+CONFIG_KEYS_MAX = 1_000
+TIMEOUT_MS = 30_000  # how long a broker may work on a request that says nothing else
+
+Natural: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+NaturalOrAbsent: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=NUMBER_MAX)]
+Offset: TypeAlias = Natural
+OffsetOrAbsent: TypeAlias = NaturalOrAbsent
+Timestamp: TypeAlias = NaturalOrAbsent  # milliseconds since 1970-01-01 UTC
+LeaderEpoch: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]  # 32 bits in every batch
+LeaderEpochOrAbsent: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=ID_MAX)]
+BrokerEpoch: TypeAlias = Natural
+BrokerId: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
+BrokerIdOrAbsent: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=ID_MAX)]
+Partition: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
+Milliseconds: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
+ByteCount: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
+Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
+# Numbers of errors that a newer version has are numbers, too: `raftmq.errors.error_for`.
+ErrorNumber: TypeAlias = Annotated[int, Meta(ge=-(1 << 15), le=(1 << 15) - 1)]
+Version: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 15) - 1)]
+TopicId: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+Acks: TypeAlias = Annotated[int, Meta(ge=-1, le=REPLICAS_MAX)]  # -1: as many as are in sync
+Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+ErrorMessage: TypeAlias = Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)]
+BrokerIds: TypeAlias = Annotated[tuple[BrokerId, ...], Meta(max_length=REPLICAS_MAX)]
+ConfigText: TypeAlias = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
+Configs: TypeAlias = Annotated[dict[Name, ConfigText], Meta(max_length=CONFIG_KEYS_MAX)]
+
+
+class Body(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message, or a part of one."""
+
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+class Request(Body, frozen=True):
+    """A message that begins an exchange."""
+
+    api_key: ClassVar[ApiKey]
+    version: ClassVar[int]
+    reply: ClassVar[type[Body]]
+
+
+class Nothing(Body, frozen=True):
+    """The reply that says only that it is done; and of requests that are not answered."""
+
+
+class TopicPartition(Body, frozen=True):
+    topic_id: TopicId
+    partition: Partition
+
+
+class TopicOutcome(Body, frozen=True):
+    """What became of the wish for one topic."""
+
+    topic_id: TopicId
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+
+
+class PartitionOutcome(Body, frozen=True):
+    """What became of the wish for one partition."""
+
+    topic_id: TopicId
+    partition: Partition
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode_body(body: Body) -> bytes:
+    return _encoder.encode(body)
+
+
+def decode_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) -> BodyT:
+    """The body of `data`.
+
+    Raises:
+        RemoteProtocolError: it is none, or over a limit; names the field.
+    """
+    try:
+        body: BodyT = _decoder(body_type).decode(data)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise RemoteProtocolError(f"{body_type.__name__}: {error}") from error
+    return body
+
+
+def check_limits(body: BodyT) -> BodyT:
+    """`body`, if the other side will take it. For what a user gave; costs as much as sending it.
+
+    Raises:
+        InvalidRequest: names the field that is over a limit.
+    """
+    try:
+        _decoder(type(body)).decode(_encoder.encode(body))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidRequest(f"{type(body).__name__}: {error}") from error
+    return body
+
+
+def clip_message(message: str) -> str:
+    """`message` as it may travel: as much of it as fits, and nothing that is no UTF-8."""
+    clipped = (
+        message if len(message) <= MESSAGE_CHARS_MAX else f"{message[: MESSAGE_CHARS_MAX - 1]}…"
+    )
+    return clipped.encode("utf-8", "replace").decode("utf-8")
+
+
+@cache
+def _decoder(body_type: type[BodyT]) -> msgspec.msgpack.Decoder[BodyT]:
+    return msgspec.msgpack.Decoder(body_type)

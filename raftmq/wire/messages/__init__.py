@@ -1,0 +1,40 @@
+"""Every message between clients and brokers, one module for each family.
+
+A request's class names its number, its version and the class of its reply; `REQUESTS` finds it.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from raftmq.wire.messages.cluster import BrokerHeartbeat, DescribeCluster, Ping, Propose
+from raftmq.wire.messages.configs import AlterConfigs, DescribeConfigs
+from raftmq.wire.messages.fetch import Fetch
+from raftmq.wire.messages.hello import Hello
+from raftmq.wire.messages.metadata import Metadata
+from raftmq.wire.messages.offsets import ListOffsets, OffsetForLeaderEpoch
+from raftmq.wire.messages.produce import Produce
+from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
+from raftmq.wire.messages.topics import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteRecords,
+    DeleteTopics,
+    DescribeTopics,
+    ElectLeaders,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.wire.bodies import Request
+
+_CLASSES: tuple[type[Request], ...] = (
+    Produce, Fetch, ListOffsets, Metadata, Hello, CreateTopics, DeleteTopics, DeleteRecords,
+    OffsetForLeaderEpoch, DescribeConfigs, CreatePartitions, ElectLeaders, AlterConfigs,
+    DescribeCluster, DescribeTopics, Ping, ReplicaFetch, ReplicaProgress, Propose, BrokerHeartbeat,
+)  # fmt: skip
+REQUESTS: Mapping[tuple[int, int], type[Request]] = MappingProxyType(
+    {(cls.api_key, cls.version): cls for cls in _CLASSES}
+)

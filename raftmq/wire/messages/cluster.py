@@ -1,0 +1,106 @@
+"""The cluster itself: its brokers, and what they owe the controller."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, TypeAlias
+
+from msgspec import Meta
+
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import (
+    ABSENT,
+    BROKERS_MAX,
+    TIMEOUT_MS,
+    Body,
+    BrokerEpoch,
+    BrokerId,
+    BrokerIdOrAbsent,
+    Milliseconds,
+    Name,
+    Natural,
+    NaturalOrAbsent,
+    Nothing,
+    Port,
+    Request,
+)
+
+COMMAND_BYTES_MAX = 1 << 20  # of a command of the metadata: a header must have room for it
+RESULT_BYTES_MAX = 1 << 20
+LISTENERS_MAX = 32
+SECONDS_MAX = 1e9
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
+
+
+class ListenerAddress(Body, frozen=True):
+    listener: Name
+    host: Name
+    port: Port
+
+
+class BrokerDescription(Body, frozen=True):
+    broker_id: BrokerId
+    broker_epoch: NaturalOrAbsent = ABSENT
+    listeners: Annotated[tuple[ListenerAddress, ...], Meta(max_length=LISTENERS_MAX)] = ()
+    rack: Name | None = None
+    is_fenced: bool = False
+    in_controlled_shutdown: bool = False
+
+
+class DescribeClusterReply(Body, frozen=True):
+    cluster_id: Name
+    controller_id: BrokerIdOrAbsent = ABSENT
+    metadata_version: NaturalOrAbsent = ABSENT
+    feature_level: Natural = 0
+    brokers: Annotated[tuple[BrokerDescription, ...], Meta(max_length=BROKERS_MAX)] = ()
+
+
+class DescribeCluster(Request, frozen=True):
+    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_CLUSTER
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = DescribeClusterReply
+
+
+class ProposeReply(Body, frozen=True):
+    """The answer to the command, in the metadata's own bytes."""
+
+    result: Annotated[bytes, Meta(max_length=RESULT_BYTES_MAX)]
+
+
+class Propose(Request, frozen=True):
+    """A broker's command for the quorum, in the metadata's own bytes, said to whoever leads it."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.PROPOSE
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = ProposeReply
+
+    command: Annotated[bytes, Meta(max_length=COMMAND_BYTES_MAX)]
+    timeout_ms: Milliseconds = TIMEOUT_MS
+
+
+class BrokerHeartbeatReply(Body, frozen=True):
+    is_fenced: bool
+    may_shut_down: bool
+
+
+class BrokerHeartbeat(Request, frozen=True):
+    """`metadata_version`: what it has applied. `pending_flush_seconds`: age of the oldest flush
+    that has not returned, by which a frozen disk is known.
+    """
+
+    api_key: ClassVar[ApiKey] = ApiKey.BROKER_HEARTBEAT
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = BrokerHeartbeatReply
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    metadata_version: NaturalOrAbsent
+    pending_flush_seconds: Seconds = 0.0
+    wants_shutdown: bool = False
+
+
+class Ping(Request, frozen=True):
+    """Are you there?"""
+
+    api_key: ClassVar[ApiKey] = ApiKey.PING
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = Nothing

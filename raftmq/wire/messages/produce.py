@@ -1,0 +1,73 @@
+"""Record batches on their way to the leaders of their partitions.
+
+The payload holds the batches of each partition, in the order in which the message names them.
+With acks=0 nothing is answered.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from raftmq.errors import ErrorCode
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import (
+    ABSENT,
+    PARTITIONS_MAX,
+    Acks,
+    Body,
+    BrokerIdOrAbsent,
+    ByteCount,
+    ErrorMessage,
+    ErrorNumber,
+    LeaderEpochOrAbsent,
+    Milliseconds,
+    OffsetOrAbsent,
+    Partition,
+    Request,
+    Timestamp,
+    TopicId,
+)
+
+
+class ProducePartition(Body, frozen=True):
+    """`leader_epoch`: of the leader that the producer means; -1: it does not know."""
+
+    topic_id: TopicId
+    partition: Partition
+    leader_epoch: LeaderEpochOrAbsent
+    length: ByteCount  # of its batches in the payload
+
+
+class PartitionProduced(Body, frozen=True):
+    """Leader and epoch are told with the errors that ask for fresh metadata.
+
+    A base offset beside an error says that the batches were appended, and may stay or not.
+    """
+
+    topic_id: TopicId
+    partition: Partition
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    base_offset: OffsetOrAbsent = ABSENT
+    log_append_time_ms: Timestamp = ABSENT
+    log_start_offset: OffsetOrAbsent = ABSENT
+    leader: BrokerIdOrAbsent = ABSENT
+    leader_epoch: LeaderEpochOrAbsent = ABSENT
+
+
+class ProduceReply(Body, frozen=True):
+    partitions: Annotated[tuple[PartitionProduced, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+
+
+class Produce(Request, frozen=True):
+    """`acks`: how many replicas must hold the batches; -1: all in sync. 0: do not answer."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.PRODUCE
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = ProduceReply
+
+    acks: Acks
+    timeout_ms: Milliseconds
+    partitions: Annotated[tuple[ProducePartition, ...], Meta(max_length=PARTITIONS_MAX)]

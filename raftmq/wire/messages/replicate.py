@@ -1,0 +1,71 @@
+"""What followers say to the leaders of their partitions. Between brokers only."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import (
+    PARTITIONS_MAX,
+    Body,
+    BrokerEpoch,
+    BrokerId,
+    ByteCount,
+    LeaderEpoch,
+    Milliseconds,
+    Natural,
+    Nothing,
+    Offset,
+    Partition,
+    Request,
+    TopicId,
+)
+from raftmq.wire.messages.fetch import (
+    NO_SESSION,
+    WITHOUT_SESSION,
+    FetchPartitions,
+    FetchReply,
+    Forgotten,
+    SessionEpoch,
+)
+
+
+class ReplicaFetch(Request, frozen=True):
+    """A Fetch by a follower: it may read what is not committed yet."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.REPLICA_FETCH
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = FetchReply
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    max_wait_ms: Milliseconds
+    bytes_min: ByteCount
+    bytes_max: ByteCount
+    session_id: Natural = NO_SESSION
+    session_epoch: SessionEpoch = WITHOUT_SESSION
+    partitions: FetchPartitions = ()
+    forgotten: Forgotten = ()
+
+
+class PartitionProgress(Body, frozen=True):
+    """Everything before `held_offset` counts as held by this follower."""
+
+    topic_id: TopicId
+    partition: Partition
+    leader_epoch: LeaderEpoch
+    held_offset: Offset
+
+
+class ReplicaProgress(Request, frozen=True):
+    """Sent as soon as something became held, without waiting for the next fetch. One way."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.REPLICA_PROGRESS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = Nothing
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    partitions: Annotated[tuple[PartitionProgress, ...], Meta(max_length=PARTITIONS_MAX)]

@@ -1,0 +1,225 @@
+"""Topics and their partitions: made, grown, emptied, deleted, led, described in full.
+
+Whatever is changed is named by its id, so that a topic of the same name made later is not meant.
+Each topic and each partition of a request stands for itself and has an outcome of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, TypeAlias
+
+from msgspec import Meta, field
+
+from raftmq.errors import ErrorCode
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import (
+    ABSENT,
+    ID_MAX,
+    PARTITIONS_MAX,
+    REPLICAS_MAX,
+    TIMEOUT_MS,
+    TOPICS_MAX,
+    Body,
+    BrokerIdOrAbsent,
+    BrokerIds,
+    Configs,
+    ErrorMessage,
+    ErrorNumber,
+    LeaderEpochOrAbsent,
+    Milliseconds,
+    Name,
+    NaturalOrAbsent,
+    OffsetOrAbsent,
+    Partition,
+    PartitionOutcome,
+    Request,
+    TopicId,
+    TopicOutcome,
+)
+
+PARTITIONS_PER_PAGE = 2_000  # of DescribeTopics
+
+PartitionCount: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
+ReplicationFactor: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=REPLICAS_MAX)]
+# The replicas of each partition, the preferred leader first; empty: the cluster chooses.
+Assignments: TypeAlias = Annotated[tuple[BrokerIds, ...], Meta(max_length=PARTITIONS_MAX)]
+TopicOutcomes: TypeAlias = Annotated[tuple[TopicOutcome, ...], Meta(max_length=TOPICS_MAX)]
+
+
+class NewTopic(Body, frozen=True):
+    """With `assignments` the two numbers are -1; without, -1 is the cluster's default."""
+
+    name: Name
+    partition_count: Annotated[int, Meta(ge=ABSENT, le=ID_MAX)] = ABSENT
+    replication_factor: ReplicationFactor = ABSENT
+    assignments: Assignments = ()
+    configs: Configs = field(default_factory=dict)
+
+
+class TopicCreated(Body, frozen=True):
+    """`topic_id` is None where nothing was made."""
+
+    name: Name
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    topic_id: TopicId | None = None
+    partition_count: PartitionCount = 0
+    replication_factor: ReplicationFactor = ABSENT
+
+
+class CreateTopicsReply(Body, frozen=True):
+    topics: Annotated[tuple[TopicCreated, ...], Meta(max_length=TOPICS_MAX)] = ()
+
+
+class CreateTopics(Request, frozen=True):
+    api_key: ClassVar[ApiKey] = ApiKey.CREATE_TOPICS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = CreateTopicsReply
+
+    topics: Annotated[tuple[NewTopic, ...], Meta(max_length=TOPICS_MAX)]
+    timeout_ms: Milliseconds = TIMEOUT_MS
+    is_dry_run: bool = False  # check, and make nothing
+
+
+class DeleteTopicsReply(Body, frozen=True):
+    topics: TopicOutcomes = ()
+
+
+class DeleteTopics(Request, frozen=True):
+    api_key: ClassVar[ApiKey] = ApiKey.DELETE_TOPICS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = DeleteTopicsReply
+
+    topics: Annotated[tuple[TopicId, ...], Meta(max_length=TOPICS_MAX)]
+    timeout_ms: Milliseconds = TIMEOUT_MS
+
+
+class MorePartitions(Body, frozen=True):
+    """`partition_count` is how many there shall be, `assignments` are those of the new ones."""
+
+    topic_id: TopicId
+    partition_count: PartitionCount
+    assignments: Assignments = ()
+
+
+class CreatePartitionsReply(Body, frozen=True):
+    topics: TopicOutcomes = ()
+
+
+class CreatePartitions(Request, frozen=True):
+    api_key: ClassVar[ApiKey] = ApiKey.CREATE_PARTITIONS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = CreatePartitionsReply
+
+    topics: Annotated[tuple[MorePartitions, ...], Meta(max_length=TOPICS_MAX)]
+    timeout_ms: Milliseconds = TIMEOUT_MS
+    is_dry_run: bool = False  # check, and make nothing
+
+
+class RecordsToDelete(Body, frozen=True):
+    """Everything before `before_offset`; -1: all that is committed."""
+
+    topic_id: TopicId
+    partition: Partition
+    before_offset: OffsetOrAbsent
+
+
+class RecordsDeleted(Body, frozen=True):
+    topic_id: TopicId
+    partition: Partition
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    log_start_offset: OffsetOrAbsent = ABSENT
+
+
+class DeleteRecordsReply(Body, frozen=True):
+    partitions: Annotated[tuple[RecordsDeleted, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+
+
+class DeleteRecords(Request, frozen=True):
+    """Asked of the leaders of the partitions."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.DELETE_RECORDS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = DeleteRecordsReply
+
+    partitions: Annotated[tuple[RecordsToDelete, ...], Meta(max_length=PARTITIONS_MAX)]
+    timeout_ms: Milliseconds = TIMEOUT_MS
+
+
+class WantedElection(Body, frozen=True):
+    """`leader_epoch`: of the leader that was seen; -1: whoever leads."""
+
+    topic_id: TopicId
+    partition: Partition
+    leader_epoch: LeaderEpochOrAbsent = ABSENT
+
+
+class ElectLeadersReply(Body, frozen=True):
+    partitions: Annotated[tuple[PartitionOutcome, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+
+
+class ElectLeaders(Request, frozen=True):
+    """The preferred leaders; or, with `is_unclean`, somebody who may lack committed records."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.ELECT_LEADERS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = ElectLeadersReply
+
+    partitions: Annotated[tuple[WantedElection, ...], Meta(max_length=PARTITIONS_MAX)]
+    is_unclean: bool = False
+    timeout_ms: Milliseconds = TIMEOUT_MS
+
+
+class PartitionDescription(Body, frozen=True):
+    """What the metadata knows of a partition. `is_recovering`: its last election was unclean."""
+
+    partition: Partition
+    leader: BrokerIdOrAbsent = ABSENT
+    leader_epoch: LeaderEpochOrAbsent = ABSENT
+    partition_epoch: NaturalOrAbsent = ABSENT
+    replicas: BrokerIds = ()
+    isr: BrokerIds = ()
+    eligible: BrokerIds = ()
+    last_known_eligible: BrokerIds = ()
+    adding: BrokerIds = ()
+    removing: BrokerIds = ()
+    is_recovering: bool = False
+
+
+class TopicDescription(Body, frozen=True):
+    """`topic_id` is None where there is no such topic. `configs` holds what was set."""
+
+    name: Name
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    topic_id: TopicId | None = None
+    partition_count: PartitionCount = 0
+    partitions: Annotated[tuple[PartitionDescription, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+    configs: Configs = field(default_factory=dict)
+
+
+class Cursor(Body, frozen=True):
+    """The partition with which a page begins."""
+
+    topic: Name
+    partition: Partition
+
+
+class DescribeTopicsReply(Body, frozen=True):
+    """`next` begins the page that follows; None: this was the last one."""
+
+    topics: Annotated[tuple[TopicDescription, ...], Meta(max_length=TOPICS_MAX)] = ()
+    next: Cursor | None = None
+
+
+class DescribeTopics(Request, frozen=True):
+    """Partitions come in pages: in the order of `topics`, then by number."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_TOPICS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = DescribeTopicsReply
+
+    topics: Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
+    partitions_max: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = PARTITIONS_PER_PAGE
+    first: Cursor | None = None  # None: from the beginning

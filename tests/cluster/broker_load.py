@@ -1,0 +1,171 @@
+"""Clients of a cluster of brokers, in a thread of this process: producers, consumers, watchers.
+
+Owns the load and the telling of its outcomes to the ledger. Each producer waits for one outcome
+before it sends the next batch, and sends no batch twice; each consumer reads a partition from its
+beginning to its end, as it grows.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from contextlib import suppress
+from itertools import count
+from random import Random
+from threading import Event, Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from raftmq.client.admin import create_topic, wait_leaders
+from raftmq.client.cluster import Cluster
+from raftmq.client.fetching import fetch
+from raftmq.client.producing import produce
+from raftmq.errors import RaftmqError
+from raftmq.rpc.network import TcpNetwork
+from raftmq.wire.header import iter_batches
+from tests.cluster.broker_ledger import StoredBatch, batch_of
+from tests.cluster.broker_watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.model import Address
+    from tests.cluster.broker_ledger import BrokerLedger
+    from tests.cluster.broker_watch import View
+
+TOPIC = "orders"
+PARTITIONS = 2  # fewer than brokers: one of them leads nothing
+PRODUCERS_PER_PARTITION = 4
+PAUSE_SECONDS = 0.02
+AGAIN_SECONDS = 0.1
+
+
+class Acknowledgement(NamedTuple):
+    began_at: float
+    heard_at: float
+
+
+class Load:
+    """Attributes:
+    acknowledgements: of each partition, in the order in which they were heard.
+    read_up_to: where the consumer of each partition is; `high_watermarks`: what it was told last.
+    failure: what ended it, if anything did.
+    """
+
+    def __init__(self, addresses: Mapping[int, Address], ledger: BrokerLedger) -> None:
+        self._addresses, self._ledger = dict(addresses), ledger
+        self._keys = count(1)
+        self._in_flight, self._is_working = 0, False
+        self._watches = {each: Watch(address, TOPIC) for each, address in addresses.items()}
+        self.acknowledgements: dict[int, list[Acknowledgement]] = {
+            partition: [] for partition in range(PARTITIONS)
+        }
+        self.read_up_to = dict.fromkeys(range(PARTITIONS), 0)
+        self.high_watermarks = dict.fromkeys(range(PARTITIONS), 0)
+        self.failure = ""
+        self._scope, self._has_begun = trio.CancelScope(), Event()
+        self._thread = Thread(target=self._run_thread, daemon=True)
+
+    # From the other thread
+
+    def start(self) -> None:
+        """Make the topic, and begin; when this returns, it may not have yet."""
+        self._thread.start()
+        self._has_begun.wait()
+
+    def stop(self) -> None:
+        if self._thread.ident is not None:
+            with suppress(trio.RunFinishedError):  # it has failed
+                self._token.run_sync_soon(self._scope.cancel)
+            self._thread.join()
+
+    def work(self) -> None:
+        self._is_working = True
+
+    def rest(self) -> None:
+        self._is_working = False
+
+    @property
+    def is_at_rest(self) -> bool:
+        return not (self._is_working or self._in_flight)
+
+    def view(self, node_id: int) -> View | None:
+        return self._watches[node_id].view
+
+    def led_at(self, by: frozenset[int], *, after: float) -> float | None:
+        """From when on every partition was led by one of these, as they see it themselves."""
+        found = (self._watches[node_id].led_at(by, after=after) for node_id in by)
+        return min((at for at in found if at is not None), default=None)
+
+    # In the thread of its own
+
+    def _run_thread(self) -> None:
+        try:
+            trio.run(self._run)
+        except BaseException:  # whoever waits for anything will see it
+            self.failure = traceback.format_exc()
+
+    async def _run(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._has_begun.set()
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                for watch in self._watches.values():
+                    nursery.start_soon(watch.run)
+                addresses = list(self._addresses.values())
+                for watch in self._watches.values():
+                    await watch.wait_brokers(self._addresses.keys())  # each may place the topic
+                async with Cluster(addresses, TcpNetwork(), random=Random()) as cluster:
+                    await create_topic(
+                        cluster,
+                        TOPIC,
+                        partition_count=PARTITIONS,
+                        replication_factor=len(addresses),
+                        configs={"min.insync.replicas": "2"},
+                    )
+                    await wait_leaders(cluster, TOPIC)
+                    self.work()
+                    await self._run_clients(cluster)
+
+    async def _run_clients(self, cluster: Cluster) -> None:
+        async with trio.open_nursery() as nursery:
+            for partition in range(PARTITIONS):
+                nursery.start_soon(self._consume, cluster, partition)
+                for _ in range(PRODUCERS_PER_PARTITION):
+                    nursery.start_soon(self._produce_on, cluster, partition)
+
+    async def _produce_on(self, cluster: Cluster, partition: int) -> None:
+        while True:
+            if self._is_working:
+                self._in_flight += 1
+                await self._produce(cluster, partition, next(self._keys))
+                self._in_flight -= 1
+            await trio.sleep(PAUSE_SECONDS)
+
+    async def _produce(self, cluster: Cluster, partition: int, key: int) -> None:
+        began_at = time.monotonic()
+        try:
+            offset = await produce(cluster, TOPIC, partition, batch_of(key))
+        except RaftmqError as error:
+            self._ledger.on_failed(key, error)
+            return
+        self._ledger.on_acknowledged(key, partition=partition, offset=offset)
+        self.acknowledgements[partition].append(Acknowledgement(began_at, time.monotonic()))
+
+    async def _consume(self, cluster: Cluster, partition: int) -> None:
+        offset = 0
+        while True:
+            try:
+                fetched = await fetch(cluster, TOPIC, partition, offset)
+            except RaftmqError as error:
+                self._ledger.on_error(f"fetch of {partition} from {offset}", error)
+                await trio.sleep(AGAIN_SECONDS)
+                continue
+            for position, header in iter_batches(fetched.data):
+                data = bytes(fetched.data[position : position + header.size])
+                batch = StoredBatch(header.base_offset, header.end_offset, data)
+                self._ledger.on_read(partition, batch)
+                offset = batch.end_offset
+            self.read_up_to[partition] = offset
+            self.high_watermarks[partition] = fetched.high_watermark

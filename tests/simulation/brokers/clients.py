@@ -1,0 +1,231 @@
+"""Programs that use the cluster: producers, consumers, and somebody who makes and deletes topics.
+
+Owns their ways. Each is a real client on a node of its own; what an error says of the outcome is
+taken at its word, and all is noted in the ledger.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.client.admin import create_topic, delete_topic, wait_leaders
+from raftmq.client.attempts import Repeats
+from raftmq.client.cluster import Cluster
+from raftmq.client.fetching import fetch, list_offset
+from raftmq.client.producing import produce
+from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
+from raftmq.model import RecordFormat
+from raftmq.wire.messages.offsets import EARLIEST
+from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+from raftmq.wire.records import encode_batch
+from tests.simulation.brokers.hosts import NAME, now_ms
+from tests.simulation.brokers.ledger import ACKS_ALL, Spot, records_in
+from tests.simulation.raft.checks import demand
+
+if TYPE_CHECKING:
+    from raftmq.client.routing import Place
+    from tests.simulation.brokers.ledger import Sent
+    from tests.simulation.brokers.plan import TopicPlan
+    from tests.simulation.brokers.world import World
+
+BURST_MAX, BURST_SHARE = 12, 0.05
+
+
+class Program:
+    """A client, connected for as long as `run` runs."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self._random = Random(f"{world.seed}/{name}")
+
+    def _cluster(self) -> Cluster:
+        NAME.set(self.name)
+        network = self.world.network.node(self.name)
+        addresses = [host.address for host in self.world.hosts]
+        return Cluster(addresses, network, random=Random(f"{self.world.seed}/{self.name}/net"))
+
+    async def _think(self) -> None:
+        await trio.sleep(self._random.expovariate(1 / self.world.plan.think_seconds))
+
+
+class Producer(Program):
+    """One task for each partition, and one thing after the other in it, but for bursts."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, f"p{number}")
+        self._acks = self._random.choice(((ACKS_ALL,), (ACKS_ALL,), (ACKS_ALL, 1), (ACKS_ALL, 2)))
+        self._numbers = count()
+
+    async def run(self) -> None:
+        async with self._cluster() as cluster, trio.open_nursery() as nursery:
+            known: set[Spot] = set()
+            while not self.world.is_closing:
+                for spot in self.world.spots():
+                    if spot not in known:
+                        known.add(spot)
+                        nursery.start_soon(self._fill, cluster, spot)
+                await trio.sleep(0.2)
+
+    async def _fill(self, cluster: Cluster, spot: Spot) -> None:
+        while not self.world.is_closing and self.world.is_there(spot):
+            await self._think()
+            if self._random.random() < BURST_SHARE:
+                async with trio.open_nursery() as nursery:
+                    for _ in range(self._random.randint(2, BURST_MAX)):
+                        nursery.start_soon(self.send, cluster, spot)
+            else:
+                await self.send(cluster, spot)
+
+    async def send(self, cluster: Cluster, spot: Spot) -> None:
+        acks = self._random.choice(self._acks)
+        seconds = self._random.choice((0.5, 2.0, 10.0))
+        await send(self.world, cluster, spot, self._values(), acks=acks, seconds=seconds)
+
+    def _values(self) -> tuple[bytes, ...]:
+        padding = "." * self._random.randint(0, self.world.plan.padding_bytes)
+        size = self._random.choice((1, 1, 2, 3))
+        return tuple(f"{self.name}/{next(self._numbers)}{padding}".encode() for _ in range(size))
+
+
+async def send(
+    world: World,
+    cluster: Cluster,
+    spot: Spot,
+    values: tuple[bytes, ...],
+    *,
+    acks: int,
+    seconds: float,
+) -> Sent:
+    """Produce, and note what became of it."""
+    ledger = world.ledger
+    known = cluster.routes.find(*spot)
+    epoch = known.leader_epoch if known else -1
+    sent = ledger.on_send(spot, values, acks=acks, leader_epoch=epoch)
+    data = encode_batch(
+        values=list(values), timestamp=now_ms(), record_format=world.record_format_of(spot.topic)
+    )
+    try:
+        offset = await produce(cluster, *spot, bytes(data), acks=acks, timeout_seconds=seconds)
+    except RaftmqError as error:
+        if error.definite:
+            ledger.on_failed(sent, repr(error))
+        else:
+            ledger.unknown += 1
+        world.trace(f"{NAME.get()} {spot} {values[0][:12]!r} {type(error).__name__}")
+    else:
+        ledger.on_acknowledged(sent, offset)
+        world.trace(f"{NAME.get()} {spot} {values[0][:12]!r} acks={acks} at {offset}")
+    return sent
+
+
+class Consumer(Program):
+    """Reads every partition from its start to its end, and all over again."""
+
+    async def run(self) -> None:
+        async with self._cluster() as cluster, trio.open_nursery() as nursery:
+            known: set[Spot] = set()
+            while not self.world.is_closing:
+                for spot in self.world.spots():
+                    if spot not in known:
+                        known.add(spot)
+                        nursery.start_soon(self._read_on, cluster, spot)
+                await trio.sleep(0.2)
+
+    async def _read_on(self, cluster: Cluster, spot: Spot) -> None:
+        offset = 0
+        while not self.world.is_closing and self.world.is_there(spot):
+            following = await self._read(cluster, spot, offset)
+            if following == offset and self._random.random() < 0.2:
+                following = 0
+            offset = following
+            await self._think()
+
+    async def _read(self, cluster: Cluster, spot: Spot, offset: int) -> int:
+        """Where to go on."""
+        wait, size = self._random.choice((0.0, 0.1, 1.0)), self._random.choice((200, 5000, 1 << 20))
+        try:
+            found = await fetch(
+                cluster, *spot, offset, max_wait_seconds=wait, bytes_max=size, timeout_seconds=1.0
+            )
+        except OffsetOutOfRange as error:
+            return await self._start_of(cluster, spot, offset, error)
+        except RaftmqError:
+            return offset
+        self.world.ledger.on_read(spot, found.data, f"{self.name} from {offset}")
+        return max([offset, *(record.offset + 1 for record in records_in(found.data))])
+
+    async def _start_of(self, cluster: Cluster, spot: Spot, offset: int, error: RaftmqError) -> int:
+        """What was read once is either still there or was deleted."""
+        book = self.world.ledger.book(spot)
+        demand(offset < book.deleted_to, f"{self.name} read {spot} up to {offset}: {error}")
+        try:
+            return await list_offset(cluster, *spot, EARLIEST, timeout_seconds=1.0)
+        except RaftmqError:
+            return offset
+
+
+class Operator(Program):
+    """Makes topics, deletes some, deletes records."""
+
+    cluster: Cluster
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with self._cluster() as self.cluster:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def make_topic(self, plan: TopicPlan, *, seconds: float = 10.0) -> bool:
+        name = f"topic-{len(self.world.topics)}"
+        self.world.topics[name] = 0
+        self.world.formats[name] = RecordFormat(plan.configs["record.format"])
+        self.world.trace(f"create {name} {plan}")
+        try:
+            await create_topic(
+                self.cluster,
+                name,
+                partition_count=plan.partition_count,
+                replication_factor=plan.replication_factor,
+                configs=plan.configs,
+                timeout_seconds=seconds,
+            )
+            self.world.topics[name] = plan.partition_count
+            await wait_leaders(self.cluster, name, timeout_seconds=seconds)
+        except RaftmqError as error:
+            self.world.trace(f"create {name}: {error!r}")
+            return False
+        return True
+
+    async def delete_topic(self, name: str) -> None:
+        """Whatever is answered, nobody may rely on it any more."""
+        self.world.trace(f"delete {name}")
+        self.world.deleted.add(name)
+        try:
+            await delete_topic(self.cluster, name, timeout_seconds=5.0)
+        except UnknownTopicOrPartition as error:
+            demand(self.world.topics[name] == 0, f"{name} was made: {error!r}")
+        except RaftmqError as error:
+            self.world.trace(f"delete {name}: {error!r}")
+
+    async def delete_records(self, spot: Spot, before_offset: int) -> None:
+        book = self.world.ledger.book(spot)
+        deadline = trio.current_time() + 5.0
+
+        async def attempt(place: Place) -> int:
+            wanted = RecordsToDelete(place.topic_id, place.partition, before_offset)
+            request = DeleteRecords((wanted,), 5000)
+            answer = await self.cluster.ask(place.leader, request, deadline=deadline)
+            return int(answer.body.partitions[0].error)
+
+        book.deleted_to = max(book.deleted_to, before_offset)
+        try:
+            error = await self.cluster.at_leader(
+                *spot, attempt, deadline=deadline, repeats=Repeats.ACCEPTED
+            )
+        except RaftmqError as problem:
+            self.world.trace(f"delete records of {spot}: {problem!r}")
+        else:
+            self.world.trace(f"delete records of {spot} before {before_offset}: {error}")

@@ -1,0 +1,179 @@
+"""One machine with a broker on it: the whole node, from `open_broker` to a stop in order.
+
+Owns what a whole broker needs beyond a `Host` of the quorum's world: the stop in order and what it
+promises, a disk that freezes, and whose log lines these are.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from raftmq.broker import broker as broker_module
+from raftmq.broker.broker import open_broker
+from raftmq.broker.settings import BrokerSettings, ListenerSettings
+from raftmq.model import Address
+from tests.simulation.disk_faults import PowerCut
+from tests.simulation.raft.checks import demand
+from tests.simulation.raft.hosts import Host
+from tests.unit.storage.batches import NOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from raftmq.broker.broker import Broker
+    from raftmq.metadata.quorum import MetadataQuorum
+    from tests.simulation.brokers.world import World
+    from tests.simulation.network import NodeNetwork
+
+T = TypeVar("T")
+DIRECTORY = Path("/data")
+CLUSTER = "simulated"
+CLIENTS_PORT = 9292
+LEAVING_SECONDS_MAX = 30.0
+NAME: ContextVar[str] = ContextVar("name", default="-")  # of the machine that a task is on
+
+
+def now_ms() -> int:
+    return NOW_MS + int(trio.current_time() * 1000)
+
+
+class BrokerHost(Host):
+    """Attributes:
+    broker: the running one.
+    leaving: set when it shall stop in order.
+    """
+
+    world: World
+
+    def __init__(self, world: World, node_id: int) -> None:
+        super().__init__(world, node_id)  # type: ignore[arg-type]
+        self.is_voter = node_id in world.voter_addresses
+        self.broker: Broker | None = None
+        self.leaving = trio.Event()
+        self._thawed: trio.Event | None = None
+
+    @property
+    def leads(self) -> bool:
+        """The quorum: whoever leads it is the controller."""
+        return self.quorum is not None and self.quorum.leadership.is_leader
+
+    @property
+    def address(self) -> Address:
+        return Address(self.name, CLIENTS_PORT)
+
+    @property
+    def has_failed_logs(self) -> bool:
+        """What only a restart brings back."""
+        broker = self.broker
+        return broker is not None and any(
+            replica.log.offline_reason for replica in broker.replicas.all()
+        )
+
+    def start(self) -> None:
+        self.leaving = trio.Event()
+        super().start()
+
+    async def leave(self) -> None:
+        """Stop in order, as a supervisor has it: whoever takes too long is killed."""
+        self.leaving.set()
+        with trio.move_on_after(LEAVING_SECONDS_MAX):
+            await self.ended.wait()
+        self.crash(power_lost=False)
+        await self.wait_dead()
+
+    # The disk
+
+    def freeze(self) -> None:
+        self._thawed = trio.Event()
+
+    def thaw(self) -> None:
+        if self._thawed is not None:
+            self._thawed.set()
+        self._thawed = None
+
+    async def run_sync(self, function: Callable[[], T]) -> T:
+        while self._thawed is not None:
+            await self._thawed.wait()
+        result = await super().run_sync(function)
+        while self._thawed is not None:
+            await self._thawed.wait()
+        return result
+
+    # A run
+
+    async def _live(self, network: NodeNetwork) -> None:
+        NAME.set(self.name)
+        await super()._live(network)
+
+    @asynccontextmanager
+    async def _opened(self, network: NodeNetwork) -> AsyncIterator[MetadataQuorum]:
+        random = Random(f"{self.world.seed}/run/{self.node_id}/{self.runs}")
+        host = broker_module.Host(
+            network, files=self.disk, random=random, run_sync=self.run_sync, now_ms=now_ms
+        )
+        try:
+            async with open_broker(self._settings(), host) as self.broker:
+                self._stand_still_when_paused(self.broker.quorum, network)
+                yield self.broker.quorum
+        except BaseException as error:
+            if not self.end or isinstance(error, trio.Cancelled):
+                raise
+            # A process that is dead cleans nothing up: what goes wrong with that has never been.
+            raise PowerCut(f"{self.name} is dead") from error
+        finally:
+            self.broker = None
+
+    def _settings(self) -> BrokerSettings:
+        clients, brokers = self.address, Address(self.name, CLIENTS_PORT + 2)
+        return BrokerSettings(
+            DIRECTORY,
+            CLUSTER,
+            self.node_id,
+            self.world.voter_addresses,
+            (
+                ListenerSettings("clients", clients, clients),
+                ListenerSettings("brokers", brokers, brokers),
+            ),
+        )
+
+    def _stand_still_when_paused(self, quorum: MetadataQuorum, network: NodeNetwork) -> None:
+        """A voter's timers are its driver's; all else meets a paused network or disk."""
+        driver = getattr(quorum, "_driver", None)
+        if driver is None:
+            return
+        wait = driver._wait
+
+        async def wait_awake() -> None:
+            await wait()
+            await network.wait_awake()
+
+        driver._wait = wait_awake
+
+    async def _watch(self, quorum: MetadataQuorum) -> None:
+        """Returns once the broker has stopped in order."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(super()._watch, quorum)
+            await self.leaving.wait()
+            assert self.broker is not None, "it was opened"
+            was_let_go = await self.broker.stop()
+            self.world.trace(f"{self.name} stops in_order={was_let_go}")
+            if was_let_go:
+                self._judge_leaving()
+            nursery.cancel_scope.cancel()
+
+    def _judge_leaving(self) -> None:
+        """Whoever is let go leads nothing that another one in sync could."""
+        image = self.world.newest_image()
+        left = [
+            f"{key}: {state}"
+            for key, state in image.partitions.items()
+            if state.leader == self.node_id
+            and any(other != self.node_id and image.is_active(other) for other in state.isr)
+        ]
+        demand(not left, f"{self.name} was let go, and leads {left[:3]}")

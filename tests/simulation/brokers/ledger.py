@@ -1,0 +1,203 @@
+"""What producers were told and consumers saw, and what that obliges everybody to.
+
+Owns the promises to users. Every value is sent once, so wherever it is seen says enough. What was
+acknowledged by all, or was read once, stands at its offset for ever; it is compared at once with
+all that was known before, so that a trace ends where a promise is broken.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import accumulate, count
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.wire.header import iter_batches
+from raftmq.wire.records import RecordBatch
+from tests.simulation.raft.checks import demand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq.wire.header import Buffer
+
+ACKS_ALL = -1
+
+
+class Spot(NamedTuple):
+    """A partition, as clients name it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Outcome(Enum):
+    UNKNOWN = auto()
+    OK = auto()
+    FAILED = auto()  # definitely
+
+
+@dataclass
+class Sent:
+    """Attributes:
+    leader_epoch: the newest one that the sender knew: it was appended in that one or a later one.
+    sent_at, answered_at: by the book's own clock.
+    """
+
+    spot: Spot
+    values: tuple[bytes, ...]
+    acks: int
+    leader_epoch: int
+    sent_at: int
+    outcome: Outcome = Outcome.UNKNOWN
+    base_offset: int = -1
+    answered_at: int = -1
+
+
+class Found(NamedTuple):
+    """A record as a log has it."""
+
+    offset: int
+    leader_epoch: int
+    value: bytes
+
+
+def records_in(data: Buffer) -> Iterator[Found]:
+    for position, header in iter_batches(data):
+        for record in RecordBatch.decode(data, position).records():
+            yield Found(record.offset, header.leader_epoch, bytes(record.value or b""))
+
+
+class SpotBook:
+    """Of one partition.
+
+    Attributes:
+        stands: what is at which offset for ever.
+        deleted_to: somebody has asked to delete everything before.
+    """
+
+    def __init__(self, spot: Spot) -> None:
+        self.spot, self.deleted_to = spot, 0
+        self.stands: dict[int, bytes] = {}
+        self._offsets: dict[bytes, int] = {}
+        self.sent: dict[bytes, Sent] = {}
+
+    def stand(self, offset: int, value: bytes, who: str) -> None:
+        known = self.stands.setdefault(offset, value)
+        demand(known == value, f"{who}: {value!r} at {self.spot} {offset}, where {known!r} stands")
+        at = self._offsets.setdefault(value, offset)
+        demand(at == offset, f"{who}: {value!r} at {self.spot} {offset}, and at {at}")
+
+    def see(self, offset: int, value: bytes, who: str) -> None:
+        sent = self.sent.get(value)
+        demand(sent is not None, f"{who}: {value!r} at {self.spot} {offset}, which nobody sent")
+        assert sent is not None
+        failed = sent.outcome is Outcome.FAILED
+        demand(not failed, f"{who}: {value!r} at {self.spot} {offset}, which has failed")
+        self.stand(offset, value, who)
+
+    def is_seen(self, value: bytes) -> bool:
+        return value in self._offsets
+
+
+class Ledger:
+    """Attributes:
+    acknowledged: how many times somebody was told "done".
+    unknown, failed: the same of the other outcomes.
+    reads: records that consumers got.
+    lost_lightly: acknowledged by fewer than all, and gone with a leader.
+    """
+
+    def __init__(self) -> None:
+        self.books: dict[Spot, SpotBook] = {}
+        self._clock = count(1)
+        self.acknowledged = self.unknown = self.failed = self.reads = self.lost_lightly = 0
+
+    def book(self, spot: Spot) -> SpotBook:
+        if spot not in self.books:
+            self.books[spot] = SpotBook(spot)
+        return self.books[spot]
+
+    # Producers
+
+    def on_send(
+        self, spot: Spot, values: tuple[bytes, ...], *, acks: int, leader_epoch: int
+    ) -> Sent:
+        sent = Sent(spot, values, acks, leader_epoch, next(self._clock))
+        self.book(spot).sent |= dict.fromkeys(values, sent)
+        return sent
+
+    def on_acknowledged(self, sent: Sent, base_offset: int) -> None:
+        self.acknowledged += 1
+        sent.outcome, sent.answered_at = Outcome.OK, next(self._clock)
+        sent.base_offset = base_offset
+        if sent.acks == ACKS_ALL:
+            for offset, value in enumerate(sent.values, base_offset):
+                self.book(sent.spot).stand(offset, value, "acknowledged")
+
+    def on_failed(self, sent: Sent, why: str) -> None:
+        self.failed += 1
+        sent.outcome, sent.answered_at = Outcome.FAILED, next(self._clock)
+        for value in sent.values:
+            is_seen = self.book(sent.spot).is_seen(value)
+            demand(not is_seen, f"{value!r} of {sent.spot} was read, and has failed: {why}")
+
+    # Consumers
+
+    def on_read(self, spot: Spot, data: Buffer, who: str) -> None:
+        book = self.book(spot)
+        for offset, _, value in records_in(data):
+            self.reads += 1
+            book.see(offset, value, who)
+
+    # In the end
+
+    def judge_log(self, spot: Spot, records: list[Found], *, start: int, latest_epoch: int) -> None:
+        """`records` are all that is committed, from `start` on."""
+        book, there = self.book(spot), {found.offset: found for found in records}
+        demand(start <= book.deleted_to, f"{spot} starts at {start}, deleted to {book.deleted_to}")
+        for offset, epoch, value in records:
+            if offset >= start:
+                book.see(offset, value, f"log, epoch {epoch}")
+        missing = [at for at in sorted(book.stands) if at >= start and at not in there]
+        demand(not missing, f"{spot}: {book.stands.get(missing[0]) if missing else b''!r} is gone, "
+               f"all of {missing[:5]}; there are {start} to {start + len(there)}")  # fmt: skip
+        for sent in {id(sent): sent for sent in book.sent.values()}.values():
+            if sent.outcome is Outcome.OK and sent.acks > 0:
+                self._judge_light(sent, there, start=start, latest_epoch=latest_epoch)
+
+    def _judge_light(
+        self, sent: Sent, there: dict[int, Found], *, start: int, latest_epoch: int
+    ) -> None:
+        """Acknowledged by fewer than all: lost only where another leader took over."""
+        for offset, value in enumerate(sent.values, sent.base_offset):
+            found = there.get(offset)
+            if offset < start or (found is not None and found.value == value):
+                continue
+            self.lost_lightly += 1
+            epoch = found.leader_epoch if found else latest_epoch
+            demand(
+                epoch > sent.leader_epoch,
+                f"{value!r}, acknowledged by {sent.acks} at {sent.spot} {offset}, is gone; "
+                f"found is {found}, epoch {latest_epoch}, sent in {sent.leader_epoch}",
+            )
+
+    def judge_order(self) -> None:
+        """What was acknowledged before another one was sent stands before it."""
+        for spot, book in self.books.items():
+            acked = [
+                sent
+                for sent in {id(sent): sent for sent in book.sent.values()}.values()
+                if sent.outcome is Outcome.OK and sent.acks == ACKS_ALL
+            ]
+            acked.sort(key=lambda sent: sent.answered_at)
+            times = [sent.answered_at for sent in acked]
+            ends = list(accumulate((s.base_offset + len(s.values) for s in acked), max))
+            for sent in acked:
+                before = bisect_left(times, sent.sent_at)
+                end = ends[before - 1] if before else 0
+                demand(end <= sent.base_offset, f"{spot}: {sent} stands before {end}")

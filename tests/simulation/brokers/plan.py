@@ -1,0 +1,120 @@
+"""What kind of world a seed is: how many brokers, which topics, how fast, and what may go wrong.
+
+Owns the draw, and the list of sizes and times of the real code that a short world makes smaller.
+Each seed has its own handful of faults and its own pace (swarm testing).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from raftmq.metadata import liveness
+from raftmq.partition.replica import Replica
+from raftmq.partition.storage import directory
+from tests.simulation.network_pipe import Latency
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NETWORK_KINDS = ("cut", "cut_one_way", "isolate", "split", "reset", "half_open", "slow_link")
+ROLE_KINDS = (
+    "leader_off_controller", "leader_off_follower", "leader_off_clients", "leader_off_brokers",
+    "controller_off",
+)  # fmt: skip
+PROCESS_KINDS = (
+    "kill", "power", "kill_midway", "power_midway", "power_of_all", "pause", "pause_leader",
+    "restart", "restart_all", "kill_leader",
+)  # fmt: skip
+DISK_KINDS = ("slow_disk", "frozen_disk", "failing_disk", "full_disk")
+TOPIC_KINDS = ("churn", "delete_records", "absence")
+KINDS = (*NETWORK_KINDS, *ROLE_KINDS, *PROCESS_KINDS, *DISK_KINDS, *TOPIC_KINDS)
+# What takes away more than one page cache: a topic that trusts it may lose records by that.
+POWER_KINDS = ("power_midway", "power_of_all")
+
+
+class TopicPlan(NamedTuple):
+    partition_count: int
+    replication_factor: int
+    configs: dict[str, str]
+
+
+class Plan(NamedTuple):
+    """`pace` stretches faults, so that they outlast the sessions that they shall end."""
+
+    seconds: float  # of faults; healing comes on top
+    broker_count: int
+    voter_count: int
+    producer_count: int
+    consumer_count: int
+    think_seconds: float
+    padding_bytes: int
+    topics: tuple[TopicPlan, ...]
+    kinds: tuple[str, ...]
+    gap_seconds: float  # from one fault to the next
+    pace: float
+    at_once: int  # faults that may be under way together
+    ends_dark: bool  # all lose their power once more, after everything
+    session_seconds: float
+    lag_seconds: float
+    latency: Latency
+    disk_seconds: tuple[float, float]
+
+    @property
+    def trusts_page_cache(self) -> bool:
+        return any(topic.configs["durability"] == "page_cache" for topic in self.topics)
+
+
+def draw_plan(seed: int, seconds: float, wanted: tuple[str, ...] = ()) -> Plan:
+    """With the faults that are `wanted`, if any, instead of those that the seed draws."""
+    random = Random(f"{seed}/plan")
+    broker_count = random.choice((3, 3, 3, 4, 5))
+    topics = tuple(draw_topic(random, broker_count) for _ in range(random.choice((1, 1, 2))))
+    kinds = wanted or tuple(random.sample(KINDS, random.randint(4, 14)))
+    if any(topic.configs["durability"] == "page_cache" for topic in topics):
+        kinds = tuple(kind for kind in kinds if kind not in POWER_KINDS) or ("kill",)
+    return Plan(
+        seconds=seconds,
+        broker_count=broker_count,
+        voter_count=5 if broker_count == 5 and random.random() < 0.5 else 3,
+        producer_count=random.randint(1, 3),
+        consumer_count=random.randint(1, 2),
+        think_seconds=random.choice((0.05, 0.1, 0.3)),
+        padding_bytes=random.choice((0, 20, 400)),
+        topics=topics,
+        kinds=kinds,
+        gap_seconds=random.choice((0.5, 1.5, 3.0)),
+        pace=random.choice((0.5, 1.5, 2.5)),
+        at_once=random.choice((1, 1, 2, 3)),
+        ends_dark=random.random() < 0.4,
+        session_seconds=random.choice((6.0, 2.5)),
+        lag_seconds=random.choice((10.0, 2.0)),
+        latency=Latency(tail_probability=random.choice((0.0, 0.01, 0.05)), tail_mean=0.05),
+        disk_seconds=random.choice(((0.0, 0.0005), (0.0002, 0.002), (0.002, 0.02))),
+    )
+
+
+def draw_topic(random: Random, broker_count: int, *, durability: str = "") -> TopicPlan:
+    configs = {
+        "durability": durability or random.choice(("fsync", "fsync", "fsync", "page_cache")),
+        "min.insync.replicas": "2",
+        "segment.bytes": random.choice(("1024", "8192", "1000000")),
+        "index.interval.bytes": random.choice(("0", "4096")),
+        "record.format": random.choice(("columns", "kafka")),
+    }
+    replication_factor = random.choice((2, 3, 3, 3, min(4, broker_count)))
+    return TopicPlan(random.choice((1, 1, 2, 3, 6)), replication_factor, configs)
+
+
+@contextmanager
+def tuned(plan: Plan) -> Iterator[None]:
+    """Times that nothing promises, short enough for a short world."""
+    defaults = {**(Replica.__init__.__kwdefaults__ or {}), "lag_seconds_max": plan.lag_seconds}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(liveness, "SESSION_SECONDS", plan.session_seconds)
+        patch.setattr(Replica.__init__, "__kwdefaults__", defaults)
+        patch.setattr(directory, "RETENTION_CHECK_INTERVAL", 7.0)
+        yield

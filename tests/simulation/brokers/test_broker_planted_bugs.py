@@ -1,0 +1,35 @@
+"""The worlds have teeth: every planted bug is found by the worlds that are named for it.
+
+That the same worlds pass without the bugs is asked here, too: otherwise one that always fails
+would count as teeth.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.brokers.planted_bugs import CASES, HARMLESS, HARMLESS_CASE, Case, is_caught
+from tests.simulation.brokers.world import failure
+
+pytestmark = pytest.mark.teeth
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", CASES)
+def test_a_planted_bug_is_caught(name: str) -> None:
+    """Each bug breaks a promise in one of its worlds."""
+    assert is_caught(name, CASES[name]), f"not by {CASES[name]}: planted_bugs.py says what to do"
+
+
+@pytest.mark.soak
+def test_what_is_harmless_is_not_caught() -> None:
+    """To forget high watermarks breaks no promise."""
+    assert not is_caught(HARMLESS, HARMLESS_CASE)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", sorted(set(CASES.values())), ids=str)
+def test_the_worlds_that_catch_bugs_pass_without_them(case: Case) -> None:
+    """It is the bug that fails there, and not the world."""
+    found = [failure(seed, kinds=case.kinds) for seed in case.seeds]
+    assert not any(found), found

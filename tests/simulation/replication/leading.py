@@ -1,0 +1,236 @@
+"""A replica that leads: it takes what clients send, serves followers, and asks for an ISR.
+
+Owns the requests that wait for an acknowledgement and the proposal under way. Every decision is
+the `Leader`'s; what is checked before it is asked stands here, in this order: the epoch, the
+member, the range, the divergence. A proposal that is sent again keeps its command id, so that the
+quorum applies it once or refuses it once and for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import (
+    AlterPartition,
+    CommandId,
+    PartitionAltered,
+    Refused,
+    Replica,
+)
+from raftmq.partition.effects import HighWatermarkRose, ProposeIsr
+from raftmq.partition.leader import Leader
+from tests.simulation.replication.disk import Record
+from tests.simulation.replication.messages import Failed, OutOfRange, Records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raftmq.metadata.commands import AnyResult, PartitionId
+    from raftmq.partition.assignment import Assignment
+    from raftmq.partition.effects import LeaderEffect
+    from tests.simulation.replication.disk import ReplicaLog
+    from tests.simulation.replication.messages import Answer, FetchRequest, Progress
+    from tests.simulation.replication.process import Process
+
+ACKS_ALL = -1
+LAG_SECONDS_MAX = 1.5
+RECORDS_MAX = 8  # in one answer
+PROPOSE_SECONDS_MAX = 0.8
+Outcome = str  # "ok", "failed" (it never happened), "unknown"
+
+# After these the proposal is void for good. All others say that this leader is behind, or deposed:
+# the metadata will tell, and until then the proposal counts.
+DEFINITE_REFUSALS = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST)
+
+
+class Waiting(NamedTuple):
+    value: int
+    acks: int
+    end_offset: int
+    reply: Callable[[Outcome], None]
+
+
+class Leading:
+    """Attributes:
+    confirmed: followers and the incarnation whose log agreed at its last fetch.
+    judged_offset: the high watermark that was checked last.
+    """
+
+    def __init__(
+        self, process: Process, key: PartitionId, log: ReplicaLog, assignment: Assignment
+    ) -> None:
+        self.process, self.key, self.log = process, key, log
+        log.epochs.assign(assignment.leader_epoch, log.end)
+        self.rules = Leader(
+            process.broker_id,
+            assignment,
+            log_end_offset=log.end,
+            held_end_offset=log.held,
+            high_watermark=log.high_watermark,
+            lag_seconds_max=LAG_SECONDS_MAX,
+            epoch_of=process.epoch_in_isr,
+            now=process.now,
+        )
+        self.confirmed: dict[int, int] = {}
+        self.judged_offset = log.high_watermark
+        self.sent: tuple[ProposeIsr, CommandId] | None = None
+        self._waiting: list[Waiting] = []
+        self._unsettled: ProposeIsr | None = None
+        self.say(f"leads {assignment} at {log.end}, hw {log.high_watermark}")
+        process.checks.on_leader(self)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.rules.leader_epoch
+
+    def say(self, text: str) -> None:
+        self.process.say(f"p{self.key.partition} e{self.leader_epoch} {text}")
+
+    def stop(self) -> None:
+        self.say("leads no more")
+        for waiting in self._waiting:
+            waiting.reply("unknown")
+        self._waiting.clear()
+
+    # Clients
+
+    def on_produce(self, value: int, acks: int, reply: Callable[[Outcome], None]) -> None:
+        if acks == ACKS_ALL and not self.rules.has_min_isr:
+            reply("failed")
+            return
+        self.log.append([Record(self.leader_epoch, value)])
+        self.say(f"appends {value} at {self.log.end - 1}")
+        self._waiting.append(Waiting(value, acks, self.log.end, reply))
+        self.perform(self.rules.on_append(self.log.end))
+        self.process.on_written(self.log)
+        self.on_held()
+
+    def _answer_waiting(self) -> None:
+        done = [waiting for waiting in self._waiting if self.is_done(waiting)]
+        for waiting in done:
+            self._waiting.remove(waiting)
+            self.process.checks.on_acknowledged(self, waiting)
+            waiting.reply("ok")
+
+    def is_done(self, waiting: Waiting) -> bool:
+        if waiting.acks == ACKS_ALL:
+            return self.rules.high_watermark >= waiting.end_offset
+        return waiting.acks == 0 or self.rules.held_by(waiting.acks) >= waiting.end_offset
+
+    # Followers
+
+    def on_fetch(self, request: FetchRequest) -> Answer:
+        problem = self.epoch_problem(request.leader_epoch)
+        if problem is None and request.broker_id not in self.rules.assignment.replicas:
+            problem = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if problem is not None:
+            return Failed(problem)
+        offset = request.fetch.fetch_offset
+        if offset < self.log.start:
+            return OutOfRange(self.log.start)
+        follower = request.broker_id
+        epochs, last_epoch = self.log.epochs, request.fetch.last_fetched_epoch
+        diverged = self.rules.divergence(last_epoch, offset, epochs)
+        if diverged is not None:
+            self.confirmed.pop(follower, None)
+            self.perform(self.rules.on_diverging_fetch(follower))
+            return diverged
+        self.confirmed[follower] = request.broker_epoch
+        self.perform(
+            self.rules.on_fetch(follower, request.broker_epoch, offset, now=self.process.now)
+        )
+        records = self.log.slice(offset, offset + RECORDS_MAX)
+        return Records(offset, records, self.rules.high_watermark, self.log.start)
+
+    def epoch_problem(self, leader_epoch: int) -> ErrorCode | None:
+        if leader_epoch < self.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH if leader_epoch > self.leader_epoch else None
+
+    def on_progress(self, said: Progress) -> None:
+        is_member = said.broker_id in self.rules.assignment.replicas
+        if said.leader_epoch == self.leader_epoch and is_member:
+            self.perform(
+                self.rules.on_progress(
+                    said.broker_id, said.broker_epoch, said.held_offset, now=self.process.now
+                )
+            )
+
+    # The own log, the metadata, the time
+
+    def on_held(self) -> None:
+        self.perform(self.rules.on_held(self.log.held))
+
+    def on_assignment(self, assignment: Assignment) -> None:
+        before = self.rules.assignment
+        if assignment.partition_epoch > before.partition_epoch:
+            self._unsettled = None
+        self.perform(self.rules.on_assignment(assignment, now=self.process.now))
+        if self.rules.assignment != before:
+            self.say(f"sees {assignment}")
+
+    def on_tick(self) -> None:
+        self.perform(self.rules.on_tick(self.process.now))
+
+    def delete_before(self, offset: int) -> None:
+        """Retention; only what is committed."""
+        self.log.trim(min(offset, self.rules.high_watermark))
+        self.process.checks.on_deleted(self.key, self.log.start)
+        self.say(f"starts at {self.log.start}")
+
+    # Effects
+
+    def perform(self, effects: list[LeaderEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, HighWatermarkRose):
+                self.log.high_watermark = effect.high_watermark
+                self.say(f"hw {effect.high_watermark}")
+                self.process.checks.on_leader_high_watermark(self)
+            else:
+                self._propose(effect)
+        self.process.touched.append(self)
+        self._answer_waiting()
+
+    def _propose(self, proposal: ProposeIsr) -> None:
+        assert self._unsettled in (None, proposal), f"L3: {self._unsettled} and {proposal}"
+        self._unsettled = proposal
+        if self.sent is None or self.sent[0] != proposal:
+            self.sent = (proposal, self.process.next_command_id())
+        self.say(f"proposes {proposal}")
+        self.process.propose(
+            self.command_of(proposal), self.sent[1], lambda result: self.on_result(proposal, result)
+        )
+        self.process.after(PROPOSE_SECONDS_MAX, self._on_silence, proposal)
+
+    def command_of(self, proposal: ProposeIsr) -> AlterPartition:
+        return AlterPartition(
+            self.process.broker_id,
+            self.process.broker_epoch,
+            *self.key,
+            leader_epoch=proposal.leader_epoch,
+            partition_epoch=proposal.partition_epoch,
+            isr=tuple(Replica(*member) for member in proposal.isr),
+        )
+
+    def _on_silence(self, proposal: ProposeIsr) -> None:
+        if self.process.roles.get(self.key) is self:
+            self.perform(self.rules.on_proposal_unknown(proposal))
+
+    def on_result(self, proposal: ProposeIsr, result: AnyResult) -> None:
+        if self.process.roles.get(self.key) is not self:
+            return
+        if isinstance(result, PartitionAltered):
+            if result.leader_epoch == self.leader_epoch:
+                self.on_assignment(
+                    self.rules.assignment._replace(
+                        partition_epoch=result.partition_epoch,
+                        isr=result.isr,
+                        is_recovering=bool(result.recovery_state),
+                    )
+                )
+        elif isinstance(result, Refused) and result.code in DEFINITE_REFUSALS:
+            self.say(f"is refused: {result.message}")
+            if self._unsettled == proposal:  # if it comes again, it is another intention
+                self._unsettled = self.sent = None
+            self.perform(self.rules.on_proposal_refused(proposal))

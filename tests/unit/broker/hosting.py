@@ -1,0 +1,182 @@
+"""One broker's replicas on a fake quorum and a simulated disk, without any network."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.broker.high_watermarks import HighWatermarks
+from raftmq.broker.isr_proposals import IsrProposals
+from raftmq.broker.replicas import Replicas
+from raftmq.errors import NotController
+from raftmq.metadata.commands import (
+    BrokerRegistered,
+    CreateTopic,
+    Done,
+    RegisterBroker,
+)
+from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
+from raftmq.metadata.liveness import Heartbeat
+from raftmq.partition.storage.opening import open_log_directory
+from tests.simulation.deterministic import run_inline
+from tests.unit.storage.batches import NOW_MS
+from tests.unit.storage.directories import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
+    from raftmq.metadata.controller import Effect
+    from raftmq.partition.around import PartitionKey
+    from raftmq.partition.effects import ProposeIsr
+    from raftmq.partition.replica import Replica
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.flusher import RunSync
+    from tests.simulation.disk import SimulatedFiles
+    from tests.simulation.quorum_fake import FakeCluster, FakeQuorum
+
+TOPIC_ID = bytes(range(16))
+
+
+class Followed:
+    """Notes who follows whom; fetches nothing."""
+
+    def __init__(self) -> None:
+        self.replicas: dict[PartitionKey, Replica] = {}
+        self.held: list[PartitionKey] = []
+
+    def follow(self, key: PartitionKey, replica: Replica) -> None:
+        self.replicas[key] = replica
+
+    def unfollow(self, key: PartitionKey) -> None:
+        self.replicas.pop(key, None)
+
+    def on_held(self, key: PartitionKey) -> None:
+        self.held.append(key)
+
+
+class DirectLink:
+    """The leader of the quorum is next door. `wishes`: every proposal for an in-sync set."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    async def propose(
+        self,
+        command: AnyCommand,
+        *,
+        timeout: float,  # noqa: ASYNC109  # as in the protocol
+        command_id: CommandId | None = None,
+    ) -> AnyResult:
+        if self._cluster.leader_id is None:
+            raise NotController("nobody leads")
+        leader = self._cluster.leader
+        return await leader.propose(command, timeout=timeout, command_id=command_id)
+
+
+class Node:
+    """Attributes:
+    followed: the replicas that follow.
+    """
+
+    def __init__(
+        self, broker_id: int, cluster: FakeCluster, directory: LogDirectory, files: SimulatedFiles
+    ) -> None:
+        self.broker_id, self.cluster, self.directory = broker_id, cluster, directory
+        self.followed = Followed()
+        self.high_watermarks = HighWatermarks(files, ROOT, run_inline)
+        quorum = cluster.nodes[broker_id]
+        self.replicas = Replicas(broker_id, quorum, directory, self.high_watermarks)
+        self.proposals = IsrProposals(
+            broker_id,
+            DirectLink(cluster),
+            broker_epoch=lambda: self.replicas.broker_epoch,
+            random=Random(broker_id),
+        )
+        self.wishes: list[ProposeIsr] = []
+        self.damage: list[PartitionKey] = []
+        self.replicas.connect(self.followed, self, self._report_damage)
+
+    def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
+        self.wishes.append(proposal)
+        self.proposals.propose(replica, proposal)
+
+    async def _report_damage(self, keys: Sequence[PartitionKey]) -> None:
+        self.damage += keys
+
+    async def register(self) -> None:
+        """And unfence: the controller is not here to do it."""
+        self.replicas.broker_epoch = await register(self.cluster, self.broker_id)
+
+
+async def register(cluster: FakeCluster, broker_id: int) -> int:
+    incarnation = Random(f"{broker_id}/{cluster.index}").randbytes(16)
+    command = RegisterBroker(broker_id, incarnation, bytes([broker_id]) * 16)
+    registered = await cluster.leader.propose(command)
+    assert isinstance(registered, BrokerRegistered)
+    await reign(cluster)
+    assert cluster.leader.image.is_active(broker_id)
+    return registered.broker_epoch
+
+
+async def reign(cluster: FakeCluster) -> None:
+    """A controller for two seconds, to whom every broker is alive."""
+    quorum, controller = cluster.leader, Controller()
+    effects = controller.on_office(now=trio.current_time(), image=quorum.image)
+    for _ in range(20):
+        for broker in quorum.image.brokers.values():
+            heartbeat = Heartbeat(broker.broker_id, broker.broker_epoch, quorum.image.version)
+            controller.on_heartbeat(heartbeat, now=trio.current_time(), image=quorum.image)
+        effects += controller.on_tick(now=trio.current_time(), image=quorum.image)
+        for effect in effects:
+            effects += await _perform(controller, effect, quorum)
+        effects = []
+        await trio.sleep(0.1)
+
+
+async def _perform(controller: Controller, effect: Effect, quorum: FakeQuorum) -> list[Effect]:
+    if isinstance(effect, ProbeBroker):
+        now, image = trio.current_time(), quorum.image
+        return controller.on_probe(effect, ProbeOutcome.ACCEPTED, now=now, image=image)
+    result = await quorum.propose(effect.command)
+    return controller.on_result(effect, result, now=trio.current_time(), image=quorum.image)
+
+
+async def create_topic(
+    cluster: FakeCluster, *replicas: tuple[int, ...], topic_id: bytes = TOPIC_ID, **configs: str
+) -> None:
+    """`configs`: underscores stand for dots."""
+    changes = {name.replace("_", "."): value for name, value in configs.items()}
+    command = CreateTopic(topic_id, f"t{topic_id[0]}", replicas, changes)
+    result = await cluster.leader.propose(command)
+    assert isinstance(result, Done), f"{result}"
+
+
+@asynccontextmanager
+async def opened(
+    files: SimulatedFiles,
+    cluster: FakeCluster,
+    broker_id: int = 1,
+    *,
+    run_sync: RunSync = run_inline,
+) -> AsyncIterator[Node]:
+    async with open_log_directory(
+        ROOT, files=files, run_sync=run_sync, now_ms=lambda: NOW_MS
+    ) as directory:
+        node = Node(broker_id, cluster, directory, files)
+        await node.high_watermarks.load()
+        await node.replicas.open_found(directory.found())
+        async with trio.open_nursery() as nursery:
+            for task in (node.replicas.run, node.replicas.run_ticks, node.proposals.run):
+                nursery.start_soon(task)
+            yield node
+            await node.replicas.checkpoint()
+            nursery.cancel_scope.cancel()
+
+
+async def settle() -> None:
+    """A moment for tasks that have something to do, and nothing for clocks."""
+    await trio.sleep(0.2)

@@ -1,0 +1,181 @@
+"""The conversation with one leader, whose answers a test writes: what a network rarely does."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from raftmq.broker.fetcher import Fetchers
+from raftmq.errors import Disconnected, RaftmqError
+from raftmq.rpc.reply import Answer
+from raftmq.wire.messages.fetch import NEW_SESSION, FetchReply, PartitionFetched
+from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
+from tests.unit.partition.replica_world import KEY, led_by, machine
+from tests.unit.storage.batches import batch, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from raftmq.partition.replica import Replica
+    from raftmq.wire.bodies import Request
+
+SESSION = 77
+
+
+class ScriptedLeader:
+    """The other side of `Asking`: notes what it is asked and answers when it is told to.
+
+    Attributes:
+        takes: whether what is sent one way leaves at all.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[ReplicaFetch] = []
+        self.told: list[ReplicaProgress] = []
+        self.takes = True
+        self._asked = trio.lowlevel.ParkingLot()
+        self._answers: list[tuple[trio.Event, list[Answer | RaftmqError]]] = []
+
+    async def request(self, _broker_id: int, body: Request, *, timeout_seconds: float) -> Answer:
+        assert isinstance(body, ReplicaFetch)
+        assert timeout_seconds > body.max_wait_ms / 1000
+        place = trio.Event(), list[Answer | RaftmqError]()
+        self.requests.append(body)
+        self._answers.append(place)
+        self._asked.unpark_all()
+        await place[0].wait()
+        [outcome] = place[1]
+        if isinstance(outcome, RaftmqError):
+            raise outcome
+        return outcome
+
+    def send_one_way(self, _broker_id: int, body: Request) -> bool:
+        assert isinstance(body, ReplicaProgress)
+        if self.takes:
+            self.told.append(body)
+        return self.takes
+
+    async def wait_requests(self, count: int) -> None:
+        while len(self.requests) < count:
+            await self._asked.park()
+
+    async def answer(self, number: int, outcome: Answer | RaftmqError) -> None:
+        """To the request with that number, counted from 0."""
+        event, outcomes = self._answers[number]
+        outcomes.append(outcome)
+        event.set()
+        await wait_all_tasks_blocked()
+
+
+def reply(*told: PartitionFetched, data: bytes = b"") -> Answer:
+    return Answer(FetchReply(SESSION, told), data, -1, 0)
+
+
+def fetched(length: int = 0, high_watermark: int = 0) -> PartitionFetched:
+    return PartitionFetched(*KEY, high_watermark=high_watermark, log_start_offset=0, length=length)
+
+
+@asynccontextmanager
+async def following() -> AsyncIterator[tuple[ScriptedLeader, Fetchers, Replica]]:
+    """A replica that follows broker 1 in epoch 0, whose first answer said that the logs agree."""
+    leader = ScriptedLeader()
+    async with machine(2) as home, trio.open_nursery() as nursery:
+        fetchers = Fetchers(2, leader, broker_epoch=lambda: 102, random=Random(0))
+        home.around = home.around._replace(on_held=fetchers.on_held)
+        replica = await home.replica()
+        await replica.take_up(led_by(1))
+        fetchers.follow(KEY, replica)
+        await nursery.start(fetchers.run)
+        await wait_all_tasks_blocked()
+        await leader.answer(0, reply(fetched()))
+        yield leader, fetchers, replica
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_idle_partition_is_not_named_again(autojump_clock: MockClock) -> None:
+    """The leader knows from where it goes on."""
+    async with following() as (leader, _, _):
+        first, second = leader.requests
+        assert (first.session_id, first.session_epoch) == (0, NEW_SESSION)
+        assert len(first.partitions) == 1
+        assert (second.session_id, second.session_epoch) == (SESSION, 1)
+        assert second.partitions == ()
+
+
+async def test_records_that_were_asked_for_in_an_earlier_epoch_are_dropped(
+    autojump_clock: MockClock,
+) -> None:
+    """The leader answers the first of two requests; meanwhile it was elected again."""
+    async with following() as (leader, fetchers, replica):
+        await replica.take_up(led_by(1, 1))
+        fetchers.follow(KEY, replica)
+        await wait_all_tasks_blocked()
+        assert [wanted.leader_epoch for wanted in leader.requests[2].partitions] == [1]
+        data = batch(b"old")
+        await leader.answer(1, reply(fetched(len(data)), data=data))
+        assert values_of(replica.log) == []
+        await leader.answer(2, reply(fetched()))
+        assert replica.follower is not None
+        assert replica.follower.agrees
+
+
+async def test_answers_are_taken_in_the_order_of_the_requests(autojump_clock: MockClock) -> None:
+    """The second one is there first; it waits."""
+    async with following() as (leader, fetchers, replica):
+        await replica.take_up(led_by(1, 1))
+        fetchers.follow(KEY, replica)
+        await wait_all_tasks_blocked()
+        await leader.answer(2, reply(fetched()))
+        assert replica.follower is not None
+        assert not replica.follower.agrees
+        await leader.answer(1, reply())
+        assert replica.follower.agrees
+
+
+async def test_words_that_could_not_leave_do_so_later(autojump_clock: MockClock) -> None:
+    """The connection took nothing just then; the next answer shows that it lives."""
+    async with following() as (leader, _, replica):
+        leader.takes = False
+        other = batch(b"a")
+        data = bytearray(other)
+        data[12:16] = bytes(4)  # as the leader of epoch 0 writes it
+        await leader.answer(1, reply(fetched(len(data)), data=bytes(data)))
+        await trio.sleep(1)
+        assert replica.log.held_end_offset == 1
+        assert leader.told == []
+        leader.takes = True
+        await leader.answer(len(leader.requests) - 1, reply(fetched(high_watermark=0)))
+        [said] = leader.told
+        assert [one.held_offset for one in said.partitions] == [1]
+
+
+async def test_after_a_break_everything_is_said_again(autojump_clock: MockClock) -> None:
+    """A new session that names all, and leaves the one before."""
+    async with following() as (leader, _, replica):
+        await leader.answer(1, Disconnected("cut"))
+        await trio.sleep(1)
+        again = leader.requests[2]
+        assert (again.session_id, again.session_epoch) == (SESSION, NEW_SESSION)
+        assert len(again.partitions) == 1
+        assert replica.next_fetch() is None  # the fetch is outstanding once more
+
+
+async def test_a_leader_that_keeps_no_sessions_is_asked_at_a_pace(
+    autojump_clock: MockClock,
+) -> None:
+    """It has too many: what it answers is taken, and then there is a pause."""
+    async with following() as (leader, _, replica):
+        nothing = Answer(FetchReply(0, (fetched(high_watermark=0),)), b"", -1, 0)
+        began_at = trio.current_time()
+        for number in range(1, 8):
+            await leader.answer(number, nothing)
+            await leader.wait_requests(number + 2)
+        assert trio.current_time() - began_at > 3
+        assert replica.follower is not None
+        assert replica.follower.agrees

@@ -1,0 +1,150 @@
+"""What clients ask first: topics, leaders and addresses, as this broker's image has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.broker import metadata
+from raftmq.broker.metadata import ClusterMetadata
+from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import BeginControlledShutdown, DeleteTopic
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.cluster import DescribeCluster, ListenerAddress
+from raftmq.wire.messages.metadata import Broker, Metadata, MetadataReply, PartitionMetadata
+from tests.unit.broker.asking import CONTEXT, NODE, ORDERS, ask, cluster_of, fence, make, said
+
+if TYPE_CHECKING:
+    import pytest
+    from trio.testing import MockClock
+
+    from tests.simulation.quorum_fake import FakeCluster
+
+
+def answers(cluster: FakeCluster) -> ClusterMetadata:
+    return ClusterMetadata(cluster.nodes[NODE], cluster_id="here")
+
+
+def topic_id(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+async def test_a_topic_by_name(autojump_clock: MockClock) -> None:
+    """Its partitions with their leaders, the brokers' addresses, and who is the controller."""
+    cluster = await cluster_of("a", None)
+    await make(cluster, (1, 2), (2, 1))
+    reply: MetadataReply = await ask(answers(cluster).metadata, Metadata(("orders",)))
+    assert reply.cluster_id == "here"
+    assert reply.controller_id == 1
+    assert reply.metadata_version == cluster.nodes[NODE].image.version
+    assert reply.brokers == (Broker(1, "host1", 9092, "a"), Broker(2, "host2", 9092))
+    (topic,) = reply.topics
+    assert (topic.error, topic.name, topic.topic_id) == (ErrorCode.NONE, "orders", ORDERS)
+    assert topic.partitions[1] == PartitionMetadata(
+        ErrorCode.NONE, 1, leader=2, leader_epoch=0, replicas=(2, 1), isr=(2, 1)
+    )
+    assert reply.is_complete
+
+
+async def test_names_that_nobody_has(autojump_clock: MockClock) -> None:
+    """They are answered where they were asked for, and once; a deleted topic is such a name."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    asked = Metadata(("nobody", "orders", "nobody"))
+    reply = await ask(answers(cluster).metadata, asked)
+    assert [(topic.name, topic.error) for topic in reply.topics] == [
+        ("nobody", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("orders", ErrorCode.NONE),
+    ]
+    await said(cluster, DeleteTopic(ORDERS))
+    reply = await ask(answers(cluster).metadata, Metadata(("orders",)))
+    assert reply.topics[0].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert reply.topics[0].topic_id is None
+
+
+async def test_brokers_that_are_not_there(autojump_clock: MockClock) -> None:
+    """A fenced broker has no address and its replicas are offline; one that stops is there."""
+    cluster = await cluster_of(None, None, None)
+    await make(cluster, (3,), (2, 3))
+    await fence(cluster, 3)
+    stopping = BeginControlledShutdown(2, cluster.leader.image.brokers[2].broker_epoch)
+    await said(cluster, stopping)
+    reply = await ask(answers(cluster).metadata, Metadata())
+    assert [broker.broker_id for broker in reply.brokers] == [1, 2]
+    alone, shared = reply.topics[0].partitions
+    assert (alone.error, alone.leader) == (ErrorCode.LEADER_NOT_AVAILABLE, ABSENT)
+    assert alone.offline == (3,)
+    assert (shared.error, shared.leader, shared.offline) == (ErrorCode.NONE, 2, (3,))
+
+
+async def test_addresses_are_those_of_the_listener(autojump_clock: MockClock) -> None:
+    """Who asks on the brokers' listener learns of that; on one that nobody has, of no leader."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    for listener, hosts, code in [
+        ("brokers", ["inner1"], ErrorCode.NONE),
+        ("other", [], ErrorCode.LEADER_NOT_AVAILABLE),
+    ]:
+        context = CONTEXT._replace(listener=CONTEXT.listener._replace(name=listener))
+        body = answers(cluster).metadata(context, Metadata(), b"").body
+        assert isinstance(body, MetadataReply)
+        assert [broker.host for broker in body.brokers] == hosts
+        assert body.topics[0].partitions[0].error == code
+
+
+async def test_all_topics_come_in_pages(autojump_clock: MockClock) -> None:
+    """Five topics, two a page, in the order of names; a new one shows on the page it belongs to."""
+    cluster = await cluster_of(None)
+    for number, name in enumerate("dbeac"):
+        await make(cluster, (1,), topic_id=topic_id(number), name=name)
+    handler = answers(cluster).metadata
+    pages, after = [], ""
+    while True:
+        reply = await ask(handler, Metadata(after=after, topics_max=2))
+        pages.append([topic.name for topic in reply.topics])
+        if reply.is_complete:
+            break
+        after = pages[-1][-1]
+        if after == "b":
+            await make(cluster, (1,), topic_id=topic_id(9), name="cc")
+    assert pages == [["a", "b"], ["c", "cc"], ["d", "e"]]
+    assert (await ask(handler, Metadata(after="zz"))).topics == ()
+
+
+async def test_a_page_ends_before_it_is_too_large(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three topics that do not fit together come one by one, named or not."""
+    cluster = await cluster_of(None)
+    for number, name in enumerate("abc"):
+        await make(cluster, *[(1,)] * 20, topic_id=topic_id(number), name=name)
+    monkeypatch.setattr(metadata, "PAGE_BYTES", 500)
+    for request in (Metadata(), Metadata(("a", "b", "c"))):
+        reply = await ask(answers(cluster).metadata, request)
+        assert [topic.name for topic in reply.topics] == ["a"]
+        assert not reply.is_complete
+    assert (await ask(answers(cluster).metadata, Metadata(("c",)))).is_complete
+
+
+async def test_nobody_leads_the_quorum(autojump_clock: MockClock) -> None:
+    """There is no controller to name; the rest is told as it was last known."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    cluster.depose()
+    reply = await ask(answers(cluster).metadata, Metadata())
+    assert (reply.controller_id, len(reply.topics)) == (ABSENT, 1)
+
+
+async def test_the_cluster_is_described(autojump_clock: MockClock) -> None:
+    """All brokers with all their listeners, those that are fenced or stopping as well."""
+    cluster = await cluster_of("a", None, None)
+    await fence(cluster, 3)
+    epoch = cluster.leader.image.brokers[2].broker_epoch
+    await said(cluster, BeginControlledShutdown(2, epoch))
+    reply = await ask(answers(cluster).describe_cluster, DescribeCluster())
+    assert (reply.cluster_id, reply.controller_id, reply.feature_level) == ("here", 1, 1)
+    assert [broker.broker_id for broker in reply.brokers] == [1, 2, 3]
+    assert [broker.is_fenced for broker in reply.brokers] == [False, False, True]
+    assert [broker.in_controlled_shutdown for broker in reply.brokers] == [False, True, False]
+    assert reply.brokers[0].rack == "a"
+    assert reply.brokers[1].broker_epoch == epoch
+    assert ListenerAddress("brokers", "inner3", 9000) in reply.brokers[2].listeners

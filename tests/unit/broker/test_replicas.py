@@ -1,0 +1,181 @@
+"""Replicas follow the metadata: opened, led, configured, deleted; and found again at a start."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from raftmq.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
+from raftmq.metadata.commands import AlterTopicConfig, DeleteTopic, Done
+from raftmq.partition.effects import ProposeIsr
+from tests.simulation.disk import SimulatedFiles
+from tests.simulation.quorum_fake import FakeCluster
+from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
+from tests.unit.storage.batches import batch
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+@pytest.fixture
+def files() -> SimulatedFiles:
+    return SimulatedFiles(Random(0))
+
+
+async def test_a_new_topic_is_led_and_takes_records(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """A single replica commits what its own disk holds."""
+    cluster = FakeCluster(1)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await create_topic(cluster, (1,), (1,))
+        await settle()
+        replica = node.replicas.get(TOPIC_ID, 1)
+        epoch = replica.leading().leader_epoch
+        appended = replica.append(batch(b"a", b"b"), acks=-1)
+        await replica.wait_acks(
+            appended.end_offset, acks=-1, leader_epoch=epoch, deadline=trio.current_time() + 5
+        )
+        assert replica.high_watermark == 2
+        assert replica.log.durable_end_offset == 2
+
+
+async def test_nothing_happens_before_the_own_registration(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The metadata knows an earlier process of this broker: what it led is not ours."""
+    cluster = FakeCluster(1)
+    await register(cluster, 1)
+    await create_topic(cluster, (1,))
+    async with opened(files, cluster) as node:
+        await settle()
+        with pytest.raises(NotLeaderOrFollower):
+            node.replicas.get(TOPIC_ID, 0)
+        await node.register()
+        await settle()
+        assert node.replicas.get(TOPIC_ID, 0).assignment is not None
+
+
+async def test_what_is_not_there_is_named(files: SimulatedFiles, autojump_clock: MockClock) -> None:
+    """No such topic, no such partition, not on this broker."""
+    cluster = FakeCluster(2)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await register(cluster, 2)
+        await create_topic(cluster, (2,))
+        await settle()
+        with pytest.raises(UnknownTopicId):
+            node.replicas.get(bytes(16), 0)
+        with pytest.raises(UnknownTopicOrPartition):
+            node.replicas.get(TOPIC_ID, 1)
+        with pytest.raises(NotLeaderOrFollower, match="not on broker 1"):
+            node.replicas.get(TOPIC_ID, 0)
+
+
+async def test_a_deleted_topic_goes_from_the_disk(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Whoever waits for an acknowledgement is told; a new topic of that name begins empty."""
+    cluster = FakeCluster(1)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await create_topic(cluster, (1,))
+        await settle()
+        assert isinstance(await cluster.leader.propose(DeleteTopic(TOPIC_ID)), Done)
+        await settle()
+        with pytest.raises(UnknownTopicId):
+            node.replicas.get(TOPIC_ID, 0)
+        assert node.directory.found() == []
+
+
+async def test_followers_are_handed_over(files: SimulatedFiles, autojump_clock: MockClock) -> None:
+    """A replica that another broker leads is given to whoever fetches."""
+    cluster = FakeCluster(2)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await register(cluster, 2)
+        await create_topic(cluster, (2, 1))
+        await settle()
+        [(key, replica)] = node.followed.replicas.items()
+        assert key == (TOPIC_ID, 0)
+        assert replica.follower is not None
+        assert replica.follower.leader == 2
+
+
+async def test_min_isr_changes_with_its_config(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """A change of the config is no change of the partition, and holds all the same."""
+    cluster = FakeCluster(2)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await register(cluster, 2)
+        await create_topic(cluster, (1, 2), min_insync_replicas="1")
+        await settle()
+        leader = node.replicas.get(TOPIC_ID, 0).leading()
+        assert leader.assignment.min_isr == 1
+        change = AlterTopicConfig(TOPIC_ID, {"min.insync.replicas": "3"})
+        assert isinstance(await cluster.leader.propose(change), Done)
+        await settle()
+        assert leader.assignment.min_isr == 2  # no more than there are
+
+
+async def test_a_restart_finds_records_and_high_watermark(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The log is opened before the broker registers, and led again afterwards."""
+    cluster = FakeCluster(1)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await create_topic(cluster, (1,))
+        await settle()
+        node.replicas.get(TOPIC_ID, 0).append(batch(b"a", b"b"), acks=1)
+        await settle()
+    async with opened(files, cluster) as node:
+        assert node.replicas.damaged() == []
+        await node.register()
+        await settle()
+        replica = node.replicas.get(TOPIC_ID, 0)
+        assert (replica.log.log_end_offset, replica.high_watermark) == (2, 2)
+
+
+async def test_a_silent_follower_leaves_the_in_sync_set(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """The leader asks for a smaller set, and goes on without the silent one."""
+    cluster = FakeCluster(2)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await register(cluster, 2)
+        await create_topic(cluster, (1, 2), min_insync_replicas="1")
+        await settle()
+        replica = node.replicas.get(TOPIC_ID, 0)
+        appended = replica.append(batch(b"a"), acks=-1)
+        epoch = replica.leading().leader_epoch
+        deadline = trio.current_time() + 60
+        began = trio.current_time()
+        await replica.wait_acks(appended.end_offset, acks=-1, leader_epoch=epoch, deadline=deadline)
+        assert 10 <= trio.current_time() - began <= 12
+        assert replica.leading().assignment.isr == (1,)
+        assert len(node.wishes) == 1
+
+
+async def test_a_proposal_that_nobody_wants_any_more_is_forgotten(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """It was not answered, and meanwhile the leader has gone: nothing of it is kept."""
+    cluster = FakeCluster(1)
+    async with opened(files, cluster) as node:
+        await node.register()
+        await create_topic(cluster, (1,))
+        await settle()
+        replica = node.replicas.get(TOPIC_ID, 0)
+        cluster.depose()
+        stale = ProposeIsr((), leader_epoch=0, partition_epoch=0)
+        node.proposals.propose(replica, stale)
+        await trio.sleep(2)
+        assert not node.proposals._unsettled

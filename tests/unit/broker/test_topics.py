@@ -1,0 +1,229 @@
+"""Topics are made, grown and deleted, and each of a request stands for itself."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from raftmq.broker.topics import Topics
+from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import CreatePartitions as GrowCommand
+from raftmq.wire.messages.topics import (
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    TopicCreated,
+)
+from tests.unit.broker.asking import (
+    NODE,
+    ORDERS,
+    UNKNOWN,
+    USERS,
+    Link,
+    ask,
+    changes,
+    cluster_of,
+    codes,
+    fence,
+    make,
+)
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from raftmq.metadata.image import MetadataImage
+    from tests.simulation.quorum_fake import FakeCluster
+
+
+def topics_of(cluster: FakeCluster, link: Link | None = None) -> Topics:
+    return Topics(changes(cluster, link), Random(cluster.index))
+
+
+async def create(
+    cluster: FakeCluster, *topics: NewTopic, timeout_ms: int = 30_000, is_dry_run: bool = False
+) -> list[TopicCreated]:
+    reply = await ask(topics_of(cluster).create, CreateTopics(topics, timeout_ms, is_dry_run))
+    return list(reply.topics)
+
+
+def replicas_in(image: MetadataImage, topic_id: bytes) -> list[tuple[int, ...]]:
+    return [image.partitions[key].replicas for key in image.partitions_of(topic_id)]
+
+
+async def test_a_topic_is_made_with_the_defaults(autojump_clock: MockClock) -> None:
+    """One partition on three of four brokers; the answer says so and comes with the id."""
+    cluster = await cluster_of(None, None, None, None)
+    (created,) = await create(cluster, NewTopic("orders"))
+    assert (created.error, created.partition_count, created.replication_factor) == (0, 1, 3)
+    topic = cluster.nodes[NODE].image.topic_named("orders")
+    assert topic is not None
+    assert topic.topic_id == created.topic_id
+    assert len(topic.topic_id) == 16
+
+
+async def test_fewer_brokers_than_the_default_asks_for(autojump_clock: MockClock) -> None:
+    """Two are active of three: the default is 2; who asks for 3 is refused, and told why."""
+    cluster = await cluster_of(None, None, None)
+    await fence(cluster, 3)
+    by_default, asked = await create(
+        cluster, NewTopic("orders"), NewTopic("users", replication_factor=3)
+    )
+    assert by_default.replication_factor == 2
+    assert asked.error == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "only 2 brokers are active (1, 2)" in asked.message
+    assert asked.topic_id is None
+
+
+async def test_nobody_is_active(autojump_clock: MockClock) -> None:
+    """The default cannot be had, either."""
+    cluster = await cluster_of(None)
+    await fence(cluster, 1)
+    assert codes(await create(cluster, NewTopic("orders"))) == [
+        ErrorCode.INVALID_REPLICATION_FACTOR
+    ]
+
+
+async def test_replicas_are_spread_over_racks_and_brokers(autojump_clock: MockClock) -> None:
+    """Six topics of one request: each has both racks, and no broker has more than another."""
+    cluster = await cluster_of("a", "a", "b", "b")
+    wanted = [NewTopic(f"t{n}", partition_count=2, replication_factor=2) for n in range(6)]
+    await create(cluster, *wanted)
+    image = cluster.leader.image
+    assert {len(image.hosted_by(broker_id)) for broker_id in (1, 2, 3, 4)} == {6}
+    assert {image.led_count(broker_id) for broker_id in (1, 2, 3, 4)} == {3}
+    for state in image.partitions.values():
+        assert {image.brokers[broker_id].rack for broker_id in state.replicas} == {"a", "b"}
+
+
+async def test_replicas_can_be_given(autojump_clock: MockClock) -> None:
+    """The assignments are taken as they are; with numbers beside them they are refused."""
+    cluster = await cluster_of(None, None, None)
+    given, both, nowhere = await create(
+        cluster,
+        NewTopic("given", assignments=((3, 1), (2,))),
+        NewTopic("both", partition_count=1, assignments=((1,),)),
+        NewTopic("nowhere", assignments=((9,),)),
+    )
+    assert (given.partition_count, given.replication_factor) == (2, -1)
+    assert replicas_in(cluster.leader.image, given.topic_id or b"") == [(3, 1), (2,)]
+    assert both.error == ErrorCode.INVALID_REQUEST
+    assert nowhere.error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+async def test_each_topic_of_a_request_stands_for_itself(autojump_clock: MockClock) -> None:
+    """Bad names, numbers and keys, in the order of the request; the good one is made."""
+    cluster = await cluster_of(None)
+    link = Link(cluster)
+    wanted = (
+        NewTopic("bad name"),
+        NewTopic("none", partition_count=0),
+        NewTopic("config", configs={"retention.mss": "1", "durability": "never"}),
+        NewTopic("good"),
+    )
+    reply = await ask(topics_of(cluster, link).create, CreateTopics(wanted))
+    assert codes(reply.topics) == [
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.NONE,
+    ]
+    assert "retention.ms'" in reply.topics[2].message
+    assert "durability" in reply.topics[2].message
+    assert len(link.sent) == 2  # what is bad for certain does not go into the log
+    assert list(cluster.leader.image.topic_ids) == ["good"]
+
+
+async def test_who_asks_again_learns_that_it_exists(autojump_clock: MockClock) -> None:
+    """The same request twice: the second makes no second topic and touches nothing."""
+    cluster = await cluster_of(None)
+    (first,) = await create(cluster, NewTopic("orders"))
+    (again,) = await create(cluster, NewTopic("orders"))
+    assert (again.error, again.topic_id) == (ErrorCode.TOPIC_ALREADY_EXISTS, None)
+    assert cluster.leader.image.topic_ids["orders"] == first.topic_id
+
+
+async def test_a_name_twice_in_a_request_is_refused(autojump_clock: MockClock) -> None:
+    """Nobody could say which of the two was meant: neither is made."""
+    cluster = await cluster_of(None)
+    outcomes = await create(cluster, NewTopic("a"), NewTopic("b"), NewTopic("a"))
+    assert codes(outcomes) == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
+    assert list(cluster.leader.image.topic_ids) == ["b"]
+
+
+async def test_a_dry_run_makes_nothing(autojump_clock: MockClock) -> None:
+    """It finds what the controller would refuse, and proposes nothing at all."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    link = Link(cluster)
+    wanted = (NewTopic("users", partition_count=1500), NewTopic("orders"), NewTopic(".."))
+    reply = await ask(topics_of(cluster, link).create, CreateTopics(wanted, is_dry_run=True))
+    assert codes(reply.topics) == [
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert (reply.topics[0].partition_count, reply.topics[0].topic_id) == (1500, None)
+    assert link.sent == []
+    assert list(cluster.leader.image.topic_ids) == ["orders"]
+
+
+async def test_large_topics_take_several_commands(autojump_clock: MockClock) -> None:
+    """Of 2,500 partitions one command makes 1,000 at most; all of them are there."""
+    cluster = await cluster_of(None)
+    link = Link(cluster)
+    wanted = (NewTopic("orders", partition_count=2500),)
+    reply = await ask(topics_of(cluster, link).create, CreateTopics(wanted))
+    assert reply.topics[0].partition_count == 2500
+    assert len(link.sent) == 3
+    assert len(cluster.nodes[NODE].image.partitions) == 2500
+
+
+async def test_a_request_makes_so_many_partitions_and_no_more(autojump_clock: MockClock) -> None:
+    """The topic with which it would be too much is refused, a smaller one after it is not."""
+    cluster = await cluster_of(None)
+    outcomes = await create(
+        cluster,
+        NewTopic("a", partition_count=6_000),
+        NewTopic("b", partition_count=6_000),
+        NewTopic("c", partition_count=10),
+        is_dry_run=True,
+    )
+    assert codes(outcomes) == [0, ErrorCode.INVALID_PARTITIONS, 0]
+    assert "4000 of them are left" in outcomes[1].message
+
+
+class FailingLink(Link):
+    """Refuses growth: somebody deletes the topic between the commands."""
+
+    async def propose(self, command: object, *, timeout: float) -> object:  # type: ignore[override]  # noqa: ASYNC109  # as in the protocol
+        if isinstance(command, GrowCommand):
+            reply = await ask(topics_of(self._cluster).delete, DeleteTopics((command.topic_id,)))
+            assert codes(reply.topics) == [0]
+        return await super().propose(command, timeout=timeout)  # type: ignore[arg-type]
+
+
+async def test_a_large_topic_that_is_made_in_part(autojump_clock: MockClock) -> None:
+    """The first 1,000 partitions are made, the others not: the answer says both."""
+    cluster = await cluster_of(None)
+    wanted = (NewTopic("orders", partition_count=1001),)
+    reply = await ask(topics_of(cluster, FailingLink(cluster)).create, CreateTopics(wanted))
+    (outcome,) = reply.topics
+    assert (outcome.error, outcome.partition_count) == (ErrorCode.UNKNOWN_TOPIC_ID, 1000)
+    assert outcome.message.startswith("1000 of 1001 partitions were made; then: ")
+    assert outcome.topic_id is not None
+
+
+async def test_topics_are_deleted_by_id(autojump_clock: MockClock) -> None:
+    """An id that is gone answers UNKNOWN_TOPIC_ID, also when the name exists again."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    delete = topics_of(cluster).delete
+    assert codes((await ask(delete, DeleteTopics((ORDERS, UNKNOWN)))).topics) == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ]
+    await make(cluster, (1,), topic_id=USERS)
+    assert codes((await ask(delete, DeleteTopics((ORDERS,)))).topics) == [
+        ErrorCode.UNKNOWN_TOPIC_ID
+    ]
+    assert list(cluster.leader.image.topics) == [USERS]

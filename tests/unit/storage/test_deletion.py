@@ -1,0 +1,45 @@
+"""Deleting a log: at once, after a crash in the middle, and a partition that comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftmq.disk.files import OsFiles
+from raftmq.errors import StorageError
+from raftmq.partition.storage.deletion import DELETED_SUFFIX, remove_deleted
+from raftmq.partition.storage.directory import TOPICS_FOLDER
+from raftmq.partition.storage.opening import open_log_directory
+from tests.unit.storage.batches import NOW_MS, batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_a_deleted_log_is_gone_and_may_begin_anew(tmp_path: Path) -> None:
+    """Its folder goes, and the next log of that name does not miss what this one held."""
+    async with open_log_directory(tmp_path) as directory:
+        for _ in range(2):
+            log = await directory.open_log("orders-1", 0)
+            assert log.log_end_offset == 0
+            assert not log.damage
+            log.append(batch(b"a", b"b"), leader_epoch=1, now_ms=NOW_MS, now=0.0)
+            await directory.wait_durable(log, 2)
+            await directory.checkpoint()
+            await directory.delete_log(log)
+            assert directory.found() == []
+            with pytest.raises(StorageError, match="closed"):
+                log.append(batch(b"c"), leader_epoch=1, now_ms=NOW_MS, now=0.0)
+
+
+def test_what_a_crash_left_is_removed_later(tmp_path: Path) -> None:
+    """The folder had its last name already when the process died."""
+    doomed = tmp_path / TOPICS_FOLDER / "orders-1" / f"Partition-0{DELETED_SUFFIX}"
+    other = tmp_path / TOPICS_FOLDER / "orders-1" / "Partition-1"
+    doomed.mkdir(parents=True)
+    other.mkdir()
+    (doomed / "some.log").write_bytes(b"x")
+    remove_deleted(OsFiles(), tmp_path / TOPICS_FOLDER)
+    assert not doomed.exists()
+    assert other.exists()
