@@ -231,9 +231,10 @@ class Replicas:
 
     async def _let_go(self, key: PartitionKey) -> None:
         self._following.unfollow(key)
-        replica = self._replicas.pop(key, None)
+        replica = self._replicas.get(key)
         if replica is not None:
-            await replica.close()
+            await replica.close()  # until then it may still have something to propose
+            del self._replicas[key]
             await self._directory.delete_log(replica.log)
 
     async def _reconfigure(self, delta: MetadataDelta) -> None:

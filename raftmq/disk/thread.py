@@ -2,7 +2,7 @@
 
 Owns the thread and the wake-up of the loop. `trio.to_thread` takes a thread from a pool and comes
 back through a queue of the loop; here the thread waits for nobody else's work, and one byte in a
-pipe ends the wait: less than half of the time.
+pipe ends the wait.
 """
 
 from __future__ import annotations
