@@ -38,6 +38,13 @@
     ├── ElectionNotNeeded       it leads already
     ├── InvalidCommand          a metadata command that is too large or does not decode
     │   └── NewerCommand        one that only a newer version knows; this node must stop
+    ├── NotCoordinator          another broker coordinates the group
+    ├── InvalidGroupId          not a name that a group may have
+    ├── GroupIdNotFound         no such group
+    ├── NonEmptyGroup           it has members: have them leave first
+    ├── UnknownMemberId         the group has no such member, or not any more
+    ├── IllegalGeneration       of a generation of the group that is over
+    ├── OffsetMetadataTooLarge  the text that goes with a committed offset
     ├── NotController           this node does not lead the metadata quorum
     ├── QuorumBusy              too many proposals wait already
     ├── ProposalDiscarded       another command took its place in the log
@@ -341,6 +348,42 @@ class NewerCommand(InvalidCommand):
     """Whoever understands it applies it: a node that passed over it would know something else."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class NotCoordinator(RaftmqError):
+    """Somebody else coordinates the group, or will in a moment: look it up again."""
+
+    code = ErrorCode.NOT_COORDINATOR
+    retriable = True
+    refresh_metadata = True
+
+
+class InvalidGroupId(RaftmqError):
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class GroupIdNotFound(RaftmqError):
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class NonEmptyGroup(RaftmqError):
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class UnknownMemberId(RaftmqError):
+    """The member has been put out, or another took its place: join anew."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class IllegalGeneration(RaftmqError):
+    """Partitions have been given to others since: join anew."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class OffsetMetadataTooLarge(RaftmqError):
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
 class NotController(RaftmqError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
@@ -21,26 +22,28 @@ from raftmq.broker.changes import Changes
 from raftmq.broker.configs import TopicConfigs
 from raftmq.broker.controller_link import ControllerLink
 from raftmq.broker.controller_office import ControllerOffice
+from raftmq.broker.damage_reports import DamageReports
 from raftmq.broker.descriptions import Descriptions
 from raftmq.broker.elections import Elections
 from raftmq.broker.fetch import Fetching
 from raftmq.broker.fetcher import Fetchers
 from raftmq.broker.high_watermarks import HighWatermarks
 from raftmq.broker.isr_proposals import IsrProposals
-from raftmq.broker.lifetime import Lifetime, Profile, Surroundings
+from raftmq.broker.lifetime import Lifetime, Profile, Surroundings, wait_known
 from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata import ClusterMetadata
 from raftmq.broker.offsets import Offsets
 from raftmq.broker.produce import Producing
 from raftmq.broker.proposals import Proposals
 from raftmq.broker.record_deletion import RecordDeletion
+from raftmq.broker.repairs import Repairs
 from raftmq.broker.replicas import Replicas
 from raftmq.broker.replicate import Replicating
 from raftmq.broker.requests import authorize, table_of
 from raftmq.broker.topics import Topics
+from raftmq.broker.waiting_fetches import WaitingFetches
 from raftmq.disk.files import OsFiles
-from raftmq.errors import RaftmqError
-from raftmq.metadata.commands import Endpoint, ReportDamage
+from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
 from raftmq.metadata.raft.observing import open_observer
 from raftmq.metadata.raft.opening import open_quorum
@@ -52,7 +55,7 @@ from raftmq.rpc.server import Server
 from raftmq.wire.messages.hello import Hello
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator
     from random import Random
 
     from raftmq.broker.meta import MetaFile
@@ -60,13 +63,13 @@ if TYPE_CHECKING:
     from raftmq.broker.settings import BrokerSettings, ListenerSettings
     from raftmq.disk.files import Files
     from raftmq.metadata.quorum import MetadataQuorum
-    from raftmq.partition.around import PartitionKey
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.rpc.network import Network
 
 SOFTWARE = "raftmq"
-REPORT_SECONDS = 1.0
+
+CATCH_UP_MS = 5000
 
 logger = logging.getLogger(__name__)
 
@@ -133,13 +136,25 @@ class Broker:
         self._fetchers = Fetchers(
             node_id, self._peers, broker_epoch=self._epoch, random=host.random
         )
-        self.replicas.connect(self._fetchers, self._proposals, self._report_damage)
+        self._changes = Changes(quorum, self._link)
+        self._damage_reports = DamageReports(
+            node_id,
+            self._link,
+            broker_epoch=self._epoch,
+            catch_up=partial(self._changes.catch_up, timeout_ms=CATCH_UP_MS),
+        )
+        self._repairs = Repairs(
+            node_id, self.replicas, directory, self._damage_reports, host.random
+        )
+        self.replicas.connect(self._fetchers, self._proposals, self._repairs)
         self.lifetime = self._make_lifetime()
+        self._waiting_fetches = WaitingFetches()
         self._server = Server(
             Identity(settings.cluster_id, node_id),
             table_of(self._families()),
             authorize=authorize,
             metadata_version=lambda: quorum.image.version,
+            on_batch=self._waiting_fetches.on_batch,
             on_left=self._on_left,
             **host.rpc_arguments(),
         )
@@ -162,11 +177,15 @@ class Broker:
 
     def _families(self) -> Iterator[Family]:
         replicas, directory, quorum = self.replicas, self._directory, self.quorum
-        changes = Changes(quorum, self._link)
+        changes = self._changes
         yield Producing(replicas)
-        yield Fetching(replicas, directory, self._host.random)
+        yield Fetching(replicas, directory, self._waiting_fetches, self._host.random)
         yield Replicating(
-            replicas, directory, self._host.random, registered_epoch=self._registered_epoch
+            replicas,
+            directory,
+            self._waiting_fetches,
+            self._host.random,
+            registered_epoch=self._registered_epoch,
         )
         yield Offsets(replicas, directory)
         yield RecordDeletion(replicas, directory)
@@ -176,18 +195,6 @@ class Broker:
         yield TopicConfigs(changes)
         yield Elections(changes)
         yield Proposals(quorum, self.office)
-
-    async def _report_damage(self, keys: Sequence[PartitionKey]) -> None:
-        """Until the controller has taken it. A registration that came since takes its place."""
-        while True:
-            command = ReportDamage(self.settings.node_id, self._epoch(), tuple(keys))
-            try:
-                await self._link.propose(command)
-            except RaftmqError as error:
-                logger.warning("damage not reported yet: reason=%s", error)
-                await trio.sleep(REPORT_SECONDS)
-            else:
-                return
 
     def _hello(self) -> Hello:
         return Hello(self.settings.cluster_id, self.settings.node_id, software=SOFTWARE)
@@ -210,6 +217,7 @@ class Broker:
         """Until cancelled; started once it listens."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._peers.run)
+            await nursery.start(self._waiting_fetches.run)
             nursery.start_soon(follow_addresses, self.settings.node_id, self.quorum, self._peers)
             for listener in self.settings.listeners:
                 await nursery.start(self._listen, listener)
@@ -217,6 +225,8 @@ class Broker:
                 self.office.run,
                 self._fetchers.run,
                 self._proposals.run,
+                self._damage_reports.run,
+                self._repairs.run,
                 self.replicas.run,
                 self.replicas.run_ticks,
                 self.replicas.run_checkpoints,
@@ -272,21 +282,13 @@ async def open_broker(settings: BrokerSettings, host: Host) -> AsyncIterator[Bro
         await directory.remove_deleted()
         quorum = await stack.enter_async_context(_open_metadata(settings, host))
         broker = Broker(settings, host, quorum, directory, meta, high_watermarks)
-        await _wait_known(quorum, meta.meta.broker_epoch)
+        await wait_known(quorum, meta.meta.broker_epoch)
         await broker.replicas.open_found(directory.found())
         async with open_background() as nursery:
             await nursery.start(broker.run)
             yield broker
         with trio.CancelScope(shield=True):
             await broker.flush()
-
-
-async def _wait_known(quorum: MetadataQuorum, broker_epoch: int) -> None:
-    """Until the metadata is as new as when this broker was registered last: its topics are known
-    then, and what their logs have lost can be told with the next registration."""
-    image = quorum.image
-    while image.version < broker_epoch:
-        image = await quorum.wait_changed(image.version)
 
 
 @asynccontextmanager

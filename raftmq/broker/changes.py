@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from raftmq.errors import ErrorCode, InvalidRequest, RaftmqError, error_for
+from raftmq.errors import (
+    ErrorCode,
+    InvalidRequest,
+    NotController,
+    RaftmqError,
+    error_for,
+)
 from raftmq.metadata.apply import apply
 from raftmq.metadata.commands import FORMAT_VERSION, Envelope, Refused, encode_command
 from raftmq.wire.bodies import clip_message
@@ -33,6 +39,7 @@ Wish = TypeVar("Wish")
 
 CONCURRENT_MAX = 32  # changes of one request that are under way
 UNCERTAIN_SECONDS_MAX = 5.0  # for which the image is watched for a change of unknown fate
+CATCH_UP_SECONDS_MAX = 5.0  # then whoever asked may ask another broker, which is not behind
 
 
 class Proposer(Protocol):
@@ -45,6 +52,13 @@ class Proposer(Protocol):
         timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> AnyResult:
         """What applying the command answered; raises a RaftmqError where there was no answer."""
+
+    async def read_barrier(
+        self,
+        *,
+        timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
+    ) -> int:
+        """The version that holds all that was acknowledged; raises a RaftmqError like `propose`."""
 
 
 class Step(NamedTuple):
@@ -88,6 +102,23 @@ class Changes:
     @property
     def image(self) -> MetadataImage:
         return self._quorum.image
+
+    async def catch_up(self, *, timeout_ms: int) -> None:
+        """Until this broker's image holds all that was acknowledged, anywhere, before this call.
+
+        Raises:
+            NotController: it is not known in time; definite, and worth another try.
+        """
+        seconds = min(timeout_ms / 1000, CATCH_UP_SECONDS_MAX)
+        deadline = trio.current_time() + seconds
+        try:
+            version = await self._proposer.read_barrier(timeout=seconds)
+        except RaftmqError as error:
+            raise NotController(f"this broker cannot tell whether it is behind: {error}") from error
+        if not await self._wait_shown(lambda image: image.version >= version, deadline):
+            raise NotController(
+                f"this broker is behind: metadata version {self.image.version}, expected {version}"
+            )
 
     async def make(
         self, wanted: Sequence[Change | RaftmqError], *, timeout_ms: int, is_dry_run: bool = False

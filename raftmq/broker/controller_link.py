@@ -29,7 +29,13 @@ from raftmq.errors import (
 from raftmq.metadata.commands import encode_command
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX
 from raftmq.wire.bodies import ID_MAX
-from raftmq.wire.messages.cluster import BrokerHeartbeat, BrokerHeartbeatReply, Ping, Propose
+from raftmq.wire.messages.cluster import (
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
+    Ping,
+    Propose,
+    ReadBarrier,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +127,35 @@ class ControllerLink:
         )
         reply: BrokerHeartbeatReply = (await self._ask(leader, body, deadline)).body
         return reply
+
+    async def read_barrier(
+        self,
+        *,
+        timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
+    ) -> int:
+        """The version of an image that holds all that was acknowledged, anywhere, before this call.
+
+        Raises:
+            RaftmqError: nobody could tell in time.
+        """
+        deadline, pause = trio.current_time() + timeout, PAUSE_SECONDS_MIN
+        while True:
+            seen = self._quorum.leadership
+            try:
+                return await self._read_barrier_once(deadline)
+            except RaftmqError as error:
+                if not error.retriable or not await self._rest(seen, pause, deadline):
+                    raise
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    async def _read_barrier_once(self, deadline: float) -> int:
+        leader = await self._leader(deadline)
+        if not leader.is_leader:
+            version: int = (await self._ask(leader, ReadBarrier(), deadline)).body.metadata_version
+            return version
+        with trio.move_on_at(deadline):
+            return (await self._quorum.read_barrier()).version
+        raise NotController(f"node {self._broker_id} is not confirmed as the leader in time")
 
     def _beat(self, said: Heartbeat) -> BrokerHeartbeatReply:
         if self._beat_here is None:

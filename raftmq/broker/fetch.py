@@ -14,15 +14,15 @@ from raftmq.errors import OffsetOutOfRange
 from raftmq.wire.apis import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from random import Random
 
     from raftmq.broker.fetch_sessions import SessionPartition
     from raftmq.broker.fetch_turn import Hosting
+    from raftmq.broker.waiting_fetches import WaitingFetches
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.reply import Reply
+    from raftmq.rpc.reply import PendingReply
     from raftmq.rpc.service import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.fetch import Fetch
@@ -35,21 +35,29 @@ class Fetching:
 
     tells_bounds = False
 
-    def __init__(self, hosting: Hosting, directory: LogDirectory, random: Random) -> None:
-        self._hosting, self._directory = hosting, directory
+    def __init__(
+        self,
+        hosting: Hosting,
+        directory: LogDirectory,
+        waiting: WaitingFetches,
+        random: Random,
+    ) -> None:
+        self._hosting, self._directory, self._waiting = hosting, directory, waiting
         self.sessions = FetchSessions(random)
 
     def handlers(self) -> dict[ApiKey, Handler]:
         return {ApiKey.FETCH: self.fetch}
 
-    def fetch(self, context: RequestContext, request: Fetch, _payload: Buffer) -> Awaitable[Reply]:
+    def fetch(self, context: RequestContext, request: Fetch, _payload: Buffer) -> PendingReply:
         """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
         session = self.sessions.enter(request.session_id, request.session_epoch, context.principal)
         session.forget(request.forgotten)
         for wanted in request.partitions:
             session.name(wanted)
         limits = Limits(request.max_wait_ms, request.bytes_min, request.bytes_max)
-        return FetchTurn(session, self, self._hosting, self._directory, limits).run()
+        return FetchTurn(
+            session, self, self._hosting, self._directory, self._waiting, limits
+        ).start()
 
     def look(self, replica: Replica, partition: SessionPartition) -> Seen:
         """Raises RaftmqError: what to tell in place of records."""

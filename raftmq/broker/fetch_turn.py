@@ -1,8 +1,8 @@
 """The answer to one fetch: look where there is news, wait while there is too little, tell.
 
-Owns the limits of an answer and its waiting: one wait with one deadline, however many partitions
-there are. What a reader may see is for `Reading` to say; records are never touched, they are named
-as parts of files.
+Owns the limits of an answer and its deadline, however many partitions there are. It has no task:
+whoever has news, and the clock, have it look again (`WaitingFetches`). What a reader may see is for
+`Reading` to say; records are never touched, they are named as parts of files.
 
 Invariants: what was found is told once, or given back to the session. A first batch comes whole,
 whatever the limits say; no other makes an answer larger than they do.
@@ -11,22 +11,26 @@ whatever the limits say; no other makes an answer larger than they do.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
+from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, RaftmqError, StorageError
-from raftmq.rpc.reply import Reply
+from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 
 if TYPE_CHECKING:
     from raftmq.broker.fetch_sessions import Bounds, FetchSession, SessionPartition
+    from raftmq.broker.waiting_fetches import WaitingFetches
     from raftmq.disk.files import FileSlice
     from raftmq.partition.around import PartitionKey
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.log import PartitionLog
 
 PARTITIONS_TOLD_MAX = 1000  # by one answer, which has to fit into a header
 MESSAGE_CHARS_MAX = 300
@@ -89,7 +93,7 @@ class _Found(NamedTuple):
 
 
 class FetchTurn:
-    """Made when the request arrives; `run` answers it."""
+    """One request: `start` answers it, at once or later. A `Waiting`."""
 
     def __init__(
         self,
@@ -97,55 +101,84 @@ class FetchTurn:
         reading: Reading,
         hosting: Hosting,
         directory: LogDirectory,
+        waiting: WaitingFetches,
         limits: Limits,
     ) -> None:
         self._session, self._reading = session, reading
-        self._hosting, self._directory = hosting, directory
+        self._hosting, self._directory, self._waiting = hosting, directory, waiting
         self._bytes_max = min(limits.bytes_max, ANSWER_BYTES_MAX)
         self._bytes_min = min(limits.bytes_min, self._bytes_max)
         wait_seconds = min(limits.max_wait_ms / 1000, WAIT_SECONDS_MAX)
         self._deadline = trio.current_time() + wait_seconds
         self._found: dict[PartitionKey, _Found] = {}
         self._bytes = 0
-        self._looked_at: PartitionKey | None = None
-        self._is_urgent = self._is_full = False
-        self._woken = trio.Event()
-        session.begin(self)
+        self._looked_at: PartitionKey | None = None  # while the disk is waited for
+        self._slow_look = trio.CancelScope()
+        self._is_urgent = self._is_full = self._is_woken = False
+        self.is_ended = False
+        self._pending = PendingReply(self._abandon)
 
-    async def run(self) -> Reply:
+    def start(self) -> PendingReply:
+        """Look at once, or whoever asked waits although there is something."""
+        self._session.begin(self)
         try:
-            await self._look_around()
-            while not self._is_over():
-                with trio.move_on_at(self._deadline):
-                    await self._woken.wait()
-                await self._look_around()
-            return self._reply()
-        finally:
-            self._give_back()
-            self._session.end(self)
+            self.look()
+        except BaseException:
+            self._abandon()
+            raise
+        if not self.is_ended:
+            self._waiting.wake_at(self, self._deadline)
+        return self._pending
+
+    def fail(self, error: Exception) -> None:
+        self._abandon()
+        self._pending.settle(error)
+
+    def _abandon(self) -> None:
+        self.is_ended = True
+        self._give_back()
+        self._session.end(self)
 
     # -- waking up -------------------------------------------------------------------------
 
     def on_news(self, partition: SessionPartition) -> None:
         """Wakes up only for what would be told: most appends are not committed yet."""
-        if self._woken.is_set():
+        if self._is_woken:
             return
         try:
             seen = self._look(partition)
         except RaftmqError:
-            self._woken.set()
+            self._wake()
             return
-        if _has_records(partition, seen) or self._has_bounds(partition, seen):
-            self._woken.set()
+        if _has_records(partition, seen):
+            self._wake()
+        elif self._has_bounds(partition, seen):
+            self._linger()
+
+    def _wake(self) -> None:
+        self._is_woken = True
+        self._waiting.wake(self)
+
+    def _linger(self) -> None:
+        """Bounds alone are told in a moment."""
+        lingered = trio.current_time() + BOUNDS_LINGER_SECONDS
+        if lingered < self._deadline:
+            self._deadline = lingered
+            self._waiting.wake_at(self, lingered)
 
     def on_superseded(self) -> None:
         """Whoever comes next looks at once: what was found has to be there by then."""
         self._give_back()
-        self._woken.set()
+        if not self._is_reading:
+            self._conclude()
 
     @property
     def _is_superseded(self) -> bool:
         return self._session.turn is not self
+
+    @property
+    def _is_reading(self) -> bool:
+        return self._looked_at is not None
 
     def _is_over(self) -> bool:
         return (
@@ -158,30 +191,65 @@ class FetchTurn:
 
     # -- looking ---------------------------------------------------------------------------
 
-    async def _look_around(self) -> None:
-        """Wherever there is news, in order, until nothing more fits."""
-        if self._woken.is_set():
-            self._woken = trio.Event()
+    def look(self) -> None:
+        """Wherever there is news, in order, until nothing more fits; answer if that is enough."""
+        self._is_woken = False
+        if self.is_ended or self._is_reading:
+            return
         for key in list(self._session.news):
             if self._is_full or self._is_superseded:
-                return
+                break
             self._session.news.pop(key, None)
             partition = self._session.partitions.get(key)
-            if partition is not None and not partition.rests:
-                await self._look_at(key, partition)
+            if partition is not None and not partition.rests and not self._look_at(key, partition):
+                self._looked_at, self._slow_look = key, trio.CancelScope()
+                self._waiting.start_soon(partial(self._look_slowly, key, partition))
+                return
+        self._conclude()
 
-    async def _look_at(self, key: PartitionKey, partition: SessionPartition) -> None:
+    def _conclude(self) -> None:
+        if self._is_over():
+            self.is_ended = True
+            reply = self._reply()
+            self._give_back()
+            self._session.end(self)
+            self._pending.settle(reply)
+
+    def _look_at(self, key: PartitionKey, partition: SessionPartition) -> bool:
+        """False if a disk has to be waited for."""
         before = self._found.pop(key, None)
         self._bytes -= before.length if before else 0
-        self._looked_at = key
         try:
             seen = self._look(partition)
-            piece = await self._slice(partition, seen)
+            piece = self._slice_now(partition, seen)
         except RaftmqError as error:
             self._judge(key, _Found(partition, None, error=error))
+        except WouldBlock:
+            return False
         else:
             self._judge(key, _Found(partition, seen, piece))
-        self._looked_at = None
+        return True
+
+    async def _look_slowly(self, key: PartitionKey, partition: SessionPartition) -> None:
+        if self.is_ended:
+            return  # its session may have ended, and would watch again
+        try:
+            with self._slow_look:
+                found = await self._find_slowly(partition)
+            if not self.is_ended:
+                self._looked_at = None
+                self._judge(key, found)
+                self._conclude()  # or news that come while a disk is read would put it off for ever
+                self.look()
+        except Exception as error:  # whoever answers it knows what to make of it
+            self.fail(error)
+
+    async def _find_slowly(self, partition: SessionPartition) -> _Found:
+        try:
+            seen = self._look(partition)
+            return _Found(partition, seen, await self._slice(partition, seen))
+        except RaftmqError as error:
+            return _Found(partition, None, error=error)
 
     def _judge(self, key: PartitionKey, found: _Found) -> None:
         """1. Too late. 2. What cannot wait. 3. Records. 4. What is told for the first time.
@@ -201,8 +269,7 @@ class FetchTurn:
             self._add(key, found, is_urgent=self._reading.tells_bounds)
         elif self._has_bounds(partition, seen):
             self._add(key, found)
-            lingered = trio.current_time() + BOUNDS_LINGER_SECONDS
-            self._deadline = min(self._deadline, lingered)
+            self._linger()
 
     def _look(self, partition: SessionPartition) -> Seen:
         wanted = partition.wanted
@@ -214,22 +281,30 @@ class FetchTurn:
         self._session.watch(partition, replica)
         return self._reading.look(replica, partition)
 
+    def _slice_now(self, partition: SessionPartition, seen: Seen) -> FileSlice | None:
+        """Raises WouldBlock, and what reading raises."""
+        if not _has_records(partition, seen):
+            return None
+        log, offset, bytes_max = self._wanted(partition)
+        found = self._directory.slice_now(
+            log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+        )
+        return found.bytes if found.bytes.length else None
+
     async def _slice(self, partition: SessionPartition, seen: Seen) -> FileSlice | None:
         if not _has_records(partition, seen):
             return None
+        log, offset, bytes_max = self._wanted(partition)
+        found = await self._directory.slice(
+            log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+        )
+        return found.bytes if found.bytes.length else None
+
+    def _wanted(self, partition: SessionPartition) -> tuple[PartitionLog, int, int]:
         replica, wanted = partition.replica, partition.wanted
         assert replica is not None, "looked at, and not watched"
-        try:
-            found = await self._directory.slice(
-                replica.log,
-                wanted.fetch_offset,
-                bytes_max=max(1, min(wanted.bytes_max, self._bytes_max - self._bytes)),
-                end_offset=seen.end_offset,
-            )
-        except (CorruptRecord, StorageError) as error:
-            logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
-            raise
-        return found.bytes if found.bytes.length else None
+        bytes_max = max(1, min(wanted.bytes_max, self._bytes_max - self._bytes))
+        return replica.log, wanted.fetch_offset, bytes_max
 
     def _add(self, key: PartitionKey, found: _Found, *, is_urgent: bool = False) -> None:
         self._found[key] = found
@@ -271,6 +346,8 @@ class FetchTurn:
     ) -> PartitionFetched:
         """Of what is not here nothing is remembered, or names alone would fill the memory."""
         replica, leader, leader_epoch = partition.replica, ABSENT, ABSENT
+        if replica is not None and isinstance(error, CorruptRecord | StorageError):
+            logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
         partition.rests, partition.told = True, None
         if replica is None:
             self._session.drop(key)
@@ -291,6 +368,7 @@ class FetchTurn:
         if self._looked_at is not None:
             unanswered.append(self._looked_at)
             self._looked_at = None
+            self._slow_look.cancel()
         for key in unanswered:
             if key in self._session.partitions:
                 self._session.news[key] = None

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.leader_fetcher import Asking, FetchSettings, LeaderFetcher, Myself
+from raftmq.broker.asking import FetchSettings, Myself
+from raftmq.broker.leader_fetcher import LeaderFetcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from raftmq.broker.asking import Asking
     from raftmq.partition.around import PartitionKey
     from raftmq.partition.replica import Replica
 

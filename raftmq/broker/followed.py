@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from raftmq.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
+from raftmq.errors import (
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    RaftmqError,
+    UnknownLeaderEpoch,
+)
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
     from random import Random
 
-    from raftmq.errors import RaftmqError
     from raftmq.partition.around import PartitionKey
     from raftmq.partition.follower import Follower
     from raftmq.partition.replica import Replica
@@ -40,6 +44,7 @@ class Followed:
     """
 
     __slots__ = (
+        "_adopts_start",
         "_backoff",
         "_fetch_offset",
         "_problem",
@@ -55,6 +60,7 @@ class Followed:
     def __init__(self, key: PartitionKey, replica: Replica, part: Follower, random: Random) -> None:
         self.key, self.replica, self.part = key, replica, part
         self.token: int | None = None
+        self._adopts_start = False
         self.asked_in = 0
         self._fetch_offset = self.named_offset = self.told_held = NOWHERE
         self._backoff, self._problem = Backoff(random, PAUSES), ""
@@ -91,13 +97,34 @@ class Followed:
     def held_to_tell(self) -> int | None:
         """How much is held, if the leader does not know it yet.
 
-        It believes nothing beyond what it was asked for; and of a log that may have to be cut
-        nothing is told.
+        It believes nothing beyond what it was asked for; and of a log that may have to be cut, or
+        has records that nobody can compare any more, nothing is told.
         """
         if self.replica.follower is not self.part or not self.part.agrees:
             return None
+        if self.replica.lags_log_start:
+            return None
         held = min(self.replica.log.held_end_offset, self.named_offset)
         return held if held > max(self.told_held, 0) else None
+
+    # -- the leader's log start ------------------------------------------------------------
+
+    def begins_to_adopt_start(self) -> bool:
+        """Whether `adopt_start` has to be called, and nobody does yet."""
+        begins = self.replica.lags_log_start and not self._adopts_start
+        self._adopts_start |= begins
+        return begins
+
+    async def adopt_start(self) -> bool:
+        """Delete what the leader has deleted; whether there is more to do, after a pause."""
+        replica = self.replica
+        if replica.follower is self.part and replica.lags_log_start:
+            try:
+                await replica.follow_log_start()
+            except RaftmqError as error:
+                logger.info("log start stays: log=%s reason=%s", replica.log.name, error)
+        self._adopts_start = replica.follower is self.part and replica.lags_log_start
+        return self._adopts_start
 
     def forget_session(self) -> None:
         if self.token is not None:

@@ -2,7 +2,9 @@
 
 Owns the conversation: a session, and one request after the other. A request waits at the leader
 until there is news; whoever has something new to ask meanwhile does so with a second request, for
-which the leader ends the wait of the first. Answers are taken in the order of the requests.
+which the leader ends the wait of the first. Answers are taken in the order of the requests, by
+whoever reads them from the connection: the next request, and word of what is held, leave together
+before any other task has its turn.
 
 Invariants: a replica that fails, or whose log has to be cut, holds up no other. After a failure of
 the conversation no earlier answer counts, and all begins anew.
@@ -11,18 +13,18 @@ the conversation no earlier answer counts, and all begins anew.
 from __future__ import annotations
 
 import logging
-import math
 from collections import deque
 from functools import partial
-from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
+from raftmq.broker.asking import Exchange
 from raftmq.broker.fetch_sessions import following_epoch
 from raftmq.broker.followed import NOWHERE, Followed
-from raftmq.broker.held_reports import HeldReports, Telling
+from raftmq.broker.held_reports import HeldReports
+from raftmq.broker.resting import Resting
 from raftmq.errors import (
     ErrorCode,
     FetchSessionIdNotFound,
@@ -32,7 +34,7 @@ from raftmq.errors import (
 )
 from raftmq.partition.around import Fetched, PartitionKey
 from raftmq.partition.leader import Diverged
-from raftmq.rpc.backoff import Backoff, Pauses
+from raftmq.rpc.backoff import Backoff
 from raftmq.wire.bodies import TopicPartition
 from raftmq.wire.messages.fetch import NEW_SESSION, NO_SESSION
 from raftmq.wire.messages.payloads import split_payload
@@ -40,48 +42,17 @@ from raftmq.wire.messages.replicate import ReplicaFetch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from random import Random
 
+    from raftmq.broker.asking import Myself
     from raftmq.partition.replica import Replica
     from raftmq.rpc.reply import Answer
-    from raftmq.wire.bodies import Request
     from raftmq.wire.messages.fetch import FetchPartition, PartitionFetched
+    from raftmq.wire.messages.replicate import PartitionProgress
 
 NAMED_MAX = 5000  # partitions in one request, which has to fit into a header
 ANSWER_SECONDS_MAX = 10.0  # beyond the wait for news
 
 logger = logging.getLogger(__name__)
-
-
-class Asking(Telling, Protocol):
-    """The way to the leaders, see `rpc.peers.Peers`."""
-
-    async def request(self, broker_id: int, body: Request, *, timeout_seconds: float) -> Answer: ...
-
-
-class FetchSettings(NamedTuple):
-    max_wait_ms: int = 500
-    bytes_max: int = 8 << 20
-    partition_bytes_max: int = 1 << 20
-    pauses: Pauses = Pauses(0.05, 1.0)
-
-
-class Myself(NamedTuple):
-    """What every fetcher of a broker knows."""
-
-    broker_id: int
-    broker_epoch: Callable[[], int]
-    peers: Asking
-    random: Random
-    settings: FetchSettings
-
-
-class _Exchange:
-    """A request, and what came of it."""
-
-    def __init__(self, number: int, request: ReplicaFetch, asked: list[Followed]) -> None:
-        self.number, self.request, self.asked = number, request, asked
-        self.outcome: Answer | RaftmqError | None = None
 
 
 class LeaderFetcher:
@@ -95,17 +66,20 @@ class LeaderFetcher:
         self._due: dict[PartitionKey, None] = {}  # to be asked in the next request
         self._open: dict[PartitionKey, None] = {}  # the leader knows what they wait for
         self._forgotten: dict[PartitionKey, None] = {}  # the leader does not know it yet
-        self._resting: list[tuple[float, int, Followed]] = []  # a heap
+        self._resting = Resting()
         self._session_id, self._session_epoch = NO_SESSION, NEW_SESSION
         self._left_session_id = NO_SESSION
         self._broker_epoch = -1
-        self._numbers, self._rests = count(1), count()
-        self._sent: deque[_Exchange] = deque()
+        self._numbers = count(1)
+        self._sent: deque[Exchange] = deque()
         self._reports = HeldReports(myself.broker_id, leader_id, myself.peers)
         self._backoff = Backoff(myself.random, myself.settings.pauses)
         self._problem = ""
         self._woken = trio.Event()
+        self._is_stepping = False
+        self._failure: RaftmqError | None = None  # that ends the present conversation
         self._tasks: trio.Nursery | None = None
+        self._requests: trio.Nursery | None = None
 
     # -- whom it fetches for ---------------------------------------------------------------
 
@@ -156,24 +130,49 @@ class LeaderFetcher:
     async def _converse(self) -> RaftmqError | None:
         """Returns what went wrong; None: there is nothing more to say."""
         problem: RaftmqError | None = None
-        async with trio.open_nursery() as requests:
+        async with trio.open_nursery() as self._requests:
             try:
-                await self._talk(requests)
+                await self._talk()
             except RaftmqError as error:
                 problem = error
-            requests.cancel_scope.cancel()
+            self._requests.cancel_scope.cancel()
+        self._requests = None
         return problem
 
-    async def _talk(self, requests: trio.Nursery) -> None:
-        await self._take_answers()
-        while not self.is_idle:
-            if not self._may_send() or not self._send(requests):
-                with trio.move_on_at(self._resting[0][0] if self._resting else math.inf):
-                    await self._woken.wait()
+    async def _talk(self) -> None:
+        while True:
+            self._step()
+            if self.is_idle:
+                return
+            with trio.move_on_at(self._resting.next_at):
+                await self._woken.wait()
             if self._woken.is_set():
                 self._woken = trio.Event()
+            if self._failure is not None:
+                raise self._failure
+
+    def _step(self) -> None:
+        """Take what was answered, ask and tell what there is to. Raises what ends it all."""
+        self._is_stepping = self._reports.is_held_back = True
+        try:
+            self._take_answers()
             self._wake_rested()
-            await self._take_answers()
+            while self._may_send() and self._send():
+                pass
+        finally:
+            self._is_stepping = self._reports.is_held_back = False
+        self._reports.tell()
+
+    def _on_outcome(self, exchange: Exchange, outcome: Answer | RaftmqError) -> None:
+        exchange.outcome = outcome
+        if exchange not in self._sent or self._failure is not None:
+            return  # of a conversation that is over
+        try:
+            self._step()
+        except RaftmqError as error:
+            self._failure = error
+        if self._failure is not None or self.is_idle or len(self._resting):
+            self._woken.set()
 
     def _may_send(self) -> bool:
         """A second one only where the leader knows the session: then it ends the first."""
@@ -181,7 +180,7 @@ class LeaderFetcher:
             return bool(self._due or self._open or self._forgotten)
         return bool(self._due) and len(self._sent) == 1 and self._session_id != NO_SESSION
 
-    def _send(self, requests: trio.Nursery) -> bool:
+    def _send(self) -> bool:
         """False if there was nothing to ask after all."""
         if self._session_id == NO_SESSION:
             self._broker_epoch = self._myself.broker_epoch()
@@ -191,10 +190,27 @@ class LeaderFetcher:
         named, asked = self._name(number)
         if not named and (self._sent or not (self._open or self._forgotten)):
             return False
-        exchange = _Exchange(number, self._request(named), asked)
+        held = self._reports.on_asking(asked)
+        exchange = Exchange(number, self._request(named, held))
         self._sent.append(exchange)
-        requests.start_soon(self._carry_out, exchange)
+        self._ask(exchange)
         return True
+
+    def _ask(self, exchange: Exchange) -> None:
+        """Where there is no connection yet, a task waits for it."""
+        asked = self._myself.peers.ask(
+            self._leader_id,
+            exchange.request,
+            partial(self._on_outcome, exchange),
+            timeout_seconds=self._answer_seconds_max,
+        )
+        if not asked:
+            assert self._requests is not None, "only while it talks"
+            self._requests.start_soon(self._carry_out, exchange)
+
+    @property
+    def _answer_seconds_max(self) -> float:
+        return self._myself.settings.max_wait_ms / 1000 + ANSWER_SECONDS_MAX
 
     def _name(self, number: int) -> tuple[list[FetchPartition], list[Followed]]:
         named: list[FetchPartition] = []
@@ -213,7 +229,9 @@ class LeaderFetcher:
             self._forgotten.pop(key, None)
         return named, asked
 
-    def _request(self, named: list[FetchPartition]) -> ReplicaFetch:
+    def _request(
+        self, named: list[FetchPartition], held: tuple[PartitionProgress, ...]
+    ) -> ReplicaFetch:
         settings, session_epoch = self._myself.settings, self._session_epoch
         self._session_epoch = following_epoch(session_epoch)
         forgotten = list(self._forgotten)[:NAMED_MAX]
@@ -229,20 +247,18 @@ class LeaderFetcher:
             session_epoch=session_epoch,
             partitions=tuple(named),
             forgotten=tuple(TopicPartition(*key) for key in forgotten),
+            held=held,
         )
 
-    async def _carry_out(self, exchange: _Exchange) -> None:
+    async def _carry_out(self, exchange: Exchange) -> None:
         """Where there is a connection, the request leaves without any other task in between."""
-        settings, peers = self._myself.settings, self._myself.peers
-        seconds = settings.max_wait_ms / 1000 + ANSWER_SECONDS_MAX
-        self._reports.on_asked(exchange.asked)
         try:
-            exchange.outcome = await peers.request(
-                self._leader_id, exchange.request, timeout_seconds=seconds
+            outcome: Answer | RaftmqError = await self._myself.peers.request(
+                self._leader_id, exchange.request, timeout_seconds=self._answer_seconds_max
             )
         except RaftmqError as error:
-            exchange.outcome = error
-        self._woken.set()
+            outcome = error
+        self._on_outcome(exchange, outcome)
 
     def _begin_anew(self, error: RaftmqError) -> None:
         """What was asked is not answered any more, and what was said may not have been heard."""
@@ -250,6 +266,7 @@ class LeaderFetcher:
             self._problem = type(error).__name__
             logger.warning("fetching is interrupted: leader=%d reason=%s", self._leader_id, error)
         self._reports.close()
+        self._failure = None
         self._sent.clear()
         self._open.clear()
         self._forgotten.clear()
@@ -261,15 +278,15 @@ class LeaderFetcher:
 
     # -- answers ---------------------------------------------------------------------------
 
-    async def _take_answers(self) -> None:
+    def _take_answers(self) -> None:
         while self._sent and self._sent[0].outcome is not None:
             exchange = self._sent.popleft()
             if isinstance(exchange.outcome, RaftmqError):
                 raise exchange.outcome
             assert exchange.outcome is not None
-            await self._take_answer(exchange.number, exchange.outcome)
+            self._take_answer(exchange.number, exchange.outcome)
 
-    async def _take_answer(self, number: int, answer: Answer) -> None:
+    def _take_answer(self, number: int, answer: Answer) -> None:
         told, session_id = answer.body.partitions, answer.body.session_id
         pieces = split_payload([one.length for one in told], answer.payload)
         self._on_session(session_id)
@@ -278,7 +295,7 @@ class LeaderFetcher:
             if followed and followed.token is not None and followed.asked_in <= number:
                 self._open.pop(followed.key, None)
                 token, followed.token = followed.token, None
-                await self._take(followed, token, one, data)
+                self._take(followed, token, one, data)
         self._reports.retry()
         if session_id == NO_SESSION:
             raise FetchSessionIdNotFound(f"broker {self._leader_id} keeps no session for us")
@@ -291,7 +308,7 @@ class LeaderFetcher:
             self._session_id = session_id
             self._reports.open(self._broker_epoch)
 
-    async def _take(
+    def _take(
         self, followed: Followed, token: int, told: PartitionFetched, data: memoryview
     ) -> None:
         """1. The log has to begin elsewhere. 2. Not now. 3. The log has to be cut. 4. Records, or
@@ -308,21 +325,31 @@ class LeaderFetcher:
             diverged = Diverged(told.diverging.leader_epoch, told.diverging.end_offset)
             self._start(followed, partial(replica.on_fetched, token, Fetched(diverged=diverged)))
         else:
-            await self._append(followed, token, Fetched(data, told.high_watermark, start))
+            self._append(followed, token, Fetched(data, told.high_watermark, start))
 
-    async def _append(self, followed: Followed, token: int, fetched: Fetched) -> None:
+    def _append(self, followed: Followed, token: int, fetched: Fetched) -> None:
         replica, log = followed.replica, followed.replica.log
         if fetched.data and log.log_start_offset == log.log_end_offset:
             self._start(followed, partial(replica.on_fetched, token, fetched))  # may have to wait
             return
         try:
-            await replica.on_fetched(token, fetched)
+            replica.on_records(token, fetched)
         except RaftmqError as error:
             self._rest(followed, error)
             return
         self._on_success(followed, goes_on=not fetched.data)
-        if fetched.data:
-            await trio.lowlevel.checkpoint()  # a long answer is no reason to let others wait
+        self._adopt_start_of(followed)
+
+    def _adopt_start_of(self, followed: Followed) -> None:
+        if followed.begins_to_adopt_start():
+            assert self._tasks is not None, "only while it runs"
+            self._tasks.start_soon(self._adopt_start, followed)
+
+    async def _adopt_start(self, followed: Followed) -> None:
+        """Until it is done, or there is another leader."""
+        while await followed.adopt_start():  # noqa: ASYNC110  # the disk has its time
+            await trio.sleep(followed.pause_after(None))
+        self._reports.mark(followed)
 
     def _start(self, followed: Followed, change: Callable[[], Awaitable[None]]) -> None:
         """What waits for the disk has a task of its own."""
@@ -335,8 +362,10 @@ class LeaderFetcher:
             await change()
         except RaftmqError as error:
             self._rest(followed, error)
+            self._woken.set()  # it sleeps until whoever rested before has rested
         else:
             self._on_success(followed, goes_on=False)
+            self._adopt_start_of(followed)
 
     def _on_success(self, followed: Followed, *, goes_on: bool) -> None:
         """`goes_on`: where the leader was asked to, without being asked again."""
@@ -353,15 +382,13 @@ class LeaderFetcher:
 
     def _ask_next(self, key: PartitionKey) -> None:
         self._due[key] = None
-        self._woken.set()
+        if not self._is_stepping:
+            self._woken.set()
 
     def _rest(self, followed: Followed, error: RaftmqError | None = None) -> None:
-        until = trio.current_time() + followed.pause_after(error)
-        heappush(self._resting, (until, next(self._rests), followed))
+        self._resting.add(followed, until=trio.current_time() + followed.pause_after(error))
 
     def _wake_rested(self) -> None:
-        now = trio.current_time()
-        while self._resting and self._resting[0][0] <= now:
-            followed = heappop(self._resting)[2]
+        for followed in self._resting.take_rested(trio.current_time()):
             if self._followed.get(followed.key) is followed and followed.token is None:
                 self._due[followed.key] = None

@@ -11,6 +11,7 @@ only under an epoch that holds, as far as is known here.
 from __future__ import annotations
 
 import logging
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import trio
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 REGISTER_PAUSE_SECONDS = 1.0
 BEAT_AGAIN_SECONDS = 0.25  # after one that was not heard, and while this broker stops
 STOP_SECONDS_MAX = 10.0
+UNHEARD_SECONDS_MAX = 3.0  # who stops has nobody to wait for: long enough for an election
+KNOWN_SECONDS = 1.0  # a start that has to wait for longer says so
 # Somebody else was registered meanwhile; or is, with another disk, and not known to be gone.
 _WAITED_FOR = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
@@ -99,6 +102,7 @@ class Lifetime:
         self._random = random
         self.broker_epoch, self.is_fenced = NO_EPOCH, True
         self._is_heard = self._was_registered = False
+        self._heard_at = -inf
         self._stop_wanted, self._may_stop, self._over = trio.Event(), False, trio.Event()
 
     async def run(self) -> NoReturn:
@@ -119,14 +123,26 @@ class Lifetime:
         """Have everything moved away from this broker that another one can take.
 
         `run` must go on meanwhile. Returns whether the controller has let it go; False if it
-        does not know this broker, or there was no time for it.
+        does not know this broker, has not answered for a while, or there was no time for it.
         """
         self._stop_wanted.set()
         if self.broker_epoch != NO_EPOCH:
             with trio.move_on_after(seconds_max):
-                await self._over.wait()
+                await self._wait_over()
         logger.info("shutdown: broker=%d in_order=%s", self._profile.broker_id, self._may_stop)
         return self._may_stop
+
+    async def _wait_over(self) -> None:
+        """Until it is let go, or nobody is there to do so: a controller that answers may think."""
+        begin = trio.current_time()
+        while not self._over.is_set():
+            give_up_at = max(begin, self._heard_at) + UNHEARD_SECONDS_MAX
+            if trio.current_time() >= give_up_at:
+                unheard = UNHEARD_SECONDS_MAX
+                logger.warning("nobody lets it go: %s unheard_seconds=%g", self._name, unheard)
+                return
+            with trio.move_on_at(give_up_at):
+                await self._over.wait()
 
     # Registration
 
@@ -251,6 +267,7 @@ class Lifetime:
             self._note_heard(str(error))
             return
         self._note_heard("")
+        self._heard_at = trio.current_time()
         self.is_fenced = reply.is_fenced
         self._may_stop = is_stopping and reply.may_shut_down
 
@@ -274,3 +291,20 @@ class Lifetime:
     @property
     def _name(self) -> str:
         return f"broker={self._profile.broker_id} epoch={self.broker_epoch}"
+
+
+async def wait_known(quorum: MetadataQuorum, broker_epoch: int) -> None:
+    """Until the metadata is as new as when this broker was registered last: its topics are known
+    then, and what their logs have lost can be told with the next registration."""
+    seen = broker_epoch - 1
+    with trio.move_on_after(KNOWN_SECONDS):
+        await quorum.wait_changed(seen)
+        return
+    logger.warning(
+        "not started yet, the metadata is too old: version=%d needed=%d quorum_leader=%s",
+        quorum.image.version,
+        broker_epoch,
+        quorum.leadership.leader_id,
+    )
+    image = await quorum.wait_changed(seen)
+    logger.info("the metadata is new enough: version=%d needed=%d", image.version, broker_epoch)

@@ -2,13 +2,17 @@
 
 Owns the requests Metadata and DescribeCluster. Addresses are those of the listener on which was
 asked. All topics come in pages; a page ends early enough to be sent, whatever was asked for, but
-holds one topic at least.
+holds one topic at least. A large answer is made in slices, between which others have their turn;
+all of it is of one image.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from typing import TYPE_CHECKING
+
+import msgspec
+import trio
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import PartitionId
@@ -29,7 +33,7 @@ from raftmq.wire.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from raftmq.metadata.commands import Endpoint
     from raftmq.metadata.image import BrokerState, MetadataImage, TopicState
@@ -44,6 +48,7 @@ PAGE_BYTES = 1 << 19  # of topics in one answer, estimated: half of what a heade
 TOPIC_BYTES = 40
 PARTITION_BYTES = 24
 REPLICA_BYTES = 15  # a broker's id in three lists
+SLICE_PARTITIONS = 500  # told in one go, in a millisecond or two
 
 
 class ClusterMetadata:
@@ -54,23 +59,26 @@ class ClusterMetadata:
     def handlers(self) -> dict[ApiKey, Handler]:
         return {ApiKey.METADATA: self.metadata, ApiKey.DESCRIBE_CLUSTER: self.describe_cluster}
 
-    def metadata(self, context: RequestContext, request: Metadata, _payload: Buffer) -> Reply:
+    def metadata(
+        self, context: RequestContext, request: Metadata, _payload: Buffer
+    ) -> Reply | Awaitable[Reply]:
         image = self._quorum.image
         view = _View(image, context.listener.name)
         if request.topics is None:
             names = self._names_after(image, request.after, limit=request.topics_max + 1)
         else:
             names = list(dict.fromkeys(request.topics))
-        topics = view.page(names[: request.topics_max])
+        told: list[TopicMetadata] = []
+        slices = view.tell(names[: request.topics_max], told)
         body = MetadataReply(
             metadata_version=image.version,
             cluster_id=self._cluster_id,
             controller_id=self._controller_id(),
             brokers=view.brokers(),
-            topics=tuple(topics),
-            is_complete=len(topics) == len(names),
         )
-        return Reply(body)
+        if next(slices, None) is None:
+            return _with_topics(body, told, asked=len(names))
+        return _finish(body, slices, told, asked=len(names))
 
     def describe_cluster(
         self, _context: RequestContext, _request: DescribeCluster, _payload: Buffer
@@ -97,6 +105,21 @@ class ClusterMetadata:
         return self._names[first : first + limit]
 
 
+def _with_topics(body: MetadataReply, told: Sequence[TopicMetadata], *, asked: int) -> Reply:
+    is_complete = len(told) == asked
+    return Reply(msgspec.structs.replace(body, topics=tuple(told), is_complete=is_complete))
+
+
+async def _finish(
+    body: MetadataReply, slices: Iterator[int], told: Sequence[TopicMetadata], *, asked: int
+) -> Reply:
+    """One slice after the other; what is asked meanwhile is answered meanwhile."""
+    await trio.lowlevel.checkpoint()
+    for _ in slices:
+        await trio.lowlevel.checkpoint()
+    return _with_topics(body, told, asked=asked)
+
+
 class _View:
     """An image as it looks from one listener.
 
@@ -118,17 +141,27 @@ class _View:
             for broker_id, endpoint in self._endpoints.items()
         )
 
-    def page(self, names: Sequence[str]) -> list[TopicMetadata]:
-        """The first of these topics: as many as fit."""
-        topics: list[TopicMetadata] = []
-        size = 0
+    def tell(self, names: Sequence[str], told: list[TopicMetadata]) -> Iterator[int]:
+        """Adds the first of these topics to `told`, as many as fit.
+
+        Yields, how many are there, wherever a slice ends.
+        """
+        size, left = 0, SLICE_PARTITIONS
         for name in names:
             topic = self._image.topic_named(name)
             size += len(name.encode()) + TOPIC_BYTES + self._partitions_size(topic)
-            if topics and size > PAGE_BYTES:
-                break
-            topics.append(self._topic(name, topic))
-        return topics
+            if told and size > PAGE_BYTES:
+                return
+            left -= 1  # a topic costs as much as a partition
+            partitions: list[PartitionMetadata] = []
+            while topic is not None and len(partitions) < topic.partition_count:
+                if left <= 0:
+                    yield len(told)
+                    left = SLICE_PARTITIONS
+                slice_end = min(len(partitions) + left, topic.partition_count)
+                left -= slice_end - len(partitions)
+                partitions += self._partitions(topic, range(len(partitions), slice_end))
+            told.append(_topic(name, topic, partitions))
 
     def _partitions_size(self, topic: TopicState | None) -> int:
         if topic is None:
@@ -136,11 +169,8 @@ class _View:
         replicas = self._image.partitions[PartitionId(topic.topic_id, 0)].replicas
         return topic.partition_count * (PARTITION_BYTES + REPLICA_BYTES * len(replicas))
 
-    def _topic(self, name: str, topic: TopicState | None) -> TopicMetadata:
-        if topic is None:
-            return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-        partitions = tuple(map(self._partition, self._image.partitions_of(topic.topic_id)))
-        return TopicMetadata(ErrorCode.NONE, name, topic.topic_id, partitions)
+    def _partitions(self, topic: TopicState, numbers: range) -> list[PartitionMetadata]:
+        return [self._partition(PartitionId(topic.topic_id, number)) for number in numbers]
 
     def _partition(self, key: PartitionId) -> PartitionMetadata:
         state = self._image.partitions[key]
@@ -154,6 +184,14 @@ class _View:
             isr=state.isr,
             offline=tuple(b for b in state.replicas if b not in self._endpoints),
         )
+
+
+def _topic(
+    name: str, topic: TopicState | None, partitions: list[PartitionMetadata]
+) -> TopicMetadata:
+    if topic is None:
+        return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    return TopicMetadata(ErrorCode.NONE, name, topic.topic_id, tuple(partitions))
 
 
 def _endpoint(broker: BrokerState, listener: str) -> Endpoint | None:

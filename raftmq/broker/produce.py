@@ -1,27 +1,30 @@
 """Produce: the whole promise of an acknowledgement on one screen.
 
 Owns the request from its bytes to its answer. Batches of one partition are appended in the order in
-which the requests came, because `produce` itself never waits; what waits is only the answer.
+which the requests came, because `produce` itself never waits; what waits is only the answer, and no
+task of its own does so.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from raftmq.errors import ErrorCode, RaftmqError
-from raftmq.rpc.reply import Reply
+from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.payloads import split_payload
 from raftmq.wire.messages.produce import PartitionProduced, ProduceReply
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Callable
 
     from raftmq.broker.replicas import Replicas
     from raftmq.partition.replica import Replica
+    from raftmq.partition.waiters import Waiter
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.service import Handler
     from raftmq.wire.header import Buffer
@@ -51,7 +54,7 @@ class Producing:
 
     def produce(
         self, _context: RequestContext, request: Produce, payload: bytes | memoryview
-    ) -> Reply | Awaitable[Reply] | None:
+    ) -> Reply | PendingReply | None:
         buffers = split_payload([wanted.length for wanted in request.partitions], payload)
         appended = [
             self._append(wanted, data, request.acks)
@@ -59,10 +62,10 @@ class Producing:
         ]
         if request.acks == 0:
             return None
-        deadline = trio.current_time() + request.timeout_ms / 1000
         if all(_is_over(one, request.acks) for one in appended):
             return _reply([_outcome(one) for one in appended])
-        return self._answer(appended, request.acks, deadline)
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        return _Acknowledging(self._refused, appended, request.acks, deadline).pending
 
     def _append(
         self, wanted: ProducePartition, data: Buffer, acks: int
@@ -75,29 +78,8 @@ class Producing:
             return self._refused(wanted, error)
         return _Appended(wanted, replica, leader_epoch, appended.base_offset, appended.end_offset)
 
-    async def _answer(
-        self, appended: list[_Appended | PartitionProduced], acks: int, deadline: float
-    ) -> Reply:
-        """One after the other: all of them make progress meanwhile."""
-        outcomes = []
-        for one in appended:
-            if isinstance(one, _Appended) and not _is_over(one, acks):
-                outcomes.append(await self._acknowledged(one, acks, deadline))
-            else:
-                outcomes.append(_outcome(one))
-        return _reply(outcomes)
-
-    async def _acknowledged(self, one: _Appended, acks: int, deadline: float) -> PartitionProduced:
-        try:
-            await one.replica.wait_acks(
-                one.end_offset, acks=acks, leader_epoch=one.leader_epoch, deadline=deadline
-            )
-        except RaftmqError as error:
-            return self._refused(one.wanted, error, base_offset=one.base_offset)
-        return _outcome(one)
-
     def _refused(
-        self, wanted: ProducePartition, error: RaftmqError, *, base_offset: int = ABSENT
+        self, wanted: ProducePartition, error: RaftmqError, base_offset: int = ABSENT
     ) -> PartitionProduced:
         """A base offset says that it was appended, and may stay or not."""
         leader, leader_epoch = self._replicas.leader_of(wanted.topic_id, wanted.partition)
@@ -110,6 +92,56 @@ class Producing:
             leader=leader,
             leader_epoch=leader_epoch,
         )
+
+
+class _Acknowledging:
+    """The acknowledgements that one request waits for; the last one answers it.
+
+    Attributes:
+        pending: the answer.
+    """
+
+    def __init__(
+        self,
+        refused: Callable[[ProducePartition, RaftmqError, int], PartitionProduced],
+        appended: list[_Appended | PartitionProduced],
+        acks: int,
+        deadline: float,
+    ) -> None:
+        self.pending = PendingReply(self._abandon)
+        self._refused, self._outcomes = refused, list(appended)
+        self._waiters: list[Waiter] = []
+        self._missing = 1  # whoever is told at once does not answer before all have been asked
+        for at, one in enumerate(appended):
+            if isinstance(one, _Appended):
+                self._wait(at, one, acks, deadline)
+        self._count_down()
+
+    def _wait(self, at: int, one: _Appended, acks: int, deadline: float) -> None:
+        self._missing += 1
+        waiter = one.replica.on_acks(
+            one.end_offset,
+            partial(self._on_end, at, one),
+            acks=acks,
+            leader_epoch=one.leader_epoch,
+            deadline=deadline,
+        )
+        if waiter is not None:
+            self._waiters.append(waiter)
+
+    def _on_end(self, at: int, one: _Appended, error: RaftmqError | None) -> None:
+        if error is not None:
+            self._outcomes[at] = self._refused(one.wanted, error, one.base_offset)
+        self._count_down()
+
+    def _count_down(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self.pending.settle(_reply([_outcome(one) for one in self._outcomes]))
+
+    def _abandon(self) -> None:
+        for waiter in self._waiters:
+            waiter.abandon()
 
 
 def _is_over(one: _Appended | PartitionProduced, acks: int) -> bool:

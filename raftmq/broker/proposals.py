@@ -1,7 +1,7 @@
-"""What brokers ask of the controller's node: commands for the quorum, and heartbeats.
+"""What brokers ask of the controller's node: commands for the quorum, heartbeats, read barriers.
 
-Owns both requests, who may ask for what, and the bytes of results. A broker speaks for itself only,
-and what follows from the state of brokers the controller alone proposes.
+Owns these requests, who may ask for what, and the bytes of results. A broker speaks for itself
+only, and what follows from the state of brokers the controller alone proposes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raftmq.metadata.commands import (
 from raftmq.metadata.liveness import Heartbeat
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
-from raftmq.wire.messages.cluster import ProposeReply
+from raftmq.wire.messages.cluster import ProposeReply, ReadBarrierReply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.service import Handler
-    from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose
+    from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose, ReadBarrier
 
 PROPOSE_SECONDS_LONGEST = 60.0  # whoever asks for more waits so long
 # What the controller concludes from what it hears. Nobody else hears it.
@@ -73,13 +73,17 @@ def decode_result(data: bytes) -> AnyResult:
 
 
 class Proposals:
-    """Where this node neither leads nor is in office, both requests raise NotController."""
+    """Where this node neither leads nor is in office, all requests raise NotController."""
 
     def __init__(self, quorum: MetadataQuorum, office: ControllerOffice) -> None:
         self._quorum, self._office = quorum, office
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        return {ApiKey.PROPOSE: self.propose, ApiKey.BROKER_HEARTBEAT: self.heartbeat}
+        return {
+            ApiKey.PROPOSE: self.propose,
+            ApiKey.BROKER_HEARTBEAT: self.heartbeat,
+            ApiKey.READ_BARRIER: self.read_barrier,
+        }
 
     def propose(
         self, context: RequestContext, request: Propose, _payload: bytes | memoryview
@@ -114,6 +118,12 @@ class Proposals:
             request.wants_shutdown,
         )
         return Reply(self._office.on_heartbeat(said))
+
+    async def read_barrier(
+        self, _context: RequestContext, _request: ReadBarrier, _payload: bytes | memoryview
+    ) -> Reply:
+        """Raises what `MetadataQuorum.read_barrier` raises."""
+        return Reply(ReadBarrierReply((await self._quorum.read_barrier()).version))
 
 
 def _check_sender(context: RequestContext, envelope: Envelope) -> None:

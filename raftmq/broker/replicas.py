@@ -2,7 +2,8 @@
 
 Owns the replicas and follows the images. An image changes nothing before it knows this very
 process (its broker epoch): what an earlier one led is not ours. Nothing is deleted but what an
-older image had and a newer one has not.
+older image had and a newer one has not. A replica whose log cannot be used is there all the same,
+and in no part; `repairs` brings it back.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
 )
 from raftmq.metadata.commands import PartitionId
-from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties
+from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
 from raftmq.partition.around import PartitionKey, Surroundings
 from raftmq.partition.assignment import NO_LEADER
 from raftmq.partition.replica import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from raftmq.broker.high_watermarks import HighWatermarks
     from raftmq.metadata.delta import Duty, MetadataDelta
@@ -59,6 +60,15 @@ class Proposing(Protocol):
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None: ...
 
 
+class Repairing(Protocol):
+    """Whoever cares for logs that cannot be used, see `repairs.Repairs`."""
+
+    def watch(self, key: PartitionKey, *, is_told: bool = False) -> None: ...
+    def is_watched(self, key: PartitionKey) -> bool: ...
+    def on_assignment(self, key: PartitionKey) -> None: ...
+    async def let_go(self, key: PartitionKey) -> None: ...
+
+
 class Replicas:
     """Attributes:
     broker_epoch: of this process, once it is registered.
@@ -77,25 +87,23 @@ class Replicas:
         self._replicas: dict[PartitionKey, Replica] = {}
         self._logs: dict[PartitionKey, PartitionLog] = {}  # opened, and without a replica yet
         self._seen = EMPTY_IMAGE
+        self._acted_upon = EMPTY_IMAGE  # or just now
+        self._told: frozenset[PartitionKey] = frozenset()  # damaged, as the registration says
         self._following: Following
         self._proposing: Proposing
-        self._report_damage: Callable[[Sequence[PartitionKey]], Awaitable[None]]
+        self._repairing: Repairing
         self._around = Surroundings(
             broker_id,
             self._epoch_of,
             lambda key, proposal: self._proposing.propose(self._replicas[key], proposal),
             lambda key: self._following.on_held(key),
+            lambda key: self._repairing.watch(key),
         )
 
-    def connect(
-        self,
-        following: Following,
-        proposing: Proposing,
-        report_damage: Callable[[Sequence[PartitionKey]], Awaitable[None]],
-    ) -> None:
-        """Before `run`. `report_damage` returns when the controller knows of it."""
+    def connect(self, following: Following, proposing: Proposing, repairing: Repairing) -> None:
+        """Before `run`."""
         self._following, self._proposing = following, proposing
-        self._report_damage = report_damage
+        self._repairing = repairing
 
     def _epoch_of(self, broker_id: int) -> int | None:
         """This one may be in its own in-sync sets even while it shuts down: it leads them."""
@@ -131,10 +139,19 @@ class Replicas:
     def all(self) -> Iterable[Replica]:
         return self._replicas.values()
 
+    def find(self, key: PartitionKey) -> Replica | None:
+        return self._replicas.get(key)
+
+    def image(self) -> MetadataImage:
+        return self._quorum.image
+
+    def state_of(self, key: PartitionKey) -> PartitionState | None:
+        return self._quorum.image.partitions.get(PartitionId(*key))
+
     def damaged(self) -> list[PartitionKey]:
-        """Whose logs have lost what was durable, or cannot be read."""
+        """Whose logs have lost what was durable, and are not repaired yet."""
         logs = {**self._logs, **{key: replica.log for key, replica in self._replicas.items()}}
-        return sorted(key for key, log in logs.items() if log.damage or log.report.lost_durable)
+        return sorted(key for key, log in logs.items() if log.damage)
 
     # -- what is on the disk ---------------------------------------------------------------
 
@@ -144,13 +161,16 @@ class Replicas:
         found = [key for folder in folders if (key := key_of(*folder))]
         known = [key for key in found if key.topic_id in image.topics]
         for key in sorted(set(found) - set(known)):
-            logger.warning(
-                "log of an unknown topic is kept: %s-%d", key.topic_id.hex(), key.partition
+            logger.info(
+                "log of a topic that is not known yet: %s-%d", key.topic_id.hex(), key.partition
             )
         await self._open(known, image)
+        self._told = frozenset(self.damaged())
 
     async def _open(self, keys: Sequence[PartitionKey], image: MetadataImage) -> None:
         """Many at once; one that the disk refuses leaves the others alone."""
+        if not keys:
+            return  # or every change of the metadata would wait for the disk
         topics = {key: image.topics[key.topic_id] for key in keys}
         ids = {key: log_id_of(topic, key.partition) for key, topic in topics.items()}
         wanted = [(ids[key], config_of(topics[key])) for key in keys]
@@ -174,12 +194,15 @@ class Replicas:
                     await self._quorum.wait_changed(image.version)
 
     async def _take(self, delta: MetadataDelta) -> None:
+        self._acted_upon = delta.image
         wanted = list(duties(delta, self._broker_id, self._seen))
         new = [duty.partition_id for duty in wanted if not isinstance(duty, LetGo)]
         missing = [key for key in map(_key, new) if key not in self._replicas]
         late = [key for key in missing if key not in self._logs]
-        await self._open(late, delta.image)
-        await self._tell_damage(late)
+        await self._open([key for key in late if not self._repairing.is_watched(key)], delta.image)
+        for key in late:
+            if key not in self._logs:
+                self._repairing.watch(key)
         for duty in wanted:
             try:
                 await self._do(duty, delta.image)
@@ -187,12 +210,6 @@ class Replicas:
                 logger.error("duty failed: %s reason=%s", duty, error)
         await self._reconfigure(delta)
         self._seen = delta.image
-
-    async def _tell_damage(self, late: Sequence[PartitionKey]) -> None:
-        """Of logs that were opened after the registration, which could not tell it."""
-        damaged = sorted(set(self.damaged()) & set(late))
-        if damaged:
-            await self._report_damage(damaged)
 
     async def _do(self, duty: Duty, image: MetadataImage) -> None:
         key = _key(duty.partition_id)
@@ -211,10 +228,39 @@ class Replicas:
         config = config_of(image.topics[key.topic_id])
         replica.log.config = config
         await replica.take_up(assignment_of(state, config))
+        self.on_repaired(key, replica)
+        self._repairing.on_assignment(key)
+
+    def on_repaired(self, key: PartitionKey, replica: Replica) -> None:
+        """Or it has another part for another reason."""
         if replica.follower is not None:
             self._following.follow(key, replica)
         else:
             self._following.unfollow(key)
+
+    async def open_again(self, key: PartitionKey) -> None:
+        """What could not be opened, if it is still hosted here.
+
+        Raises:
+            StorageError: it cannot be opened yet.
+        """
+        duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)
+        if duty is None or key in self._replicas:
+            return
+        topic = self._acted_upon.topics[key.topic_id]
+        log = await self._directory.open_log(
+            *log_id_of(topic, key.partition), config=config_of(topic)
+        )
+        self._logs[key] = log
+        duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)  # there may be news
+        if duty is not None:
+            await self._do(duty, self._acted_upon)
+
+    async def discard(self, key: PartitionKey) -> None:
+        """Remove what cannot be opened. Raises StorageError."""
+        topic = self._acted_upon.topics.get(key.topic_id)
+        if topic is not None:
+            await self._directory.discard(log_id_of(topic, key.partition))
 
     def _make(self, key: PartitionKey) -> Replica | None:
         log = self._logs.pop(key, None)
@@ -227,6 +273,8 @@ class Replicas:
             self._around,
             high_watermark=self._high_watermarks.of(log.name),
         )
+        if not log.is_sound:
+            self._repairing.watch(key, is_told=key in self._told)
         return replica
 
     async def _let_go(self, key: PartitionKey) -> None:
@@ -234,8 +282,15 @@ class Replicas:
         replica = self._replicas.get(key)
         if replica is not None:
             await replica.close()  # until then it may still have something to propose
+        await self._repairing.let_go(key)  # nobody calls for it any more
+        self._told -= {key}
+        if replica is not None:
             del self._replicas[key]
             await self._directory.delete_log(replica.log)
+        elif (log := self._logs.pop(key, None)) is not None:
+            await self._directory.delete_log(log)
+        elif (topic := self._seen.topics.get(key.topic_id)) is not None:
+            await self._directory.discard(log_id_of(topic, key.partition))
 
     async def _reconfigure(self, delta: MetadataDelta) -> None:
         """Configs are no change of a partition, but min.insync.replicas is part of its rules."""
@@ -267,7 +322,6 @@ class Replicas:
         while True:
             await trio.sleep(CHECKPOINT_SECONDS)
             await self.checkpoint()
-            await self._follow_log_starts()
 
     async def checkpoint(self) -> None:
         try:
@@ -276,17 +330,6 @@ class Replicas:
             )
         except StorageError as error:  # the older one is as true, only lower
             logger.warning("no checkpoint of high watermarks: reason=%s", error)
-
-    async def _follow_log_starts(self) -> None:
-        """What a leader has deleted, its followers delete, too."""
-        for replica in list(self._replicas.values()):
-            start = min(replica.leader_start_offset, replica.high_watermark)
-            is_behind = replica.follower is not None and replica.log.is_sound
-            if is_behind and replica.log.log_start_offset < start:
-                try:
-                    await self._directory.delete_records(replica.log, start)
-                except RaftmqError as error:
-                    logger.warning("log start stays: log=%s reason=%s", replica.log.name, error)
 
 
 def _key(partition_id: PartitionId) -> PartitionKey:

@@ -18,16 +18,17 @@ from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from raftmq.broker.fetch_sessions import SessionPartition
     from raftmq.broker.fetch_turn import Hosting
+    from raftmq.broker.waiting_fetches import WaitingFetches
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.reply import Reply
+    from raftmq.rpc.reply import PendingReply
     from raftmq.rpc.service import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.fetch import FetchPartition
@@ -48,12 +49,13 @@ class Replicating:
         self,
         hosting: Hosting,
         directory: LogDirectory,
+        waiting: WaitingFetches,
         random: Random,
         *,
         registered_epoch: Callable[[int], int | None],
     ) -> None:
         """`registered_epoch(broker)`: its broker epoch in the metadata, fenced or not."""
-        self._hosting, self._directory = hosting, directory
+        self._hosting, self._directory, self._waiting = hosting, directory, waiting
         self._registered_epoch = registered_epoch
         self.sessions = FetchSessions(random)
 
@@ -67,7 +69,7 @@ class Replicating:
 
     def replica_fetch(
         self, _context: RequestContext, request: ReplicaFetch, _payload: Buffer
-    ) -> Awaitable[Reply]:
+    ) -> PendingReply:
         """Raises StaleBrokerEpoch, FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
         self._check_epoch(request.broker_id, request.broker_epoch)
         session = self.sessions.enter(
@@ -77,8 +79,11 @@ class Replicating:
         for wanted in request.partitions:
             partition = session.name(wanted)
             partition.verdict = self._verdict(request, wanted)
+        self._take_all(request, request.held)
         limits = Limits(request.max_wait_ms, request.bytes_min, request.bytes_max)
-        return FetchTurn(session, self, self._hosting, self._directory, limits).run()
+        return FetchTurn(
+            session, self, self._hosting, self._directory, self._waiting, limits
+        ).start()
 
     def _check_epoch(self, broker_id: int, broker_epoch: int) -> None:
         known = self._registered_epoch(broker_id)
@@ -120,14 +125,23 @@ class Replicating:
         self, _context: RequestContext, request: ReplicaProgress, _payload: Buffer
     ) -> None:
         """Nobody waits for an answer; a follower that is wrong learns so from its next fetch."""
-        for said in request.partitions:
+        try:
+            self._check_epoch(request.broker_id, request.broker_epoch)
+        except StaleBrokerEpoch as error:
+            logger.debug("progress dropped: broker=%d reason=%s", request.broker_id, error)
+        else:
+            self._take_all(request, request.partitions)
+
+    def _take_all(
+        self, request: ReplicaFetch | ReplicaProgress, progress: Iterable[PartitionProgress]
+    ) -> None:
+        for said in progress:
             try:
-                self._check_epoch(request.broker_id, request.broker_epoch)
                 self._take(request, said)
             except RaftmqError as error:
                 logger.debug("progress dropped: broker=%d reason=%s", request.broker_id, error)
 
-    def _take(self, request: ReplicaProgress, said: PartitionProgress) -> None:
+    def _take(self, request: ReplicaFetch | ReplicaProgress, said: PartitionProgress) -> None:
         self._hosting.get(said.topic_id, said.partition).on_replica_progress(
             request.broker_id,
             request.broker_epoch,

@@ -1,6 +1,6 @@
 """What a node of the cluster is told about itself: the file, and whether that can be.
 
-Owns `BrokerSettings` and its TOML form (docs/ARCHITECTURE.md shows one). Every problem of a file is
+Owns `BrokerSettings` and its TOML form (README.md shows one in use). Every problem of a file is
 reported at once, each with its key.
 
     [node]                      [quorum.voters]             [[listeners]]

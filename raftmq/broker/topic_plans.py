@@ -2,7 +2,9 @@
 
 Owns the defaults of new topics and the bound of one request. Pure: the chance is handed in. Looks
 at this broker's image only to place replicas and to read what cannot go back; whatever may have
-changed since is left to the controller to refuse.
+changed since is left to the controller to refuse. The image may be behind, and then brokers that
+came are missing: a planner tells where it would have used more (`lacks_brokers`), so that its plan
+can be made again from an image that is known to be new.
 """
 
 from __future__ import annotations
@@ -20,13 +22,21 @@ from raftmq.errors import (
     UnknownTopicId,
 )
 from raftmq.metadata.commands import CreatePartitions, CreateTopic, PartitionId
-from raftmq.metadata.placement import PARTITIONS_MAX, creation, growth, hosts_of, place
+from raftmq.metadata.placement import (
+    PARTITIONS_MAX,
+    REPLICAS_MAX,
+    creation,
+    growth,
+    hosts_of,
+    place,
+)
 from raftmq.wire.bodies import ABSENT, ID_BYTES
 
 if TYPE_CHECKING:
     from random import Random
 
     from raftmq.broker.changes import Change
+    from raftmq.errors import RaftmqError
     from raftmq.metadata.image import MetadataImage, TopicState
     from raftmq.metadata.placement import Assignments, Host
     from raftmq.wire.messages.topics import MorePartitions, NewTopic
@@ -42,10 +52,26 @@ class TopicDefaults(NamedTuple):
 
 
 class TopicPlanner:
-    """For one request: each wish is placed as if those before it were carried out."""
+    """For one request: each wish is placed as if those before it were carried out.
 
-    def __init__(self, image: MetadataImage, chance: Random, defaults: TopicDefaults) -> None:
+    Args:
+        doubt: why nobody knows whether the image is new enough; raised for each wish of which that
+            would have to be known.
+
+    Attributes:
+        lacks_brokers: some wish was refused, or cut down, because so few brokers are active.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        chance: Random,
+        defaults: TopicDefaults,
+        *,
+        doubt: RaftmqError | None = None,
+    ) -> None:
         self._image, self._chance, self._defaults = image, chance, defaults
+        self._doubt, self.lacks_brokers = doubt, False
         self._known_hosts: list[Host] | None = None
         self._left = REQUEST_PARTITIONS_MAX
 
@@ -83,6 +109,7 @@ class TopicPlanner:
         if partition_count == ABSENT:
             partition_count = self._defaults.partition_count
         if replication_factor == ABSENT:
+            self._note_hosts(self._defaults.replication_factor)
             possible = max(1, len(self._hosts))
             replication_factor = min(self._defaults.replication_factor, possible)
         return self._place(partition_count, replication_factor=replication_factor)
@@ -108,6 +135,7 @@ class TopicPlanner:
 
     def _place(self, partition_count: int, *, replication_factor: int) -> Assignments:
         self._check_left(partition_count)
+        self._note_hosts(replication_factor)
         assignments = place(
             self._hosts,
             partition_count=partition_count,
@@ -116,6 +144,13 @@ class TopicPlanner:
         )
         self._known_hosts = _hosting_also(self._hosts, assignments)
         return self._spend(assignments)
+
+    def _note_hosts(self, replication_factor: int) -> None:
+        """Raises what is doubted."""
+        if len(self._hosts) < replication_factor <= REPLICAS_MAX:
+            self.lacks_brokers = True
+            if self._doubt is not None:
+                raise self._doubt
 
     def _spend(self, assignments: Assignments) -> Assignments:
         self._check_left(len(assignments))

@@ -2,15 +2,19 @@
 
 Owns these requests from their wishes to their outcomes: each topic stands for itself. An answer
 comes when this broker's own metadata shows the change, or when the time is up. Who asks again for
-a topic that was made learns that it exists already.
+a topic that was made learns that it exists already. That there are too few brokers is said only by
+one that has asked the controller's node how much there is to know, and knows that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from raftmq.broker.changes import Step, plan_each
 from raftmq.broker.topic_plans import TopicDefaults, TopicPlanner
+from raftmq.errors import NotController
 from raftmq.metadata.commands import CreatePartitions, CreateTopic, DeleteTopic
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
@@ -23,7 +27,7 @@ from raftmq.wire.messages.topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from raftmq.broker.changes import Change, Changes, Outcome
@@ -63,10 +67,14 @@ class Topics:
     async def create(
         self, _context: RequestContext, request: CreateTopics, _payload: Buffer
     ) -> Reply:
-        plan = self._planner().plan_topic
-        planned = plan_each(request.topics, plan, key=lambda topic: topic.name)
+        planned, timeout_ms = await self._plan(
+            lambda planner: plan_each(
+                request.topics, planner.plan_topic, key=lambda topic: topic.name
+            ),
+            request.timeout_ms,
+        )
         outcomes = await self._changes.make(
-            planned, timeout_ms=request.timeout_ms, is_dry_run=request.is_dry_run
+            planned, timeout_ms=timeout_ms, is_dry_run=request.is_dry_run
         )
         created = [
             _refused(wanted, outcome)
@@ -79,10 +87,14 @@ class Topics:
     async def grow(
         self, _context: RequestContext, request: CreatePartitionsRequest, _payload: Buffer
     ) -> Reply:
-        plan = self._planner().plan_partitions
-        planned = plan_each(request.topics, plan, key=lambda topic: topic.topic_id)
+        planned, timeout_ms = await self._plan(
+            lambda planner: plan_each(
+                request.topics, planner.plan_partitions, key=lambda topic: topic.topic_id
+            ),
+            request.timeout_ms,
+        )
         outcomes = await self._changes.make(
-            planned, timeout_ms=request.timeout_ms, is_dry_run=request.is_dry_run
+            planned, timeout_ms=timeout_ms, is_dry_run=request.is_dry_run
         )
         told = [
             TopicOutcome(wanted.topic_id, outcome.code, _message(change, outcome))
@@ -102,8 +114,27 @@ class Topics:
         ]
         return Reply(DeleteTopicsReply(tuple(told)))
 
-    def _planner(self) -> TopicPlanner:
-        return TopicPlanner(self._changes.image, self._chance, self._defaults)
+    async def _plan(
+        self, plan: Callable[[TopicPlanner], list[Change | RaftmqError]], timeout_ms: int
+    ) -> tuple[list[Change | RaftmqError], int]:
+        """The plans, and the milliseconds that are left for them.
+
+        Where too few brokers are known here, they are made again once that is known to be true.
+        """
+        begin, doubt = trio.current_time(), None
+        planner = self._planner()
+        planned = plan(planner)
+        if not planner.lacks_brokers:
+            return planned, timeout_ms
+        try:
+            await self._changes.catch_up(timeout_ms=timeout_ms)
+        except NotController as error:
+            doubt = error
+        spent_ms = int((trio.current_time() - begin) * 1000)
+        return plan(self._planner(doubt)), max(0, timeout_ms - spent_ms)
+
+    def _planner(self, doubt: RaftmqError | None = None) -> TopicPlanner:
+        return TopicPlanner(self._changes.image, self._chance, self._defaults, doubt=doubt)
 
 
 def _deletion(before: MetadataImage, topic_id: bytes) -> Step:

@@ -18,10 +18,17 @@ import trio
 from raftmq import __version__
 from raftmq.client.answers import answer_for, error_in, leader_told
 from raftmq.client.attempts import PAUSES, Attempts
+from raftmq.client.experience import Experience
 from raftmq.client.refreshing import Refreshing
 from raftmq.client.routing import Routes
 from raftmq.client.sources import Sources
-from raftmq.errors import InvalidConfig, RaftmqError, Unreachable
+from raftmq.errors import (
+    Disconnected,
+    InvalidConfig,
+    RaftmqError,
+    RequestTimedOut,
+    Unreachable,
+)
 from raftmq.rpc.backoff import Backoff
 from raftmq.rpc.limits import Limits
 from raftmq.rpc.peers import Peers
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import MetadataReply
 
 T = TypeVar("T")
+_SILENCE = (Disconnected, RequestTimedOut, Unreachable)  # in place of an answer
 
 
 class Cluster:
@@ -77,11 +85,17 @@ class Cluster:
         self._peers = Peers(
             network.dial, make_hello=self._make_hello, random=random, limits=self._limits
         )
+        self._experience = Experience()
         self._sources = Sources(
-            bootstrap, network, self._peers, self._make_hello, self._limits, random
+            bootstrap,
+            network,
+            self._peers,
+            self._make_hello,
+            self._limits,
+            random,
+            self._experience,
         )
         self._refreshing = Refreshing(self._learn, random)
-        self._doubted: set[str] = set()  # topics that were last asked for in vain
         self._open: AbstractAsyncContextManager[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -129,7 +143,7 @@ class Cluster:
                 return await attempt(self.routes.place(topic, partition))
             except RaftmqError as error:
                 if self._is_stale(error) and self.routes.find(topic, partition) == tried:
-                    self._doubted.add(topic)
+                    self.routes.doubt(topic)
                 pause = attempts.on_failure(error, now=trio.current_time())
             with suppress(Unreachable):
                 await self._know(topic, deadline=deadline)
@@ -157,19 +171,34 @@ class Cluster:
     async def ask(
         self, broker_id: int, body: Request, payload: Payload = (), *, deadline: float
     ) -> Answer:
-        """One attempt; see `Peers.request`.
+        """One attempt, once the broker may be asked; see `Peers.request`.
 
         Raises:
             InvalidRequest: no broker would take the body.
         """
         check_limits(body)
+        await self.wait_allowed(broker_id, deadline=deadline)
         seconds = deadline - trio.current_time()
         if seconds <= 0:
             await trio.lowlevel.checkpoint()
             raise Unreachable(f"{type(body).__name__} was not sent: its time is over")
-        answer = await self._peers.request(broker_id, body, payload, timeout_seconds=seconds)
+        try:
+            answer = await self._peers.request(broker_id, body, payload, timeout_seconds=seconds)
+        except _SILENCE:
+            self._experience.on_doubt(broker_id)
+            raise
+        now = trio.current_time()
+        self._experience.on_answer(broker_id, throttle_ms=answer.throttle_ms, now=now)
         self.newest_version = max(self.newest_version, answer.metadata_version)
         return answer
+
+    async def wait_allowed(self, broker_id: int, *, deadline: float) -> None:
+        """For as long as the broker has asked to be left alone. Not a checkpoint if it has not."""
+        while trio.current_time() < deadline:
+            quiet_until = self._experience.quiet_until(broker_id)
+            if quiet_until <= trio.current_time():
+                return
+            await trio.sleep_until(min(quiet_until, deadline))
 
     async def ask_leader(
         self, place: Place, body: Request, payload: Payload = (), *, deadline: float
@@ -196,6 +225,8 @@ class Cluster:
         Raises:
             Unreachable: it was not sent.
         """
+        if self._experience.quiet_until(place.leader) > trio.current_time():
+            raise Unreachable(f"broker {place.leader}: it asks to be left alone")
         if not self._peers.send_one_way(place.leader, check_limits(body), payload):
             raise Unreachable(f"broker {place.leader}: no connection yet, or too much waits")
 
@@ -217,7 +248,7 @@ class Cluster:
 
     async def _know(self, topic: str, *, deadline: float) -> None:
         """Refresh what is not known, or has led to a failure."""
-        if topic in self._doubted or self.routes.topic(topic) is None:
+        if not self.routes.use(topic):
             await self.refresh(topic, deadline=deadline)
 
     def _is_stale(self, error: RaftmqError) -> bool:
@@ -241,11 +272,12 @@ class Cluster:
         is_news = self.routes.take_in(reply)
         self.newest_version = max(self.newest_version, reply.metadata_version)
         self._peers.set_addresses(self.routes.addresses)
-        self._doubted.difference_update(found.name for found in reply.topics)
+        self._experience.forget_all_but(self.routes.addresses)
         return is_news
 
     def _any_broker(self) -> int:
-        return self._random.choice(sorted(self.routes.addresses))
+        known, now = sorted(self.routes.addresses), trio.current_time()
+        return self._experience.in_order(known, now=now, random=self._random)[0]
 
     def _make_hello(self) -> Hello:
         return msgspec.structs.replace(self._hello, cluster_id=self.routes.cluster_id)

@@ -60,6 +60,7 @@ async def produce(
         body = _question(place, len(data), acks=acks, timeout_ms=timeout_ms)
         if acks == ACKS_NONE:
             await trio.lowlevel.checkpoint()
+            await cluster.wait_allowed(place.leader, deadline=deadline)
             cluster.tell_leader(place, body, (data,))
             return ABSENT
         produced: PartitionProduced

@@ -1,7 +1,10 @@
 """Which topics there are and who leads their partitions, as far as a client has heard. Pure.
 
-Invariants: what a broker said of a topic never gives way to what is of an older metadata version;
-the leader of a partition never to one of a lower leader epoch.
+Owns as well what is doubted and has to be asked for again, and what is forgotten: of topics that
+come and go only those used last are known.
+
+Invariants, as long as a topic is not forgotten: what a broker said of it never gives way to what is
+of an older metadata version; the leader of a partition never to one of a lower leader epoch.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import MetadataReply, TopicMetadata
+
+
+TOPICS_MAX = 10_000  # known at a time
 
 
 class Place(NamedTuple):
@@ -48,18 +54,37 @@ class TopicRoutes(NamedTuple):
 
 
 class Routes:
-    """Attributes:
+    """
+    Args:
+        topics_max: of these one more makes the one that was used longest ago forgotten.
+
+    Attributes:
     version: of the metadata of which the brokers were told last, -1 before.
     cluster_id: empty before.
     addresses: of the brokers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, topics_max: int = TOPICS_MAX) -> None:
         self.version = ABSENT
         self.cluster_id = ""
         self.addresses: dict[int, Address] = {}
-        self._topics: dict[str, TopicRoutes] = {}
+        self._topics_max = topics_max
+        self._topics: dict[str, TopicRoutes] = {}  # the one that was used longest ago comes first
         self._names: dict[bytes, str] = {}
+        self._doubted: set[str] = set()  # of these, what was last asked for in vain
+
+    def use(self, name: str) -> bool:
+        """Whether something is known of the topic that nobody doubts; from now on it was used."""
+        found = self._topics.pop(name, None)
+        if found is None:
+            return False
+        self._topics[name] = found
+        return name not in self._doubted
+
+    def doubt(self, name: str) -> None:
+        """It has led to a failure: until a broker has told about the topic again."""
+        if name in self._topics:
+            self._doubted.add(name)
 
     def topic(self, name: str) -> TopicRoutes | None:
         """None: nobody was asked about it yet."""
@@ -131,18 +156,28 @@ class Routes:
         return self.addresses != old
 
     def _take_topic(self, found: TopicMetadata, version: int) -> bool:
-        old = self._topics.get(found.name)
-        if old is None:
-            old = _NOTHING
-        elif version < old.version:
+        old = self._forget(found.name)
+        if version < old.version:
+            self._remember(found.name, old)
             return False
         new = TopicRoutes(version, found.error, found.topic_id, _places(found, old))
-        self._topics[found.name] = new
-        if old.topic_id is not None:
-            self._names.pop(old.topic_id, None)
-        if new.topic_id is not None:
-            self._names[new.topic_id] = found.name
+        self._remember(found.name, new)
+        if len(self._topics) > self._topics_max:
+            self._forget(next(iter(self._topics)))
         return new[1:] != old[1:]
+
+    def _remember(self, name: str, topic: TopicRoutes) -> None:
+        self._topics[name] = topic
+        if topic.topic_id is not None:
+            self._names[topic.topic_id] = name
+
+    def _forget(self, name: str) -> TopicRoutes:
+        """What was known of it, and whether that is doubted."""
+        self._doubted.discard(name)
+        topic = self._topics.pop(name, _NOTHING)
+        if topic.topic_id is not None:
+            self._names.pop(topic.topic_id, None)
+        return topic
 
 
 _NOTHING = TopicRoutes(ABSENT, ErrorCode.NONE, None, Map())

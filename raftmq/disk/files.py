@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 IOV_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_SYNC_FILE_RANGE_WRITE = 2
 
 
 class WouldBlock(Exception):
@@ -89,6 +92,9 @@ class Files(Protocol):
 
     def sync_directory(self, path: Path) -> None: ...
 
+    def begin_sync(self, files: Sequence[File]) -> None:
+        """A hint: all of these are to be synced now. Tells of no error: the syncs will."""
+
     def sync_file_system(self, path: Path) -> None:
         """Everything written to the file system of `path` is durable when this returns."""
 
@@ -118,7 +124,11 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{operation} {path}: {error.strerror or error}") from error
+        raise _translation(operation, path, error) from error
+
+
+def _translation(operation: str, path: Path, error: OSError) -> StorageError:
+    return StorageError(f"{operation} {path}: {error.strerror or error}")
 
 
 class OsFile:
@@ -155,9 +165,11 @@ class OsFile:
         return bytes(memoryview(buffer)[:got])
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
-        with _translated("write", self.path):
+        try:
             for first in range(0, len(buffers), IOV_MAX):
                 position += self._write_some(position, buffers[first : first + IOV_MAX])
+        except OSError as error:
+            raise _translation("write", self.path, error) from error
 
     def _write_some(self, position: int, buffers: Sequence[Buffer]) -> int:
         length = sum(map(len, buffers))
@@ -239,6 +251,11 @@ class OsFiles:
         with _translated("fsync", path), _opened(path) as descriptor:
             os.fsync(descriptor)
 
+    def begin_sync(self, files: Sequence[File]) -> None:
+        """With all of them under way, one commit of the file system's journal serves many."""
+        for file in files:
+            _LIBC.sync_file_range(file.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
+
     def sync_file_system(self, path: Path) -> None:
         with _translated("syncfs", path):
             _syncfs(self._file_system_of(path).fileno())
@@ -288,8 +305,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _syncfs(descriptor: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syncfs(descriptor) != 0:
+    if _LIBC.syncfs(descriptor) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

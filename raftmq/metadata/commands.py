@@ -41,6 +41,14 @@ class RecoveryState(IntEnum):
     RECOVERING = 1
 
 
+class Loss(IntEnum):
+    """What a replica has lost since it was in sync."""
+
+    NOTHING = 0
+    UNSYNCED = 1  # perhaps its tail: holds no promise, yet may know more than any other
+    RECORDS = 2  # synced records, or everything
+
+
 class ElectionKind(IntEnum):
     PREFERRED = 0
     UNCLEAN = 1
@@ -296,11 +304,14 @@ class SetFeatureLevel(Command, frozen=True, tag=21):
 
 
 class ReportDamage(Command, frozen=True, tag=22):
-    """A running broker found that its replicas of `partitions` have lost records."""
+    """A running broker cannot use its replicas of `partitions`: records are lost, or only the
+    disk has failed. Each partition gets another leader epoch, and another leader if it needs one.
+    """
 
     broker_id: int
     broker_epoch: int
     partitions: tuple[tuple[bytes, int], ...]
+    loss: Loss = Loss.RECORDS
 
 
 AnyCommand: TypeAlias = (

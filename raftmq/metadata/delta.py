@@ -122,6 +122,11 @@ def duties(delta: MetadataDelta, broker_id: int, before: MetadataImage) -> tuple
     return tuple(duty for duty in found if duty is not None)
 
 
+def duty_of(image: MetadataImage, key: PartitionId, broker_id: int) -> Duty | None:
+    """What `image` alone asks of it with one partition; None: it is not hosted there."""
+    return _duty(key, broker_id, before=EMPTY_IMAGE, after=image)
+
+
 def _partitions_to_look_at(
     delta: MetadataDelta, broker_id: int, before: MetadataImage
 ) -> Iterable[PartitionId]:

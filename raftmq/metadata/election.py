@@ -7,31 +7,22 @@ Invariants:
   1. While fewer than min ISR replicas are in sync nothing is committed. So whoever leaves the ISR
      then holds all that is committed: it is eligible, and electing it is clean. A leader owes the
      same: it counts the ISR that is committed here, and not one that it has only proposed.
-  2. `concluded` alone moves epochs: partition_epoch at each change, leader_epoch at each change of
-     leader and each drop of a replica.
+  2. `concluded` and `disabled` alone move epochs: partition_epoch at each change, leader_epoch at
+     each change of leader, each drop of a replica, and wherever a replica becomes unusable.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from raftmq.metadata.commands import NO_BROKER, RecoveryState
+from raftmq.metadata.commands import NO_BROKER, Loss, RecoveryState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from raftmq.metadata.image import PartitionState
-
-
-class Loss(IntEnum):
-    """What the replica of a broker that came back has lost since it was in sync."""
-
-    NOTHING = 0
-    UNSYNCED = 1  # perhaps its tail: holds no promise, yet may know more than any other
-    RECORDS = 2  # synced records, or everything
 
 
 class Rules(NamedTuple):
@@ -113,6 +104,25 @@ def review(
     if broker_id in isr and _must_leave(revoked, broker_id, rules):
         isr = _without(isr, broker_id)
     return concluded(partition, led(with_isr(revoked, isr, rules.min_isr), rules))
+
+
+def disabled(
+    partition: PartitionState, broker_id: int, rules: Rules, *, loss: Loss
+) -> PartitionState:
+    """Its log cannot be used: somebody else leads, if anybody can, in another epoch in any case.
+
+    1. A leader's log may lack what it has appended in this epoch.
+    2. What a leader knows of this follower, and proposes, is from before.
+    Where nobody else can lead, a leader that keeps its promises leads on once its log is repaired.
+    """
+    after = review(partition, broker_id, without_leadership(rules, broker_id), loss=loss)
+    if partition.leader == broker_id and after.leader == NO_BROKER and loss < Loss.RECORDS:
+        after = review(partition, broker_id, rules, loss=loss)
+    return replace(
+        after,
+        leader_epoch=partition.leader_epoch + 1,
+        partition_epoch=partition.partition_epoch + 1,
+    )
 
 
 def _revoked(partition: PartitionState, broker_id: int, loss: Loss) -> PartitionState:

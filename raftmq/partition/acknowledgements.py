@@ -13,8 +13,11 @@ from raftmq.errors import InvalidRequiredAcks, NotEnoughReplicas, NotEnoughRepli
 from raftmq.partition.waiters import OffsetWaiters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raftmq.errors import RaftmqError
     from raftmq.partition.leader import Leader
+    from raftmq.partition.waiters import Waiter
 
 ACKS_ALL = -1
 
@@ -40,16 +43,21 @@ class Acknowledgements:
                 f"{self._name}: in sync are {len(isr)} {isr}, acks={acks} needs {needed}"
             )
 
-    async def wait(self, leader: Leader, end_offset: int, acks: int, *, deadline: float) -> None:
-        """Until everything before `end_offset` is held as `acks` demands.
-
-        Raises:
-            RequestTimedOut: `deadline` came first.
-            RaftmqError: see `release` and `fail`.
+    def add(
+        self,
+        leader: Leader,
+        end_offset: int,
+        acks: int,
+        on_end: Callable[[RaftmqError | None], None],
+        *,
+        deadline: float,
+    ) -> Waiter:
+        """Have `on_end` called once everything before `end_offset` is held as `acks` demands, which
+        it is not yet; or with an error: RequestTimedOut after `deadline`, see `release` and `fail`.
         """
-        if end_offset > reached(leader, acks):
-            waiters = self._waiters.setdefault(acks, OffsetWaiters())
-            await waiters.wait(end_offset, deadline=deadline)
+        assert end_offset > reached(leader, acks), "nothing to wait for"
+        waiters = self._waiters.setdefault(acks, OffsetWaiters())
+        return waiters.add(end_offset, on_end, deadline=deadline)
 
     def release(self, leader: Leader) -> None:
         """Answer whoever has what it waits for. NotEnoughReplicasAfterAppend where that is held,

@@ -43,3 +43,4 @@ class Surroundings(NamedTuple):
     epoch_of: Callable[[int], int | None]  # of a broker that may be in an ISR
     propose_isr: Callable[[PartitionKey, ProposeIsr], None]
     on_held: Callable[[PartitionKey], None]  # a follower holds more: its leader wants to know
+    on_offline: Callable[[PartitionKey], None] = lambda _key: None  # its log has to be opened anew

@@ -23,7 +23,7 @@ from raftmq.partition.effects import HighWatermarkRose, LeaderEffect, ProposeIsr
 from raftmq.partition.progress import NEVER, FollowerProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from raftmq.partition.epochs import EpochEnd, LeaderEpochs
 
@@ -202,13 +202,20 @@ class Leader:
     def _raise_high_watermark(self) -> list[LeaderEffect]:
         if not self.has_min_isr:
             return []  # L4
-        members = {*self.maximal_isr, *filter(self._is_about_to_join, self._progress)}
-        held = min(map(self._held_by, members))
+        if self.held_end_offset <= self.high_watermark:
+            return []  # the leader itself counts
+        held = min(map(self._held_by, self._counting()))
         if held <= self.high_watermark:
             return []
         self.high_watermark = held
         assert self.high_watermark <= self.log_end_offset, "L1"
         return [HighWatermarkRose(held)]
+
+    def _counting(self) -> Iterable[int]:
+        """Who has to hold what is committed."""
+        if self._pending is None and len(self.assignment.isr) == len(self.assignment.replicas):
+            return self.assignment.isr  # nobody else can join
+        return {*self.maximal_isr, *filter(self._is_about_to_join, self._progress)}
 
     def _held_by(self, member: int) -> int:
         if member == self.broker_id:

@@ -9,6 +9,8 @@ Invariants:
   2. While the log is cut nothing else happens to it: parts change before, or after.
   3. Whoever waits for an acknowledgement is told when the part is laid down, and then nobody knows
      what becomes of the record.
+  4. It leads in an epoch only with the log object with which it began that epoch: what is opened
+     anew may lack what was appended, and followers may have it.
 """
 
 from __future__ import annotations
@@ -36,10 +38,12 @@ from raftmq.wire.header import iter_batches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from raftmq.errors import RaftmqError
     from raftmq.partition.around import Fetched, PartitionKey, Surroundings, Watcher
     from raftmq.partition.effects import Fetch, LeaderEffect
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import Appended, PartitionLog
+    from raftmq.partition.waiters import Waiter
     from raftmq.wire.header import Buffer
 
 ACKS_ALL = -1
@@ -80,7 +84,9 @@ class Replica:
         self._cutting = trio.Lock()
         self._tokens = count(1)
         self._is_cutting = False
-        log.on_held = self._on_held
+        self._is_closed = False
+        self._spent_epoch = -1  # led with a log that was replaced since
+        log.on_held, log.committed = self._on_held, self._committed
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -109,6 +115,8 @@ class Replica:
             self._perform(self.leader.on_assignment(assignment, now=now))
             return
         self._lay_down()
+        if not self.log.is_sound or assignment.leader_epoch <= self._spent_epoch:
+            return  # once it is repaired, in an epoch that begins then
         self.log.assign_epoch(assignment.leader_epoch)
         self.leader = Leader(
             self._around.broker_id,
@@ -127,6 +135,7 @@ class Replica:
         if self.follower and self.follower.leader_epoch == assignment.leader_epoch:
             return
         self._lay_down()
+        self.leader_start_offset = 0
         self.follower = Follower(
             assignment.leader,
             assignment.leader_epoch,
@@ -145,8 +154,62 @@ class Replica:
         """Lay down the part, after what is under way."""
         async with self._cutting:
             self._lay_down()
-        self.log.on_held = None
+            self._is_closed = True
+            self.log.on_held = None
         self._tell_watchers()
+
+    # -- a log that is repaired ------------------------------------------------------------
+
+    @property
+    def needs_epoch(self) -> bool:
+        """Named as leader, in an epoch in which it cannot lead any more."""
+        known = self.assignment
+        is_named = known is not None and known.leader == self._around.broker_id
+        return is_named and known is not None and known.leader_epoch <= self._spent_epoch
+
+    async def replace_log(self, log: PartitionLog) -> None:
+        """It was opened anew: go on with that, in whatever part there is now."""
+        async with self._cutting:
+            if self.leader is not None:
+                self._spent_epoch = self.leader.leader_epoch
+            if self._is_closed:
+                self.log = log  # to be deleted
+                return
+            self._lay_down()
+            log.config = self.log.config
+            self.log.on_held, log.on_held = None, self._on_held
+            self.log.committed, log.committed = None, self._committed
+            self.log = log
+            self.high_watermark = max(
+                log.log_start_offset, min(self.high_watermark, log.log_end_offset)
+            )
+            self._resume()
+
+    async def cut_damage(self, *, start_over: bool = False) -> None:
+        """Forget everything from the damage on, or everything; the leader has it, or nobody.
+
+        Raises:
+            StorageError: the disk refused; the log is offline.
+        """
+        self._is_cutting = True
+        try:
+            async with self._cutting:
+                if start_over:
+                    await self._directory.start_over(self.log, self.log.log_start_offset)
+                else:
+                    await self._directory.truncate(self.log, self.log.log_end_offset)
+                self._lay_down()
+                self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+                self._resume()
+        finally:
+            self._is_cutting = False
+
+    def _resume(self) -> None:
+        try:
+            if self.assignment is not None:
+                self._change_part(self.assignment)
+        finally:
+            self._tell_watchers()
 
     # -- leading ---------------------------------------------------------------------------
 
@@ -170,7 +233,7 @@ class Replica:
         return self.leader
 
     def append(self, data: Buffer, *, acks: int, leader_epoch: int = ANY_EPOCH) -> Appended:
-        """Append a producer's batches; `wait_acks` tells when they are held.
+        """Append a producer's batches; `on_acks` tells when they are held.
 
         Raises:
             NotEnoughReplicas, InvalidRequiredAcks: `acks` cannot be had; nothing was appended.
@@ -189,27 +252,39 @@ class Replica:
         self._tell_watchers()
         return appended
 
-    async def wait_acks(
-        self, end_offset: int, *, acks: int, leader_epoch: int, deadline: float
-    ) -> None:
-        """Return when everything before `end_offset`, appended in that epoch, is held as `acks`
-        demands.
+    def on_acks(
+        self,
+        end_offset: int,
+        on_end: Callable[[RaftmqError | None], None],
+        *,
+        acks: int,
+        leader_epoch: int,
+        deadline: float,
+    ) -> Waiter | None:
+        """Have `on_end` called when everything before `end_offset`, appended in that epoch, is held
+        as `acks` demands; None if it was called at once. It must not wait, and may be called with
 
-        Raises:
             NotEnoughReplicasAfterAppend: held, but by fewer than min.insync.replicas.
             NotLeaderOrFollower, StorageError, RequestTimedOut: the record is in the log, and may
                 stay or not.
         """
         leader = self.leader
         if leader is None or leader.leader_epoch != leader_epoch:
-            raise NotLeaderOrFollower(f"epoch {leader_epoch} of {self.log.name} is over")
-        await self._acks.wait(leader, end_offset, acks, deadline=deadline)
+            on_end(NotLeaderOrFollower(f"epoch {leader_epoch} of {self.log.name} is over"))
+            return None
+        if self.log.offline_reason:
+            on_end(StorageError(f"{self.log.name} is offline: {self.log.offline_reason}"))
+            return None
+        if end_offset <= reached(leader, acks):
+            on_end(None)
+            return None
+        return self._acks.add(leader, end_offset, acks, on_end, deadline=deadline)
 
     def has_acks(self, end_offset: int, *, acks: int, leader_epoch: int) -> bool:
         """Whether there is nothing to wait for. False as well where that epoch is over: whatever
         stands there now may be another record."""
         leader = self.leader
-        if leader is None or leader.leader_epoch != leader_epoch:
+        if leader is None or leader.leader_epoch != leader_epoch or self.log.offline_reason:
             return False
         return end_offset <= reached(leader, acks)
 
@@ -264,7 +339,7 @@ class Replica:
 
     def tick(self, now: float) -> None:
         """Once in a while: who lags, and whose time to wait is over."""
-        if self.leader:
+        if self.leader and self.log.is_sound:
             self._perform(self.leader.on_tick(now))
         self._acks.expire(now)
 
@@ -276,7 +351,8 @@ class Replica:
 
     def on_isr_unknown(self, proposal: ProposeIsr) -> bool:
         """Whether it is still wanted: then it has been proposed again."""
-        effects = self.leader.on_proposal_unknown(proposal) if self.leader else []
+        is_able = self.leader is not None and self.log.is_sound
+        effects = self.leader.on_proposal_unknown(proposal) if self.leader and is_able else []
         self._perform(effects)
         return bool(effects)
 
@@ -312,6 +388,17 @@ class Replica:
             await self._begin_with(follower, fetched.data)
             if self.follower is not follower:
                 return
+        self._append_fetched(follower, fetched)
+
+    def on_records(self, token: int, fetched: Fetched) -> None:
+        """As `on_fetched`, without waiting for anything: the logs agree, and this one has begun."""
+        assert not fetched.diverged, "has to be cut"
+        follower = self._answered(token)
+        if follower is not None:
+            self._append_fetched(follower, fetched)
+
+    def _append_fetched(self, follower: Follower, fetched: Fetched) -> None:
+        if fetched.data:
             now, epoch = trio.current_time(), follower.leader_epoch
             self.log.append_replicated(fetched.data, leader_epoch=epoch, now=now)
         self.leader_start_offset = fetched.log_start_offset
@@ -320,6 +407,16 @@ class Replica:
         if fetched.data:
             self._on_held()
             self._tell_watchers()
+
+    @property
+    def lags_log_start(self) -> bool:
+        """The leader has deleted what is still here, where nobody can compare it any more."""
+        return self.log.log_start_offset < self.leader_start_offset
+
+    async def follow_log_start(self) -> None:
+        """Delete what the leader has deleted. Raises StorageError, OffsetOutOfRange: not yet."""
+        start = min(self.leader_start_offset, self.high_watermark)
+        await self._directory.delete_records(self.log, start)
 
     def on_no_answer(self, token: int) -> None:
         self._answered(token)
@@ -388,10 +485,14 @@ class Replica:
 
     # -- what follows ----------------------------------------------------------------------
 
+    def _committed(self) -> int:
+        return self.high_watermark
+
     def _on_held(self) -> None:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""
         if self.log.offline_reason:
             self._acks.fail(StorageError(f"{self.log.name} is offline: {self.log.offline_reason}"))
+            self._around.on_offline(self.key)
         elif self.leader:
             self._perform(self.leader.on_held(self.log.held_end_offset))
         elif self.follower:

@@ -1,8 +1,8 @@
-"""Tasks that wait for an offset to be reached: producers for their acknowledgements.
+"""Whoever waits for an offset to be reached: producers for their acknowledgements.
 
 Owns the waiting, in the order of offsets, and its time limit. Nothing is done per record, and
-nothing per waiter but when it begins and when it ends: whoever calls `expire` now and then keeps
-the clock for all of them.
+nothing per waiter but when it begins and when it ends: no task waits, and whoever calls `expire`
+now and then keeps the clock for all of them.
 """
 
 from __future__ import annotations
@@ -11,56 +11,53 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-import trio
-
 from raftmq.errors import RequestTimedOut
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from raftmq.errors import RaftmqError
 
 
-class _Waiter:
-    __slots__ = ("deadline", "error", "is_over", "task")
+class Waiter:
+    """Attributes:
+    is_over: nothing will be told any more.
+    """
 
-    def __init__(self, deadline: float) -> None:
-        self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
-        self.deadline = deadline
-        self.error: RaftmqError | None = None
-        self.is_over = False
+    __slots__ = ("_on_end", "deadline", "is_over")
+
+    def __init__(self, deadline: float, on_end: Callable[[RaftmqError | None], None]) -> None:
+        self._on_end, self.deadline, self.is_over = on_end, deadline, False
 
     def end(self, error: RaftmqError | None = None) -> None:
-        if self.is_over:
-            return
-        self.is_over, self.error = True, error
-        if self.task is not None:
-            trio.lowlevel.reschedule(self.task)
+        if not self.is_over:
+            self.is_over = True
+            self._on_end(error)
 
-    def abandon(self, _raise_cancel: object) -> trio.lowlevel.Abort:
-        self.is_over, self.task = True, None
-        return trio.lowlevel.Abort.SUCCEEDED
+    def abandon(self) -> None:
+        """Whoever waited wants to know no more."""
+        self.is_over = True
 
 
 class OffsetWaiters:
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, _Waiter]] = []
+        self._heap: list[tuple[int, int, Waiter]] = []
         self._numbers = count()
 
     def __len__(self) -> int:
         """Including those that have ended by themselves and whose turn has not come."""
         return len(self._heap)
 
-    async def wait(self, offset: int, *, deadline: float) -> None:
-        """Until `release` reaches `offset`. It must not have been reached.
-
-        Raises:
-            RequestTimedOut: `deadline` came first.
-            RaftmqError: whatever `fail` was called with.
+    def add(
+        self, offset: int, on_end: Callable[[RaftmqError | None], None], *, deadline: float
+    ) -> Waiter:
+        """Have `on_end` called once: with None when `release` reaches `offset`, which must not
+        have been reached; with RequestTimedOut after `deadline`; or with what `release` and `fail`
+        were called with.
         """
-        waiter = _Waiter(deadline)
+        waiter = Waiter(deadline, on_end)
         heappush(self._heap, (offset, next(self._numbers), waiter))
-        await trio.lowlevel.wait_task_rescheduled(waiter.abandon)
-        if waiter.error is not None:
-            raise waiter.error
+        return waiter
 
     def release(self, offset: int, error: RaftmqError | None = None) -> None:
         """Whoever waits for `offset` or less is done, or learns of `error`."""

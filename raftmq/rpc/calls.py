@@ -28,9 +28,19 @@ if TYPE_CHECKING:
 class Call:
     """One request and, once it is known, what came of it."""
 
-    __slots__ = ("_task", "deadline", "head", "number", "outcome", "payload", "request", "timeout")
+    __slots__ = (
+        "_task", "deadline", "head", "number", "on_outcome", "outcome", "payload", "request",
+        "timeout",
+    )  # fmt: skip
 
-    def __init__(self, number: int, request: type[Request], timeout: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        request: type[Request],
+        timeout: float,
+        on_outcome: Callable[[Answer | RaftmqError], None] | None = None,
+    ) -> None:
+        self.on_outcome = on_outcome
         self.number, self.request, self.timeout = number, request, timeout
         self.deadline = trio.current_time() + timeout
         self.head, self.payload = b"", _NOTHING
@@ -40,7 +50,9 @@ class Call:
     def settle(self, outcome: Answer | RaftmqError) -> None:
         assert self.outcome is None, "answered twice"
         self.outcome = outcome
-        if self._task is not None:
+        if self.on_outcome is not None:
+            self.on_outcome(outcome)
+        elif self._task is not None:
             trio.lowlevel.reschedule(self._task)
             self._task = None
 
@@ -71,23 +83,35 @@ class Calls:
     def __len__(self) -> int:
         return len(self._in_flight) + len(self._in_line)
 
-    def new(self, request: type[Request], *, timeout_seconds: float) -> Call:
-        """A call that is to be `enter`ed at once."""
-        return Call(next(self._numbers), request, timeout_seconds)
+    def new(
+        self,
+        request: type[Request],
+        *,
+        timeout_seconds: float,
+        on_outcome: Callable[[Answer | RaftmqError], None] | None = None,
+    ) -> Call:
+        """A call that is to be `enter`ed at once. Somebody waits for it, or is told."""
+        return Call(next(self._numbers), request, timeout_seconds, on_outcome)
 
-    def enter(self, call: Call) -> None:
-        """Send it now, or when it is its turn."""
+    def enter(self, call: Call, *, waits: bool = True) -> None:
+        """Send it when it is its turn; or now, if it is one of few that never wait in line."""
         self._number_max = call.number
+        if not waits:
+            self._send_one(call)
+            return
         self._in_line[call.number] = call
         self.send_next()
+
+    def _send_one(self, call: Call) -> None:
+        self._in_flight[call.number] = call
+        self._send(call)
+        call.head, call.payload = b"", _NOTHING
 
     def send_next(self) -> None:
         """Whoever is in line and has room."""
         while self._in_line and len(self._in_flight) < self._in_flight_max and self._may_send():
             number = next(iter(self._in_line))
-            call = self._in_flight[number] = self._in_line.pop(number)
-            self._send(call)
-            call.head, call.payload = b"", _NOTHING
+            self._send_one(self._in_line.pop(number))
 
     def find(self, number: int) -> Call | None:
         """The call that an answer is for; None if nobody waits for it any more.

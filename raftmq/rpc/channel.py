@@ -32,8 +32,9 @@ from raftmq.wire.frames import LENGTH
 from raftmq.wire.messages.cluster import Ping
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
+    from raftmq.errors import RaftmqError
     from raftmq.rpc.reply import Payload
     from raftmq.rpc.sending import RunSync
     from raftmq.wire.bodies import Request
@@ -143,6 +144,24 @@ class Channel:
         assert call.outcome is not None, "woken without an outcome"
         raise call.outcome
 
+    def ask(
+        self,
+        body: Request,
+        on_outcome: Callable[[Answer | RaftmqError], None],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        """As `request`, but nobody waits: `on_outcome` is called once, from the task that reads the
+        connection, with the answer or an error. It must not wait.
+
+        Raises:
+            Unreachable, MessageTooLarge, UnsupportedVersion: see `request`; nothing was sent.
+        """
+        call = self._calls.new(type(body), timeout_seconds=timeout_seconds, on_outcome=on_outcome)
+        call.head = self._encode(call.number, body, (), None)
+        self._calls.enter(call, waits=False)  # what is sent one way after it must not overtake it
+        self._connection.look_by(call.deadline)
+
     def send_one_way(self, body: Request, payload: Payload = ()) -> bool:
         """Send what is never answered; False if it is not sent: the channel has ended, or is full.
 
@@ -186,9 +205,11 @@ class Channel:
 
     async def _read(self) -> None:
         while frames := await self._connection.receive():
+            self._outbox.cork()  # what is asked because of an answer leaves together
             for frame in frames:
                 self._on_frame(frame)
             del frame, frames  # or their payloads would be kept until the next one comes
+            self._outbox.uncork()
 
     def _on_frame(self, frame: Frame) -> None:
         answer = decode_response(frame.header)

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.disk.files import FileSlice
 from raftmq.rpc.reply import memory_bytes, payload_length
 from raftmq.rpc.sending import STEP_BYTES, Sender, steps
-from raftmq.rpc.tcp_stream import TcpStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
     from raftmq.rpc.reply import Payload, Piece
     from raftmq.rpc.sending import RunSync
-
-NOW_BYTES_MAX = 64 << 10
 
 
 class Entry(NamedTuple):
@@ -52,7 +48,7 @@ class Outbox:
         self.moved_at, self.pushed_at, self.writes_since = trio.current_time(), -math.inf, math.inf
         self._stream, self._sender = stream, Sender(stream, run_sync)
         self._queue: deque[Entry] = deque()
-        self._is_sending = False
+        self._is_sending = self._is_corked = False
         self._idle_task: trio.lowlevel.Task | None = None
         self._emptied = trio.lowlevel.ParkingLot()
 
@@ -77,28 +73,37 @@ class Outbox:
         Args:
             at_once: nothing else is coming soon, so do not even wait for the writing task.
         """
-        if self._idle_task is None or not self._queue:
-            return  # it is at it
-        if at_once and isinstance(self._stream, TcpStream) and self.queued_bytes < NOW_BYTES_MAX:
-            self._send_now(self._stream)
-        if self._queue and self._idle_task is not None:
+        if self._idle_task is None or self._is_corked:
+            return  # it is at it, or will be
+        if at_once:
+            self._send_now()
+        if self._queue and self._idle_task is not None:  # `on_sent` may have woken it
             trio.lowlevel.reschedule(self._idle_task)
             self._idle_task = None
 
-    def _send_now(self, stream: TcpStream) -> None:
-        entries = self._take()
-        pieces, sums = _sums(entries)
-        buffers = [piece for piece in pieces if not isinstance(piece, FileSlice)]
-        if len(buffers) < len(pieces):  # files may have to be waited for
-            self._queue.extendleft(reversed(entries))
-            return
-        data = b"".join(buffers)
-        sent = stream.send_now(data)
-        if sent < len(data):
-            self._queue.appendleft(sums._replace(head=data[sent:], stream_bytes=len(data) - sent))
-            return
-        self.moved_at = trio.current_time()
-        self._note_sent(sums)
+    def cork(self) -> None:
+        """Nothing leaves before `uncork`: more is coming, from the very task that calls this."""
+        self._is_corked = True
+
+    def uncork(self) -> None:
+        self._is_corked = False
+        self.flush(at_once=True)
+
+    def _send_now(self) -> None:
+        """As much as leaves without waiting for anything."""
+        while self._queue:
+            entries = self._take()
+            pieces, sums = _sums(entries)
+            sent, rest = self._sender.send_now(pieces)
+            if not sent:
+                self._queue.extendleft(reversed(entries))
+                return
+            self.moved_at = trio.current_time()
+            if rest:
+                unsent = sums.stream_bytes - sent
+                self._queue.appendleft(sums._replace(payload=rest, stream_bytes=unsent))
+                return
+            self._note_sent(sums)
 
     async def wait_empty(self) -> None:
         while not self.is_empty:
@@ -109,9 +114,11 @@ class Outbox:
         while True:
             if not self._queue:
                 await self._wait_queued()
-            self._is_sending = True
-            await self._send(self._take())
-            self._is_sending = False
+            self._send_now()
+            if self._queue:
+                self._is_sending = True
+                await self._send(self._take())
+                self._is_sending = False
             if not self._queue:
                 self._emptied.unpark_all()
 

@@ -111,6 +111,20 @@ class Peer:
             timeout_seconds -= trio.current_time() - begin
         return await channel.request(body, payload, timeout_seconds=timeout_seconds, trace=trace)
 
+    def ask(
+        self,
+        body: Request,
+        on_outcome: Callable[[Answer | RaftmqError], None],
+        *,
+        timeout_seconds: float,
+    ) -> bool:
+        """See `Channel.ask`; False if there is no channel, and then nothing is sent or told."""
+        if not self.is_connected:
+            return False
+        assert self._channel is not None
+        self._channel.ask(body, on_outcome, timeout_seconds=timeout_seconds)
+        return True
+
     def send_one_way(self, body: Request, payload: Payload = ()) -> bool:
         """False if it is not sent; where there is no channel, one is dialled for the next time."""
         if self._channel is not None and not self._channel.is_ended:

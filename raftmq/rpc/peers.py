@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from random import Random
 
+    from raftmq.errors import RaftmqError
     from raftmq.model import Address
     from raftmq.rpc.peer import Dial
     from raftmq.rpc.reply import Answer, Payload
@@ -83,6 +84,18 @@ class Peers:
             await trio.lowlevel.checkpoint()
             raise Unreachable(f"broker {broker_id}: no address is known")
         return await peer.request(body, payload, timeout_seconds=timeout_seconds, trace=trace)
+
+    def ask(
+        self,
+        broker_id: int,
+        body: Request,
+        on_outcome: Callable[[Answer | RaftmqError], None],
+        *,
+        timeout_seconds: float,
+    ) -> bool:
+        """See `Channel.ask`; False if there is no channel now, and then nothing is sent or told."""
+        peer = self._peers.get(broker_id)
+        return peer is not None and peer.ask(body, on_outcome, timeout_seconds=timeout_seconds)
 
     def send_one_way(self, broker_id: int, body: Request, payload: Payload = ()) -> bool:
         """False if it is not sent: no such broker, no channel, or too much waits already."""

@@ -12,7 +12,7 @@ from raftmq.disk.files import FileSlice
 from raftmq.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from raftmq.wire.bodies import Body
     from raftmq.wire.header import Buffer
@@ -51,6 +51,46 @@ class Reply(NamedTuple):
     error: int = ErrorCode.NONE
     message: str = ""
     throttle_ms: int = 0
+
+
+class PendingReply:
+    """An answer that comes later, without a task that waits for it.
+
+    Whoever made it calls `settle` once; after `drop` that does nothing.
+
+    Attributes:
+        on_dropped: called when nobody waits for the answer any more.
+    """
+
+    __slots__ = ("_deliver", "_outcome", "is_over", "on_dropped")
+
+    def __init__(self, on_dropped: Callable[[], None] = lambda: None) -> None:
+        self.on_dropped, self.is_over = on_dropped, False
+        self._deliver: Callable[[Reply | Exception], None] | None = None
+        self._outcome: Reply | Exception | None = None
+
+    def settle(self, outcome: Reply | Exception) -> None:
+        """The answer, or why there is none."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._deliver is None:
+            self._outcome = outcome
+        else:
+            self._deliver(outcome)
+
+    def attach(self, deliver: Callable[[Reply | Exception], None]) -> None:
+        """`deliver` is called with what it is settled with, at once if it is already."""
+        if self._outcome is None:
+            self._deliver = deliver
+        else:
+            deliver(self._outcome)
+
+    def drop(self) -> None:
+        """Nobody waits for it any more."""
+        if not self.is_over:
+            self.is_over = True
+            self.on_dropped()
 
 
 def payload_length(payload: Payload) -> int:

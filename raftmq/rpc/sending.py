@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.files import FileSlice, WouldBlock
-from raftmq.rpc.tcp_stream import TcpStream
+from raftmq.rpc.tcp_stream import TcpStream, drop_front
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
     from typing import TypeAlias
 
     import trio
@@ -85,6 +85,17 @@ class Sender:
             await self._stream.send_buffers(_joined(buffers), more=True)
             await self._stream.send_file(file.file.fileno(), file.position, file.length)
 
+    def send_now(self, pieces: Sequence[Piece]) -> tuple[int, list[Buffer]]:
+        """Send without waiting for stream or disk: how many bytes left, and what did not."""
+        buffers = _buffers_now(pieces) if isinstance(self._stream, TcpStream) else None
+        if buffers is None:
+            return 0, []
+        assert isinstance(self._stream, TcpStream)
+        sent = self._stream.send_now(buffers)
+        rest = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        drop_front(rest, sent)
+        return sent, list(rest)
+
     async def _send_buffers(self, buffers: list[Buffer]) -> None:
         if isinstance(self._stream, TcpStream) and len(buffers) > 1:
             await self._stream.send_buffers(buffers)
@@ -103,6 +114,26 @@ class Sender:
                 f"{file.path} ends at byte {position + len(data)}, before byte {position + length}"
             )
         return data
+
+
+def _buffers_now(pieces: Sequence[Piece]) -> list[Buffer] | None:
+    """All of it in memory; None where a file is better sent by itself, or has to be waited for."""
+    buffers: list[Buffer] = []
+    read_bytes = sum(piece.length for piece in pieces if isinstance(piece, FileSlice))
+    if read_bytes >= SENDFILE_BYTES_MIN:
+        return None
+    for piece in pieces:
+        if not isinstance(piece, FileSlice):
+            buffers.append(piece)
+            continue
+        try:
+            data = piece.file.read_now(piece.position, piece.length)
+        except WouldBlock:
+            return None
+        if len(data) < piece.length:
+            return None
+        buffers.append(data)
+    return _joined(buffers)
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:

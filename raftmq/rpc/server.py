@@ -38,6 +38,8 @@ class Server:
             connection ends; None where no answer is wanted.
         authorize: called once for each request that has a handler; raises to refuse it.
         metadata_version: what each answer tells, so that the other side knows when it is behind.
+        on_batch: called with True before requests are handled that have arrived together, and with
+            False after the last of them.
         on_left: told when a connection that a broker had opened is over, whatever the reason.
         run_sync: runs what waits for a disk, in a worker thread.
     """
@@ -50,13 +52,14 @@ class Server:
         authorize: Authorize,
         limits: Limits | None = None,
         metadata_version: Callable[[], int] = lambda: ABSENT,
+        on_batch: Callable[[bool], None] = lambda _begins: None,
         on_left: Callable[[int], None] = lambda _node_id: None,
         run_sync: RunSync = trio.to_thread.run_sync,
     ) -> None:
         self._service = Service(identity, handlers, authorize=authorize)
         self._limits = limits or Limits()
         self._metadata_version, self._run_sync = metadata_version, run_sync
-        self._on_left = on_left
+        self._on_batch, self._on_left = on_batch, on_left
         self._numbers = count(1)
         self._connections: set[Connection] = set()
         self._is_full = False
@@ -83,7 +86,9 @@ class Server:
         name = f"connection-{number} listener={listener.name} peer={peer}"
         connection = Connection(stream, name=name, limits=self._limits, run_sync=self._run_sync)
         stranger = RequestContext(principal, listener, "", number, peer)
-        session = Session(self._service, connection, stranger, self._metadata_version)
+        session = Session(
+            self._service, connection, stranger, self._metadata_version, self._on_batch
+        )
         self._connections.add(connection)
         try:
             await session.run()

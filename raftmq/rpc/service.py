@@ -20,7 +20,7 @@ from raftmq.errors import (
     UnsupportedVersion,
 )
 from raftmq.rpc.context import Identity, Listener, RequestContext
-from raftmq.rpc.reply import Reply
+from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.apis import CLUSTER_APIS, SUPPORTED, ApiKey
 from raftmq.wire.messages.hello import ApiVersions, Hello, HelloReply
 
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from raftmq.wire.envelopes import DecodedRequest
 
 # None: whoever asked waits for no answer.
-Handler: TypeAlias = Callable[
-    [RequestContext, Any, bytes | memoryview], Reply | Awaitable[Reply | None] | None
-]
+HandlerResult: TypeAlias = Reply | PendingReply | Awaitable[Reply | None] | None
+Handler: TypeAlias = Callable[[RequestContext, Any, bytes | memoryview], HandlerResult]
 Authorize: TypeAlias = Callable[[RequestContext, "Request"], None]
 
 OWN_APIS = frozenset({ApiKey.HELLO, ApiKey.PING})  # answered without a handler
@@ -55,6 +54,7 @@ class Service:
         assert not own, f"answered by the server itself: {own}"
         self.identity = identity
         self._handlers, self._authorize = dict(handlers), authorize
+        self._for_clients = {k: h for k, h in handlers.items() if k not in CLUSTER_APIS}
 
     def greet(self, hello: Hello, listener: Listener, *, frame_bytes_max: int) -> HelloReply:
         """Raises InconsistentClusterId."""
@@ -64,7 +64,8 @@ class Service:
                 f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}: "
                 "check the address"
             )
-        known = sorted(OWN_APIS | self._handlers.keys() - self._refused_on(listener))
+        handlers = self._handlers if listener.is_for_brokers else self._for_clients
+        known = sorted(OWN_APIS | handlers.keys())
         return HelloReply(
             cluster_id=cluster_id,
             node_id=node_id,
@@ -76,8 +77,8 @@ class Service:
 
     def call(
         self, context: RequestContext, request: DecodedRequest, payload: bytes | memoryview
-    ) -> Reply | Awaitable[Reply | None] | None:
-        """The answer, or what has to be awaited for it with `finish`."""
+    ) -> HandlerResult:
+        """The answer, or what it will come from: an awaitable goes to `finish`."""
         try:
             handler = self._handler(request.api_key, context.listener)
             self._authorize(context, request.body)
@@ -94,18 +95,16 @@ class Service:
             return failure(error, context, request.body)
 
     def _handler(self, api_key: ApiKey, listener: Listener) -> Handler:
-        if api_key in self._refused_on(listener):
+        known = self._handlers if listener.is_for_brokers else self._for_clients
+        handler = known.get(api_key)
+        if handler is not None:
+            return handler
+        if not listener.is_for_brokers and api_key in CLUSTER_APIS:
             raise ClusterAuthorizationFailed(
                 f"{api_key.name} on listener {listener.name!r}: only brokers ask for it, "
                 "on a listener of theirs"
             )
-        handler = self._handlers.get(api_key)
-        if handler is None:
-            raise UnsupportedVersion(f"{api_key.name}: this broker does not serve it")
-        return handler
-
-    def _refused_on(self, listener: Listener) -> frozenset[ApiKey]:
-        return frozenset() if listener.is_for_brokers else CLUSTER_APIS
+        raise UnsupportedVersion(f"{api_key.name}: this broker does not serve it")
 
 
 def failure(error: Exception, context: RequestContext, body: Request) -> Reply:

@@ -2,13 +2,16 @@
 
 Owns the rules of the conversation: Hello first and once, nothing read while too much work is in
 flight, answers only for who waits for one. Handlers are called in the reader's task, in order of
-arrival; what they return to be awaited gets a task, which is cancelled when the connection ends.
+arrival; what they return to be awaited gets a task, which is cancelled when the connection ends,
+and a pending reply is dropped then. Answers that are there when all that arrived is taken leave
+together.
 
 Invariant: a request is in the window from its arrival until its answer has left.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,7 +23,7 @@ from raftmq.errors import (
     RemoteProtocolError,
     UnsupportedVersion,
 )
-from raftmq.rpc.reply import NOBODY, Reply, memory_bytes, payload_length
+from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
 from raftmq.rpc.service import failure
 from raftmq.rpc.window import Window
 from raftmq.wire.apis import ONE_WAY, ApiKey
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 ALIVE = encode_response(NOBODY, Nothing())
 DONE = Reply(Nothing())
+TAKEN_AT_ONCE_MAX = 64  # requests, before others have their turn
 
 
 class Session:
@@ -51,9 +55,10 @@ class Session:
         connection: Connection,
         stranger: RequestContext,
         metadata_version: Callable[[], int] = lambda: ABSENT,
+        on_batch: Callable[[bool], None] = lambda _begins: None,
     ) -> None:
         self._service, self._connection, self._context = service, connection, stranger
-        self._metadata_version = metadata_version
+        self._metadata_version, self._on_batch = metadata_version, on_batch
         self._outbox, self._limits = connection.outbox, connection.limits
         self._window = Window(
             requests_max=self._limits.requests_in_flight_max,
@@ -61,6 +66,7 @@ class Session:
         )
         self._outbox.on_sent = self._window.release
         self._began_at = trio.current_time()
+        self._pending: dict[PendingReply, None] = {}
         self._is_greeted = self._is_held_up = False
 
     @property
@@ -69,29 +75,57 @@ class Session:
         return self._context.node_id
 
     async def run(self) -> None:
-        await self._connection.run(self._read, self._look)
+        try:
+            await self._connection.run(self._read, self._look)
+        finally:
+            for pending in list(self._pending):
+                pending.drop()
+            self._pending.clear()
 
     async def _read(self) -> None:
         while frames := await self._connection.receive():
             frames.reverse()
+            if refusal := await self._take(frames):
+                await self._connection.finish(refusal)
+                return
+
+    async def _take(self, frames: list[Frame]) -> str:
+        """All of `frames`, the last one first; or returns why the connection has to end."""
+        self._begin_batch()
+        try:
+            taken = 0
             while frames:
-                if self._window.is_full:
+                if self._window.is_full or taken == TAKEN_AT_ONCE_MAX:
                     await self._wait_room()
+                    taken = 0
+                taken += 1
                 frame = frames.pop()
                 refusal = self._on_frame(frame)
                 del frame  # or its payload would be kept until the next one comes
                 if refusal:
-                    self._outbox.flush()
-                    await self._connection.finish(refusal)
-                    return
-            self._outbox.flush(at_once=True)
+                    return refusal
+        finally:
+            self._end_batch()
+        return ""
+
+    def _begin_batch(self) -> None:
+        self._outbox.cork()
+        self._on_batch(True)
+
+    def _end_batch(self) -> None:
+        self._on_batch(False)
+        self._outbox.uncork()
 
     async def _wait_room(self) -> None:
-        """Meanwhile pings go unread: see `_look`."""
-        self._outbox.flush()
+        """At least for a turn of all others. Meanwhile pings go unread: see `_look`."""
+        self._end_batch()
         self._is_held_up = True
         self._connection.look_by(trio.current_time() + self._limits.ping_seconds)
-        await self._window.wait_room()
+        try:
+            await trio.lowlevel.checkpoint()
+            await self._window.wait_room()
+        finally:
+            self._begin_batch()
         self._is_held_up = False
 
     def _on_frame(self, frame: Frame) -> str:
@@ -139,8 +173,25 @@ class Session:
         answer = self._service.call(context, request, payload)
         if answer is None or isinstance(answer, Reply):
             self._answer(context, request, size, answer)
+        elif isinstance(answer, PendingReply):
+            self._pending[answer] = None
+            answer.attach(partial(self._on_settled, answer, context, request, size))
         else:
             self._connection.start_soon(self._answer_later, context, request, size, answer)
+
+    def _on_settled(
+        self,
+        pending: PendingReply,
+        context: RequestContext,
+        request: DecodedRequest,
+        size: int,
+        outcome: Reply | Exception,
+    ) -> None:
+        del self._pending[pending]
+        if isinstance(outcome, Exception):
+            outcome = failure(outcome, context, request.body)
+        self._answer(context, request, size, outcome)
+        self._outbox.flush(at_once=self._window.requests == 1)
 
     async def _answer_later(
         self,

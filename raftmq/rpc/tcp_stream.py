@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from raftmq.wire.header import Buffer
 
+RECEIVE_BYTES = 64 << 10
 BUFFERS_MAX = 1024  # of one system call
 FILE_BYTES_MAX = 1 << 20  # of one system call: then others have their turn
 # trio's 16 KiB would wake the sender for every few packets of a large answer.
@@ -52,7 +53,19 @@ class TcpStream(trio.abc.HalfCloseableStream):
         await self._stream.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        return await self._stream.receive_some(max_bytes)
+        """Waits first: whoever has just taken all that had arrived would find nothing."""
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError(f"max_bytes={max_bytes}: at least 1")
+        if self.socket.fileno() < 0:
+            raise trio.ClosedResourceError("this end of the connection was closed")
+        while True:
+            await trio.lowlevel.wait_readable(self.socket)
+            try:
+                return os.read(self.socket.fileno(), max_bytes or RECEIVE_BYTES)
+            except BlockingIOError:
+                pass  # somebody else's, or the kernel threw away what was damaged
+            except OSError as error:
+                raise _translation(error) from error
 
     async def send_eof(self) -> None:
         await self._stream.send_eof()
@@ -60,13 +73,13 @@ class TcpStream(trio.abc.HalfCloseableStream):
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def send_now(self, data: Buffer) -> int:
-        """As many bytes of `data` as leave without waiting, which may be none.
+    def send_now(self, buffers: Sequence[Buffer]) -> int:
+        """As many bytes of `buffers` as leave without waiting, which may be none.
 
         Only while no task is sending. Tells nothing of errors: the next `send_all` will.
         """
         try:
-            return os.write(self.socket.fileno(), data)
+            return os.writev(self.socket.fileno(), buffers[:BUFFERS_MAX])
         except OSError:
             return 0
 
@@ -81,7 +94,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         with _translated():
             while rest:
                 sent = await self.socket.sendmsg(rest[:BUFFERS_MAX], (), flags)
-                _drop_front(rest, sent)
+                drop_front(rest, sent)
 
     async def send_file(self, descriptor: int, position: int, length: int) -> None:
         """`length` bytes of an open file; they never pass through this process.
@@ -108,7 +121,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
                 await trio.lowlevel.wait_writable(self.socket)
 
 
-def _drop_front(buffers: list[memoryview], length: int) -> None:
+def drop_front(buffers: list[memoryview], length: int) -> None:
     """Take `length` bytes away from the front."""
     done = 0
     while done < len(buffers) and length >= buffers[done].nbytes:
@@ -125,6 +138,10 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno == EBADF:
-            raise trio.ClosedResourceError("this end of the connection was closed") from None
-        raise trio.BrokenResourceError(f"the connection broke: {error}") from error
+        raise _translation(error) from error
+
+
+def _translation(error: OSError) -> Exception:
+    if error.errno == EBADF:
+        return trio.ClosedResourceError("this end of the connection was closed")
+    return trio.BrokenResourceError(f"the connection broke: {error}")

@@ -36,7 +36,7 @@ class Window:
         self.held_bytes -= size
         assert self.requests >= 0, "released twice"
         assert self.held_bytes >= 0, "released more than entered"
-        if not self.is_full:
+        if self._room and not self.is_full:
             self._room.unpark_all()
 
     async def wait_room(self) -> None:

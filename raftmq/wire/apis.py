@@ -36,6 +36,7 @@ class ApiKey(IntEnum):
     REPLICA_PROGRESS = 1002
     PROPOSE = 1003
     BROKER_HEARTBEAT = 1004
+    READ_BARRIER = 1005
 
 
 class VersionRange(NamedTuple):
@@ -55,6 +56,7 @@ CLUSTER_APIS = frozenset(
         ApiKey.REPLICA_PROGRESS,
         ApiKey.PROPOSE,
         ApiKey.BROKER_HEARTBEAT,
+        ApiKey.READ_BARRIER,
     }
 )
 ONE_WAY = frozenset({ApiKey.REPLICA_PROGRESS})  # never answered, not even with an error

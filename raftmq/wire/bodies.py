@@ -135,6 +135,8 @@ def check_limits(body: BodyT) -> BodyT:
 
 def clip_message(message: str) -> str:
     """`message` as it may travel: as much of it as fits, and nothing that is no UTF-8."""
+    if not message:
+        return message
     clipped = (
         message if len(message) <= MESSAGE_CHARS_MAX else f"{message[: MESSAGE_CHARS_MAX - 1]}…"
     )

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 from raftmq.disk.files import OsFile, OsFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from raftmq.disk.files import File
 
 
 class RebootedFiles(OsFiles):
@@ -35,6 +38,9 @@ class ForgetfulFiles(RebootedFiles):
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         file = super().open(path, create=create)
         return ForgetfulFile(path, os.dup(file.fileno()))
+
+    def begin_sync(self, files: Sequence[File]) -> None:
+        """Not even that."""
 
     def sync_file_system(self, path: Path) -> None:
         """Say that it is done."""

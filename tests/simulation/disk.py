@@ -29,10 +29,11 @@ from tests.simulation.disk_state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from random import Random
 
+    from raftmq.disk.files import File
     from tests.simulation.disk_faults import Interrupt, Moment
     from tests.simulation.disk_state import Node
 
@@ -143,6 +144,9 @@ class SimulatedFiles:
         with translated("fsync", path):
             directory = self._directory(path)
         self.perform("sync_directory", path, directory.sync)
+
+    def begin_sync(self, files: Sequence[File]) -> None:
+        """What is written while nobody has asked for it is drawn when a crash comes."""
 
     def sync_file_system(self, path: Path) -> None:
         with translated("syncfs", path):

@@ -225,13 +225,32 @@ def test_classes_that_share_a_number_have_one_that_stands_for_it() -> None:
 
 def test_an_error_without_a_class_keeps_its_number() -> None:
     """One that Kafka has and we have not, and one of a newer version."""
-    known = error_for(ErrorCode.NON_EMPTY_GROUP, "group g has members")
+    known = error_for(ErrorCode.FEATURE_UPDATE_FAILED, "level 9 is not known")
     assert isinstance(known, ServerError)
-    assert (known.number, known.code) == (68, ErrorCode.NON_EMPTY_GROUP)
+    assert (known.number, known.code) == (96, ErrorCode.FEATURE_UPDATE_FAILED)
     newer = error_for(4711, "of the future")
     assert isinstance(newer, ServerError)
     assert (newer.number, newer.code) == (4711, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert str(newer) == "of the future"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ],
+)
+def test_refusals_of_groups_say_that_nothing_was_done(code: ErrorCode) -> None:
+    """Each number that has to do with consumer groups has a class, and is definite."""
+    error = error_for(code, "group g")
+    assert not isinstance(error, ServerError)
+    assert error.definite
 
 
 def test_errors_that_are_made_in_another_way_keep_their_text() -> None:

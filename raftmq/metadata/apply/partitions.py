@@ -22,12 +22,13 @@ from raftmq.metadata.commands import (
     NO_EPOCH,
     Done,
     ElectionKind,
+    Loss,
     PartitionAltered,
     PartitionId,
     RecoveryState,
     Refused,
 )
-from raftmq.metadata.election import NOBODY, Loss, concluded, elect, led, with_isr
+from raftmq.metadata.election import NOBODY, concluded, elect, led, with_isr
 
 if TYPE_CHECKING:
     from collections.abc import Collection

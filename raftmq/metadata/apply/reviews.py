@@ -1,7 +1,7 @@
 """What follows for partitions from a change of a broker, slice by slice.
 
 Owns what a review does, and when it is over. `ReviewPartitions` sees some partitions anew,
-`FinishReview` ends it; `ReportDamage` is the review of a broker that found damage while it runs.
+`FinishReview` ends it; `ReportDamage` is the review of a broker whose logs fail while it runs.
 
 Invariant: a replica whose disk lost something is neither in an ISR nor eligible once nothing is
 pending of its broker.
@@ -18,8 +18,8 @@ from raftmq.config import TopicConfig
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.brokers import registered
 from raftmq.metadata.apply.limits import slice_refusal
-from raftmq.metadata.commands import Done, PartitionId, Refused
-from raftmq.metadata.election import Loss, Rules, review, without_leadership
+from raftmq.metadata.commands import Done, Loss, PartitionId, Refused
+from raftmq.metadata.election import Rules, disabled, review
 from raftmq.metadata.image import Pending
 
 if TYPE_CHECKING:
@@ -78,19 +78,12 @@ def review_partitions(draft: Draft, command: ReviewPartitions) -> AnyResult:
 
 
 def report_damage(draft: Draft, command: ReportDamage) -> AnyResult:
-    """At once, as the broker may be in service; who else holds the records leads from now on.
-
-    The partition epoch rises even if nothing follows: a leader that has seen this replica catch up
-    before may be about to propose it for the ISR.
-    """
+    """At once, as the broker may be in service; who else holds the records leads from now on."""
     broker = _reviewed(draft, command)
     if isinstance(broker, Refused):
         return broker
     for key, before, rules in _hosted(draft, broker, command.partitions):
-        others = without_leadership(rules, broker.broker_id)
-        after = review(before, broker.broker_id, others, loss=Loss.RECORDS)
-        if after is before:
-            after = replace(before, partition_epoch=before.partition_epoch + 1)
+        after = disabled(before, broker.broker_id, rules, loss=command.loss)
         draft.put_partition(key, after)
     return Done()
 

@@ -22,6 +22,8 @@ def delete_folder(files: Files, folder: Path) -> None:
         StorageError: some of it is still there; if it was renamed, `remove_deleted` will find it.
     """
     doomed = folder.with_name(folder.name + DELETED_SUFFIX)
+    if files.names(doomed):  # of an earlier one, which was not finished
+        _remove(files, doomed)
     files.rename(folder, doomed)
     files.sync_directory(folder.parent)
     _remove(files, doomed)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,9 +25,10 @@ from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.storage.deletion import delete_folder, remove_deleted
 from raftmq.partition.storage.entries import cached_reader, read_waiting
 from raftmq.partition.storage.flusher import Flusher
+from raftmq.partition.storage.folders import TOPICS_FOLDER, find_folders, sync_names
 from raftmq.partition.storage.known_past import KnownPast
 from raftmq.partition.storage.reader import find_timestamp, plan_slice
-from raftmq.partition.storage.recovery import open_log
+from raftmq.partition.storage.recovery import Past, open_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOPICS_FOLDER = "topics"
 _TOPIC_FOLDER = re.compile(r"(?!\.)[\w.-]{1,249}", re.ASCII)
 CHECKPOINT_INTERVAL = 5.0  # seconds
 RETENTION_CHECK_INTERVAL = 300.0  # seconds
@@ -129,19 +128,10 @@ class LogDirectory:
             return error
 
     def _note_opened(self, logs: list[PartitionLog]) -> None:
-        self._sync_names([log for log in logs if not self._past.of(log.name).was_clean])
+        unclean = [log.folder for log in logs if not self._past.of(log.name).was_clean]
+        sync_names(self._files, self.root, unclean)
         self._past.write_opened(log.name for log in logs)
         self._past.write_points({log.name: 0 for log in logs})
-
-    def _sync_names(self, logs: list[PartitionLog]) -> None:
-        """Whoever made their folders may have died before the names were durable."""
-        if not logs:
-            return
-        topics = sorted({log.folder.parent for log in logs})
-        for folder in [*topics, self.root / TOPICS_FOLDER, self.root]:
-            self._files.sync_directory(folder)
-        with suppress(StorageError):  # may belong to somebody else
-            self._files.sync_directory(self.root.parent)
 
     async def close(self) -> None:
         """Flush everything and leave the mark that makes the next opening quick."""
@@ -159,6 +149,35 @@ class LogDirectory:
         for log in self.logs.values():
             log.close()
             self.flusher.forget(log)
+
+    async def reopen(self, log: PartitionLog) -> PartitionLog:
+        """Open a log anew that went offline; the old object is closed, its slices stay readable.
+
+        Raises:
+            StorageError: the disk refuses still, or the log is gone. Nothing has changed.
+        """
+        assert log.offline_reason, f"{log.name} is in service"
+        async with self._changing[log]:
+            if self.logs.get(log.name) is not log:
+                raise StorageError(f"{log.name} was deleted")
+            async with self.flusher.disk:
+                pass  # a round that began before is over
+            with trio.CancelScope(shield=True):
+                found = await self._run_sync(partial(self._open_again, log))
+                async with self.flusher.disk:
+                    await self._run_sync(lambda: self._note_opened([found]))
+            self.logs[log.name], found.on_dirty = found, self.flusher.on_dirty
+            self.flusher.forget(log)
+        self._changing.pop(log, None)
+        return found
+
+    def _open_again(self, log: PartitionLog) -> PartitionLog:
+        """What a failed sync has lost is missing in any order, as after a loss of power."""
+        known = self._past.points.get(log.name, 0) if log.is_half_cut else log.durable_end_offset
+        past = Past(known, was_clean=False, page_cache_survived=False)
+        found = open_log(self._files, log.folder, log.name, log.config, past)
+        sync_names(self._files, self.root, [log.folder])
+        return found
 
     # -- upkeep ----------------------------------------------------------------------------
 
@@ -194,9 +213,14 @@ class LogDirectory:
         for log in [log for log in self.logs.values() if log.is_sound]:
             try:
                 async with self._changing[log]:
-                    log.roll_if_old(self.now_ms())
-                    await self._trim(log, log.plan_retention(self.now_ms()))
-                    await self._run_sync(log.rebuild_damaged_indexes)
+                    if log.is_sound:  # still: its files may be another object's by now
+                        log.roll_if_old(self.now_ms())
+                        trim = log.plan_retention(self.now_ms())
+                        await self._trim(log, trim)
+                        if trim is not None:
+                            start = trim.log_start_offset
+                            logger.info("retention: log=%s starts_at=%d", log.name, start)
+                        await self._run_sync(log.rebuild_damaged_indexes)
             except (StorageError, CorruptRecord) as error:
                 logger.warning("no retention: log=%s reason=%s", log.name, error)
             log.release_idle()
@@ -279,28 +303,36 @@ class LogDirectory:
             log.close()
             self.flusher.forget(log)
             del self.logs[log.name]
-            self._past.lower(log.name, 0)  # it may come back here one day, and begin anew
+            await self._remove(log.name)
+        self._changing.pop(log, None)
 
-            def perform() -> None:
-                self._past.write_lowered()
-                delete_folder(self._files, log.folder)
+    async def discard(self, log_id: LogId) -> None:
+        """Remove a log that cannot be opened: the next opening makes an empty one.
 
-            with trio.CancelScope(shield=True):
-                await self._run_sync(perform)
-        del self._changing[log]
+        Raises:
+            StorageError: the disk refused; some of it may be gone.
+        """
+        assert log_id.name not in self.logs, f"{log_id.name} is open"
+        async with self.flusher.disk:
+            await self._remove(log_id.name)
+
+    async def _remove(self, name: str) -> None:
+        self._past.lower(name, 0)  # it may come back here one day, and begin anew
+
+        def perform() -> None:
+            self._past.write_lowered()
+            delete_folder(self._files, self.root / TOPICS_FOLDER / name)
+
+        with trio.CancelScope(shield=True):
+            await self._run_sync(perform)
 
     async def remove_deleted(self) -> None:
         """What crashes have left of deleted logs."""
         await self._run_sync(partial(remove_deleted, self._files, self.root / TOPICS_FOLDER))
 
     def found(self) -> list[tuple[str, str]]:
-        """Folders of topics and partitions that are on the disk, whoever may know them."""
-        topics = self.root / TOPICS_FOLDER
-        return [
-            (topic, partition)
-            for topic in self._files.names(topics)
-            for partition in self._files.names(topics / topic)
-        ]
+        """Folders of topics and partitions, see `folders.find_folders`."""
+        return find_folders(self._files, self.root, self._past.points)
 
     # -- waiting and reading ---------------------------------------------------------------
 
@@ -332,6 +364,13 @@ class LogDirectory:
             except (CorruptRecord, StorageError):
                 if log.changes == changes:
                     raise
+
+    def slice_now(
+        self, log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
+    ) -> LogSlice:
+        """As `slice`, but raises WouldBlock where the page cache does not have it."""
+        plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+        return plan.find(cached_reader())
 
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp: int

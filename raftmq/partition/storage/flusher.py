@@ -142,6 +142,8 @@ class Flusher:
     def _sync(self, flushes: list[Flush]) -> list[StorageError | None]:
         """What went wrong with each of `flushes`; None where nothing did."""
         if not self._syncs_all(flushes):
+            if len(flushes) > 1:
+                self._files.begin_sync([file for flush in flushes for file in flush.files])
             return [self._error_of(partial(flush.perform, self._files)) for flush in flushes]
         error = self._error_of(partial(self._files.sync_file_system, self._root))
         return [error] * len(flushes)  # whose bytes were lost, nobody can say

@@ -68,8 +68,10 @@ class PartitionLog:
         self.log_start_offset = found.log_start_offset
         self.damage, self.report = found.damage, found.report
         self.offline_reason = ""
+        self.is_half_cut = False  # went offline while it was cut
         self.on_dirty: Callable[[PartitionLog], None] | None = None
         self.on_held: Callable[[], None] | None = None  # after a flush, a cut, or going offline
+        self.committed: Callable[[], int] | None = None  # retention deletes nothing beyond
         self._epoch_file = found.epoch_file
         self._end = DurableEnd(found.segments[-1].end_offset, found.durable_end_offset)
         self._unsynced_sealed: list[Segment] = []
@@ -222,9 +224,9 @@ class PartitionLog:
             self._epochs_are_unsynced = True
 
     def go_offline(self, error: RaftmqError) -> StorageError:
-        """Nothing is acknowledged from now on; a restart recovers what reached the disk."""
+        """Nothing is acknowledged from now on; whoever opens it anew sees what the disk has."""
         if not self.offline_reason:
-            self.offline_reason = str(error)
+            self.offline_reason, self.is_half_cut = str(error), self._is_being_cut
             logger.error("log goes offline: log=%s reason=%s", self.name, error)
             self._tell_dirty()  # whoever waits for it learns so
         return StorageError(f"{self.name} is offline: {self.offline_reason}")
@@ -411,7 +413,8 @@ class PartitionLog:
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
         )
-        return self.plan_trim(min(start, self.durable_end_offset))
+        committed = start if self.committed is None else self.committed()
+        return self.plan_trim(min(start, self.durable_end_offset, committed))
 
     # -- reading ---------------------------------------------------------------------------
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from raftmq.wire.messages.cluster import BrokerHeartbeat, DescribeCluster, Ping, Propose
+from raftmq.wire.messages.cluster import (
+    BrokerHeartbeat,
+    DescribeCluster,
+    Ping,
+    Propose,
+    ReadBarrier,
+)
 from raftmq.wire.messages.configs import AlterConfigs, DescribeConfigs
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.hello import Hello
@@ -34,6 +40,7 @@ _CLASSES: tuple[type[Request], ...] = (
     Produce, Fetch, ListOffsets, Metadata, Hello, CreateTopics, DeleteTopics, DeleteRecords,
     OffsetForLeaderEpoch, DescribeConfigs, CreatePartitions, ElectLeaders, AlterConfigs,
     DescribeCluster, DescribeTopics, Ping, ReplicaFetch, ReplicaProgress, Propose, BrokerHeartbeat,
+    ReadBarrier,
 )  # fmt: skip
 REQUESTS: Mapping[tuple[int, int], type[Request]] = MappingProxyType(
     {(cls.api_key, cls.version): cls for cls in _CLASSES}

@@ -98,6 +98,20 @@ class BrokerHeartbeat(Request, frozen=True):
     wants_shutdown: bool = False
 
 
+class ReadBarrierReply(Body, frozen=True):
+    """Whoever has applied this version knows all that was acknowledged before the question."""
+
+    metadata_version: Natural
+
+
+class ReadBarrier(Request, frozen=True):
+    """How much metadata is there? Said to whoever leads the quorum."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.READ_BARRIER
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = ReadBarrierReply
+
+
 class Ping(Request, frozen=True):
     """Are you there?"""
 

@@ -32,8 +32,22 @@ from raftmq.wire.messages.fetch import (
 )
 
 
+class PartitionProgress(Body, frozen=True):
+    """Everything before `held_offset` counts as held by this follower."""
+
+    topic_id: TopicId
+    partition: Partition
+    leader_epoch: LeaderEpoch
+    held_offset: Offset
+
+
+Progress = Annotated[tuple[PartitionProgress, ...], Meta(max_length=PARTITIONS_MAX)]
+
+
 class ReplicaFetch(Request, frozen=True):
-    """A Fetch by a follower: it may read what is not committed yet."""
+    """A Fetch by a follower: it may read what is not committed yet. What it says of `held` counts
+    after what it asks for.
+    """
 
     api_key: ClassVar[ApiKey] = ApiKey.REPLICA_FETCH
     version: ClassVar[int] = 0
@@ -48,15 +62,7 @@ class ReplicaFetch(Request, frozen=True):
     session_epoch: SessionEpoch = WITHOUT_SESSION
     partitions: FetchPartitions = ()
     forgotten: Forgotten = ()
-
-
-class PartitionProgress(Body, frozen=True):
-    """Everything before `held_offset` counts as held by this follower."""
-
-    topic_id: TopicId
-    partition: Partition
-    leader_epoch: LeaderEpoch
-    held_offset: Offset
+    held: Progress = ()
 
 
 class ReplicaProgress(Request, frozen=True):
@@ -68,4 +74,4 @@ class ReplicaProgress(Request, frozen=True):
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
-    partitions: Annotated[tuple[PartitionProgress, ...], Meta(max_length=PARTITIONS_MAX)]
+    partitions: Progress

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.world import World
 
 BURST_MAX, BURST_SHARE = 12, 0.05
+RECREATE_TRIES = 4
 
 
 class Program:
@@ -52,13 +53,8 @@ class Program:
         await trio.sleep(self._random.expovariate(1 / self.world.plan.think_seconds))
 
 
-class Producer(Program):
-    """One task for each partition, and one thing after the other in it, but for bursts."""
-
-    def __init__(self, world: World, number: int) -> None:
-        super().__init__(world, f"p{number}")
-        self._acks = self._random.choice(((ACKS_ALL,), (ACKS_ALL,), (ACKS_ALL, 1), (ACKS_ALL, 2)))
-        self._numbers = count()
+class Worker(Program):
+    """With a task for each partition."""
 
     async def run(self) -> None:
         async with self._cluster() as cluster, trio.open_nursery() as nursery:
@@ -67,10 +63,22 @@ class Producer(Program):
                 for spot in self.world.spots():
                     if spot not in known:
                         known.add(spot)
-                        nursery.start_soon(self._fill, cluster, spot)
+                        nursery.start_soon(self._work, cluster, spot)
                 await trio.sleep(0.2)
 
-    async def _fill(self, cluster: Cluster, spot: Spot) -> None:
+    async def _work(self, cluster: Cluster, spot: Spot) -> None:
+        raise NotImplementedError
+
+
+class Producer(Worker):
+    """One task for each partition, and one thing after the other in it, but for bursts."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, f"p{number}")
+        self._acks = self._random.choice(((ACKS_ALL,), (ACKS_ALL,), (ACKS_ALL, 1), (ACKS_ALL, 2)))
+        self._numbers = count()
+
+    async def _work(self, cluster: Cluster, spot: Spot) -> None:
         while not self.world.is_closing and self.world.is_there(spot):
             await self._think()
             if self._random.random() < BURST_SHARE:
@@ -102,40 +110,63 @@ async def send(
 ) -> Sent:
     """Produce, and note what became of it."""
     ledger = world.ledger
-    known = cluster.routes.find(*spot)
+    known = cluster.routes.find(spot.topic, spot.partition)
     epoch = known.leader_epoch if known else -1
     sent = ledger.on_send(spot, values, acks=acks, leader_epoch=epoch)
-    data = encode_batch(
-        values=list(values), timestamp=now_ms(), record_format=world.record_format_of(spot.topic)
+    data = bytes(
+        encode_batch(
+            values=list(values),
+            timestamp=now_ms(),
+            record_format=world.record_format_of(spot.topic),
+        )
     )
+    means = Meaning(world, cluster, spot)
     try:
-        offset = await produce(cluster, *spot, bytes(data), acks=acks, timeout_seconds=seconds)
+        offset = await produce(
+            cluster, spot.topic, spot.partition, data, acks=acks, timeout_seconds=seconds
+        )
     except RaftmqError as error:
         if error.definite:
             ledger.on_failed(sent, repr(error))
         else:
-            ledger.unknown += 1
+            ledger.on_unknown(sent, is_stray=not means.this_life)
         world.trace(f"{NAME.get()} {spot} {values[0][:12]!r} {type(error).__name__}")
-    else:
+        return sent
+    if means.this_life:
         ledger.on_acknowledged(sent, offset)
-        world.trace(f"{NAME.get()} {spot} {values[0][:12]!r} acks={acks} at {offset}")
+    else:
+        ledger.on_unknown(sent, is_stray=True)
+    world.trace(f"{NAME.get()} {spot} {values[0][:12]!r} acks={acks} at {offset}")
     return sent
 
 
-class Consumer(Program):
+class Meaning:
+    """Which topic a client means by a name, while it asks.
+
+    What was sent to a topic may reach its successor, if the client has heard of that one.
+    """
+
+    def __init__(self, world: World, cluster: Cluster, spot: Spot) -> None:
+        self._world, self._cluster, self._spot = world, cluster, spot
+        self._before = self._topic_id
+
+    @property
+    def _topic_id(self) -> bytes | None:
+        known = self._cluster.routes.topic(self._spot.topic)
+        return known.topic_id if known else None
+
+    @property
+    def this_life(self) -> bool:
+        """Whether it was this one from beginning to end."""
+        wanted = self._world.topic_ids.get((self._spot.topic, self._spot.life))
+        is_first = self._before is None and not self._spot.life
+        return self._topic_id == wanted and (is_first or self._before == wanted)
+
+
+class Consumer(Worker):
     """Reads every partition from its start to its end, and all over again."""
 
-    async def run(self) -> None:
-        async with self._cluster() as cluster, trio.open_nursery() as nursery:
-            known: set[Spot] = set()
-            while not self.world.is_closing:
-                for spot in self.world.spots():
-                    if spot not in known:
-                        known.add(spot)
-                        nursery.start_soon(self._read_on, cluster, spot)
-                await trio.sleep(0.2)
-
-    async def _read_on(self, cluster: Cluster, spot: Spot) -> None:
+    async def _work(self, cluster: Cluster, spot: Spot) -> None:
         offset = 0
         while not self.world.is_closing and self.world.is_there(spot):
             following = await self._read(cluster, spot, offset)
@@ -146,14 +177,25 @@ class Consumer(Program):
 
     async def _read(self, cluster: Cluster, spot: Spot, offset: int) -> int:
         """Where to go on."""
+        means = Meaning(self.world, cluster, spot)
         wait, size = self._random.choice((0.0, 0.1, 1.0)), self._random.choice((200, 5000, 1 << 20))
         try:
             found = await fetch(
-                cluster, *spot, offset, max_wait_seconds=wait, bytes_max=size, timeout_seconds=1.0
+                cluster,
+                spot.topic,
+                spot.partition,
+                offset,
+                max_wait_seconds=wait,
+                bytes_max=size,
+                timeout_seconds=1.0,
             )
         except OffsetOutOfRange as error:
+            if not means.this_life:
+                return 0
             return await self._start_of(cluster, spot, offset, error)
         except RaftmqError:
+            return offset
+        if not means.this_life:
             return offset
         self.world.ledger.on_read(spot, found.data, f"{self.name} from {offset}")
         return max([offset, *(record.offset + 1 for record in records_in(found.data))])
@@ -161,9 +203,11 @@ class Consumer(Program):
     async def _start_of(self, cluster: Cluster, spot: Spot, offset: int, error: RaftmqError) -> int:
         """What was read once is either still there or was deleted."""
         book = self.world.ledger.book(spot)
-        demand(offset < book.deleted_to, f"{self.name} read {spot} up to {offset}: {error}")
+        demand(book.may_have_deleted(offset), f"{self.name} read {spot} up to {offset}: {error}")
         try:
-            return await list_offset(cluster, *spot, EARLIEST, timeout_seconds=1.0)
+            return await list_offset(
+                cluster, spot.topic, spot.partition, EARLIEST, timeout_seconds=1.0
+            )
         except RaftmqError:
             return offset
 
@@ -173,18 +217,27 @@ class Operator(Program):
 
     cluster: Cluster
 
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self._half_deleted: set[str] = set()  # it may have been done, or not
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with self._cluster() as self.cluster:
             task_status.started()
             await trio.sleep_forever()
 
-    async def make_topic(self, plan: TopicPlan, *, seconds: float = 10.0) -> bool:
-        name = f"topic-{len(self.world.topics)}"
-        self.world.topics[name] = 0
-        self.world.formats[name] = RecordFormat(plan.configs["record.format"])
-        self.world.trace(f"create {name} {plan}")
+    async def make_topic(
+        self, plan: TopicPlan, *, name: str = "", life: int = 0, seconds: float = 10.0
+    ) -> bool:
+        """Under a new name, or again under an old one."""
+        world, name = self.world, name or f"topic-{len(self.world.topics)}"
+        world.topics[name] = world.topics.get(name, 0)
+        world.formats[name] = RecordFormat(plan.configs["record.format"])
+        if plan.expires:
+            world.ledger.expiring.add(name)
+        world.trace(f"create {name} {life} {plan}")
         try:
-            await create_topic(
+            created = await create_topic(
                 self.cluster,
                 name,
                 partition_count=plan.partition_count,
@@ -192,23 +245,50 @@ class Operator(Program):
                 configs=plan.configs,
                 timeout_seconds=seconds,
             )
-            self.world.topics[name] = plan.partition_count
+        except RaftmqError as error:
+            world.trace(f"create {name}: {error!r}")
+            return False
+        world.on_topic(name, life, plan, created.topic_id)
+        try:
             await wait_leaders(self.cluster, name, timeout_seconds=seconds)
         except RaftmqError as error:
-            self.world.trace(f"create {name}: {error!r}")
+            world.trace(f"create {name}: {error!r}")
             return False
         return True
 
     async def delete_topic(self, name: str) -> None:
         """Whatever is answered, nobody may rely on it any more."""
-        self.world.trace(f"delete {name}")
         self.world.deleted.add(name)
+        await self._delete(name)
+
+    async def _delete(self, name: str) -> bool:
+        """Whether it is certainly gone."""
+        self.world.trace(f"delete {name}")
         try:
             await delete_topic(self.cluster, name, timeout_seconds=5.0)
         except UnknownTopicOrPartition as error:
-            demand(self.world.topics[name] == 0, f"{name} was made: {error!r}")
+            was_made = self.world.topics[name] and name not in self._half_deleted
+            demand(not was_made, f"{name} was made: {error!r}")
         except RaftmqError as error:
             self.world.trace(f"delete {name}: {error!r}")
+            self._half_deleted.add(name)
+            return False
+        self._half_deleted.discard(name)
+        return True
+
+    async def recreate_topic(self, name: str) -> None:
+        """Delete a topic, and make another one of that name; clients go on meanwhile."""
+        world = self.world
+        world.deleted.add(name)
+        world.reborn.add(name)
+        try:
+            for _ in range(RECREATE_TRIES):
+                if await self._delete(name):
+                    plan, life = world.topic_plans[name], world.lives[name]
+                    await self.make_topic(plan, name=name, life=life + 1)
+                    return
+        finally:
+            world.reborn.discard(name)
 
     async def delete_records(self, spot: Spot, before_offset: int) -> None:
         book = self.world.ledger.book(spot)
@@ -223,7 +303,7 @@ class Operator(Program):
         book.deleted_to = max(book.deleted_to, before_offset)
         try:
             error = await self.cluster.at_leader(
-                *spot, attempt, deadline=deadline, repeats=Repeats.ACCEPTED
+                spot.topic, spot.partition, attempt, deadline=deadline, repeats=Repeats.ACCEPTED
             )
         except RaftmqError as problem:
             self.world.trace(f"delete records of {spot}: {problem!r}")

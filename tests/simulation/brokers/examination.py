@@ -45,6 +45,8 @@ def _unfit(world: World, host: BrokerHost) -> str:
         return f"{host.name} has logs offline"
     if not image.is_active(host.node_id):
         return f"{host.name} is not active: {image.brokers.get(host.node_id)}"
+    if image.brokers[host.node_id].broker_epoch != host.broker.lifetime.broker_epoch:
+        return f"{host.name} is known as it was before it was started again"
     is_behind = host.broker.quorum.image.version != image.version
     return f"{host.name} is behind" if is_behind else ""
 
@@ -53,9 +55,13 @@ def _incomplete(world: World, spot: Spot, *, is_busy: bool) -> str:
     state = world.state_of(spot)
     if state is None:
         return f"{spot} is not known"
-    sound = set(state.replicas) - damaged(world, spot)
-    if state.leader < 0 or set(state.isr) != sound:
+    if state.leader < 0 or set(state.isr) != set(state.replicas):
         return f"{spot}: {state}"
+    unsound = [
+        name for name, replica in replicas_of(world, spot).items() if not replica.log.is_sound
+    ]
+    if unsound:
+        return f"{spot}: not repaired are the logs of {unsound}"
     return "" if is_busy else _uneven(world, spot)
 
 
@@ -70,8 +76,6 @@ def _uneven(world: World, spot: Spot) -> str:
     if len(leaders) != 1:
         return f"{spot} is led by {leaders}"
     leader = replicas[leaders[0]]
-    out = [f"n{broker_id}" for broker_id in damaged(world, spot)]
-    ends = {name: end for name, end in ends.items() if name not in out}
     is_even = set(ends.values()) == {(leader.log.log_end_offset,) * 2}
     return "" if is_even else f"{spot}: ends and high watermarks {ends}, {leaders[0]} leads"
 
@@ -87,16 +91,6 @@ def replicas_of(world: World, spot: Spot) -> dict[str, Replica]:
         for replica in host.broker.replicas.all()
         if tuple(replica.key) == (topic_id, spot.partition)
     }
-
-
-def damaged(world: World, spot: Spot) -> set[int]:
-    """Whose replica stays as it is found until somebody decides about it."""
-    return {
-        int(name[1:]) for name, replica in replicas_of(world, spot).items() if replica.log.damage
-    }
-
-
-# Logs
 
 
 def judge_logs(world: World) -> None:
@@ -115,7 +109,6 @@ def judge_logs(world: World) -> None:
 
 def _judge_equal(spot: Spot, replicas: dict[str, Replica]) -> None:
     """Byte for byte, from where all of them begin."""
-    replicas = {name: replica for name, replica in replicas.items() if not replica.log.damage}
     start = max(replica.log.log_start_offset for replica in replicas.values())
     contents = {
         name: b"".join(_pieces(replica, start)) if start < replica.high_watermark else b""

@@ -17,7 +17,9 @@ import trio
 from raftmq.broker import broker as broker_module
 from raftmq.broker.broker import open_broker
 from raftmq.broker.settings import BrokerSettings, ListenerSettings
+from raftmq.metadata.raft.messages import Standing
 from raftmq.model import Address
+from tests.simulation.brokers.log_starts import judge_log_starts, log_starts
 from tests.simulation.disk_faults import PowerCut
 from tests.simulation.raft.checks import demand
 from tests.simulation.raft.hosts import Host
@@ -57,6 +59,7 @@ class BrokerHost(Host):
         self.broker: Broker | None = None
         self.leaving = trio.Event()
         self._thawed: trio.Event | None = None
+        self._log_starts: dict[str, int] = {}
 
     @property
     def leads(self) -> bool:
@@ -75,9 +78,25 @@ class BrokerHost(Host):
             replica.log.offline_reason for replica in broker.replicas.all()
         )
 
+    @property
+    def has_its_metadata(self) -> bool:
+        """Whether its part of the quorum holds all that it ever promised."""
+        node = getattr(self.quorum, "_node", None)
+        return not self.is_voter or (
+            node is not None and node.membership.standing is Standing.ESTABLISHED
+        )
+
     def start(self) -> None:
         self.leaving = trio.Event()
         super().start()
+
+    def lose_disk(self) -> bool:
+        self._log_starts = {}
+        return super().lose_disk()
+
+    def _die(self, *, power_lost: bool) -> None:
+        self._log_starts = log_starts(self)
+        super()._die(power_lost=power_lost)
 
     async def leave(self) -> None:
         """Stop in order, as a supervisor has it: whoever takes too long is killed."""
@@ -90,7 +109,8 @@ class BrokerHost(Host):
     # The disk
 
     def freeze(self) -> None:
-        self._thawed = trio.Event()
+        if self._thawed is None:
+            self._thawed = trio.Event()
 
     def thaw(self) -> None:
         if self._thawed is not None:
@@ -120,6 +140,7 @@ class BrokerHost(Host):
         try:
             async with open_broker(self._settings(), host) as self.broker:
                 self._stand_still_when_paused(self.broker.quorum, network)
+                judge_log_starts(self, self._log_starts)
                 yield self.broker.quorum
         except BaseException as error:
             if not self.end or isinstance(error, trio.Cancelled):

@@ -26,13 +26,18 @@ ACKS_ALL = -1
 
 
 class Spot(NamedTuple):
-    """A partition, as clients name it."""
+    """A partition, as clients name it.
+
+    Attributes:
+        life: how many topics have had that name before.
+    """
 
     topic: str
     partition: int
+    life: int = 0
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return f"{self.topic}-{self.partition}" + "'" * self.life
 
 
 class Outcome(Enum):
@@ -46,6 +51,7 @@ class Sent:
     """Attributes:
     leader_epoch: the newest one that the sender knew: it was appended in that one or a later one.
     sent_at, answered_at: by the book's own clock.
+    is_stray: the topic got a successor of the same name meanwhile: it may be that one that has it.
     """
 
     spot: Spot
@@ -56,6 +62,7 @@ class Sent:
     outcome: Outcome = Outcome.UNKNOWN
     base_offset: int = -1
     answered_at: int = -1
+    is_stray: bool = False
 
 
 class Found(NamedTuple):
@@ -78,10 +85,15 @@ class SpotBook:
     Attributes:
         stands: what is at which offset for ever.
         deleted_to: somebody has asked to delete everything before.
+        expires: the topic forgets by itself.
+        predecessor: of the topic that had the same name before.
     """
 
-    def __init__(self, spot: Spot) -> None:
-        self.spot, self.deleted_to = spot, 0
+    def __init__(
+        self, spot: Spot, *, expires: bool = False, predecessor: SpotBook | None = None
+    ) -> None:
+        self.spot, self.deleted_to, self.expires = spot, 0, expires
+        self.predecessor = predecessor
         self.stands: dict[int, bytes] = {}
         self._offsets: dict[bytes, int] = {}
         self.sent: dict[bytes, Sent] = {}
@@ -93,15 +105,22 @@ class SpotBook:
         demand(at == offset, f"{who}: {value!r} at {self.spot} {offset}, and at {at}")
 
     def see(self, offset: int, value: bytes, who: str) -> None:
-        sent = self.sent.get(value)
+        sent = self.sent.get(value) or self._stray(value)
         demand(sent is not None, f"{who}: {value!r} at {self.spot} {offset}, which nobody sent")
         assert sent is not None
         failed = sent.outcome is Outcome.FAILED
         demand(not failed, f"{who}: {value!r} at {self.spot} {offset}, which has failed")
         self.stand(offset, value, who)
 
+    def _stray(self, value: bytes) -> Sent | None:
+        sent = self.predecessor.sent.get(value) if self.predecessor else None
+        return sent if sent is not None and (sent.is_stray or sent.answered_at < 0) else None
+
     def is_seen(self, value: bytes) -> bool:
         return value in self._offsets
+
+    def may_have_deleted(self, offset: int) -> bool:
+        return self.expires or offset < self.deleted_to
 
 
 class Ledger:
@@ -110,16 +129,20 @@ class Ledger:
     unknown, failed: the same of the other outcomes.
     reads: records that consumers got.
     lost_lightly: acknowledged by fewer than all, and gone with a leader.
+    expiring: topics that forget by themselves.
     """
 
     def __init__(self) -> None:
         self.books: dict[Spot, SpotBook] = {}
+        self.expiring: set[str] = set()
         self._clock = count(1)
         self.acknowledged = self.unknown = self.failed = self.reads = self.lost_lightly = 0
 
     def book(self, spot: Spot) -> SpotBook:
         if spot not in self.books:
-            self.books[spot] = SpotBook(spot)
+            known = self.books.get(spot._replace(life=spot.life - 1))
+            expires = spot.topic in self.expiring
+            self.books[spot] = SpotBook(spot, expires=expires, predecessor=known)
         return self.books[spot]
 
     # Producers
@@ -130,6 +153,11 @@ class Ledger:
         sent = Sent(spot, values, acks, leader_epoch, next(self._clock))
         self.book(spot).sent |= dict.fromkeys(values, sent)
         return sent
+
+    def on_unknown(self, sent: Sent, *, is_stray: bool) -> None:
+        """Done, or not; or done by which topic of that name, nobody can say."""
+        self.unknown += 1
+        sent.is_stray, sent.answered_at = is_stray, next(self._clock)
 
     def on_acknowledged(self, sent: Sent, base_offset: int) -> None:
         self.acknowledged += 1
@@ -159,7 +187,8 @@ class Ledger:
     def judge_log(self, spot: Spot, records: list[Found], *, start: int, latest_epoch: int) -> None:
         """`records` are all that is committed, from `start` on."""
         book, there = self.book(spot), {found.offset: found for found in records}
-        demand(start <= book.deleted_to, f"{spot} starts at {start}, deleted to {book.deleted_to}")
+        may_start = start == 0 or book.may_have_deleted(start - 1)
+        demand(may_start, f"{spot} starts at {start}, deleted to {book.deleted_to}")
         for offset, epoch, value in records:
             if offset >= start:
                 book.see(offset, value, f"log, epoch {epoch}")

@@ -29,11 +29,20 @@ PROCESS_KINDS = (
     "kill", "power", "kill_midway", "power_midway", "power_of_all", "pause", "pause_leader",
     "restart", "restart_all", "kill_leader",
 )  # fmt: skip
-DISK_KINDS = ("slow_disk", "frozen_disk", "failing_disk", "full_disk")
-TOPIC_KINDS = ("churn", "delete_records", "absence")
-KINDS = (*NETWORK_KINDS, *ROLE_KINDS, *PROCESS_KINDS, *DISK_KINDS, *TOPIC_KINDS)
+DISK_KINDS = ("slow_disk", "frozen_disk", "failing_disk", "full_disk", "lost_disk", "lost_disk")
+TOPIC_KINDS = ("churn", "delete_records", "absence", "recreate")
+PLOT_KINDS = (
+    "comeback", "newcomer", "secession", "last_one", "outsider", "blink", "darkness",
+    "amnesia", "oblivion",
+)  # fmt: skip
+KINDS = (*NETWORK_KINDS, *ROLE_KINDS, *PROCESS_KINDS, *DISK_KINDS, *TOPIC_KINDS, *PLOT_KINDS)
 # What takes away more than one page cache: a topic that trusts it may lose records by that.
-POWER_KINDS = ("power_midway", "power_of_all")
+POWER_KINDS = ("power_midway", "power_of_all", "blink", "darkness", "amnesia", "oblivion")
+# Who lags leaves an in-sync set before who is silent is deposed; then some plots have time.
+SLOW_SESSION_KINDS = ("newcomer", "secession")
+BUSY_PAIRS = 4  # of producers and partitions
+RETENTION_SHARE = 0.25
+RETENTIONS = ({"retention.bytes": "3000"}, {"retention.ms": "4000", "segment.ms": "1500"})
 
 
 class TopicPlan(NamedTuple):
@@ -41,9 +50,16 @@ class TopicPlan(NamedTuple):
     replication_factor: int
     configs: dict[str, str]
 
+    @property
+    def expires(self) -> bool:
+        """Whether records go away by themselves."""
+        return any(key.startswith("retention.") for key in self.configs)
+
 
 class Plan(NamedTuple):
-    """`pace` stretches faults, so that they outlast the sessions that they shall end."""
+    """`pace` stretches faults, so that they outlast the sessions that they shall end. Clients think
+    the longer the more partitions they work on, or a few worlds would take most of the time.
+    """
 
     seconds: float  # of faults; healing comes on top
     broker_count: int
@@ -73,10 +89,10 @@ def draw_plan(seed: int, seconds: float, wanted: tuple[str, ...] = ()) -> Plan:
     random = Random(f"{seed}/plan")
     broker_count = random.choice((3, 3, 3, 4, 5))
     topics = tuple(draw_topic(random, broker_count) for _ in range(random.choice((1, 1, 2))))
-    kinds = wanted or tuple(random.sample(KINDS, random.randint(4, 14)))
-    if any(topic.configs["durability"] == "page_cache" for topic in topics):
+    kinds = wanted or tuple(random.sample(KINDS, random.randint(4, 16)))
+    if not wanted and any(topic.configs["durability"] == "page_cache" for topic in topics):
         kinds = tuple(kind for kind in kinds if kind not in POWER_KINDS) or ("kill",)
-    return Plan(
+    plan = Plan(
         seconds=seconds,
         broker_count=broker_count,
         voter_count=5 if broker_count == 5 and random.random() < 0.5 else 3,
@@ -95,6 +111,33 @@ def draw_plan(seed: int, seconds: float, wanted: tuple[str, ...] = ()) -> Plan:
         latency=Latency(tail_probability=random.choice((0.0, 0.01, 0.05)), tail_mean=0.05),
         disk_seconds=random.choice(((0.0, 0.0005), (0.0002, 0.002), (0.002, 0.02))),
     )
+    share = plan.producer_count * sum(topic.partition_count for topic in topics) / BUSY_PAIRS
+    plan = plan._replace(think_seconds=plan.think_seconds * max(1.0, share))
+    return _staged(plan, random) if wanted else plan
+
+
+def _staged(plan: Plan, random: Random) -> Plan:
+    """Small and quick: whoever chooses the faults wants to see them.
+
+    There are four brokers and as many partitions, so that each broker is without one of them: it
+    may be the controller, and survive the others.
+    """
+    topic = draw_topic(random, 4, durability="fsync")
+    is_patient = not set(plan.kinds).isdisjoint(SLOW_SESSION_KINDS)
+    return plan._replace(
+        broker_count=4,
+        voter_count=3,
+        producer_count=1,
+        consumer_count=1,
+        think_seconds=0.1,
+        topics=(topic._replace(partition_count=4, replication_factor=3),),
+        gap_seconds=0.3,
+        pace=0.5,
+        at_once=1,
+        ends_dark=False,
+        session_seconds=6.0 if is_patient else 2.5,
+        lag_seconds=2.0,
+    )
 
 
 def draw_topic(random: Random, broker_count: int, *, durability: str = "") -> TopicPlan:
@@ -105,6 +148,8 @@ def draw_topic(random: Random, broker_count: int, *, durability: str = "") -> To
         "index.interval.bytes": random.choice(("0", "4096")),
         "record.format": random.choice(("columns", "kafka")),
     }
+    if random.random() < RETENTION_SHARE:
+        configs |= {"segment.bytes": "1024", **random.choice(RETENTIONS)}
     replication_factor = random.choice((2, 3, 3, 3, min(4, broker_count)))
     return TopicPlan(random.choice((1, 1, 2, 3, 6)), replication_factor, configs)
 
@@ -116,5 +161,5 @@ def tuned(plan: Plan) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(liveness, "SESSION_SECONDS", plan.session_seconds)
         patch.setattr(Replica.__init__, "__kwdefaults__", defaults)
-        patch.setattr(directory, "RETENTION_CHECK_INTERVAL", 7.0)
+        patch.setattr(directory, "RETENTION_CHECK_INTERVAL", 3.0)
         yield

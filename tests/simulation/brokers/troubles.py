@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tests.simulation.brokers.plan import draw_topic
-from tests.simulation.raft.plots import Nemesis, until
+from tests.simulation.raft.plots import CALM_SECONDS_MAX, Nemesis, until
 
 if TYPE_CHECKING:
     from raftmq.metadata.image import PartitionState
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.world import World
 
 TOPICS_MAX = 5
+RECOVERY_SECONDS_MAX = 20.0
 OPERATIONS = ("write", "write", "sync", "sync", "truncate", "create", "sync_directory", "rename")
 PATTERNS = ("*.log", "*.log", "*", "*.json", "*epoch*", "*.index")
 
@@ -177,9 +178,45 @@ class Troubles(Nemesis):
             host.disk.fail("write", "*", nth=nth, error=errno.ENOSPC)
         await self._replace_failed(host)
 
+    async def lost_disk(self) -> None:
+        """One at a time: the next one only when all that was promised stands everywhere again."""
+        if not await until(self._may_lose_a_disk, seconds=CALM_SECONDS_MAX):
+            return
+        victim = self._victim()
+        self._struck("lost_disk", victim.name)
+        await self._lose_disk(victim)
+        await self._bring_back([victim])
+        await until(self._may_lose_a_disk, seconds=RECOVERY_SECONDS_MAX)
+
+    async def _lose_disk(self, victim: BrokerHost) -> None:
+        """It stays down, if nobody else has started it."""
+        await self._die(victim, power_lost=True)
+        victim.lose_disk()
+
+    def _may_lose_a_disk(self) -> bool:
+        """Every partition is in sync everywhere, and every voter holds what it promised."""
+        states = map(self.world.state_of, self.world.spots())
+        return all(map(self._serves, self.world.hosts)) and all(
+            state is not None and len(state.isr) == len(state.replicas) for state in states
+        )
+
+    def _serves(self, host: BrokerHost) -> bool:
+        """Under its present registration, so that what is known is no older than that."""
+        known = self.world.newest_image().brokers.get(host.node_id)
+        return (
+            host.broker is not None
+            and not host.end
+            and host.has_its_metadata
+            and known is not None
+            and not known.fenced
+            and known.broker_epoch == host.broker.lifetime.broker_epoch
+        )
+
     async def _replace_failed(self, host: BrokerHost) -> None:
-        """An operator restarts what has partitions offline."""
+        """Now and then an operator restarts what has partitions offline."""
         await self._wait(1.0, 5.0)
+        if self._random.random() < 0.7:
+            return
         if host.is_up and not host.end and host.has_failed_logs:
             host.crash(power_lost=False)
             await self._bring_back([host])
@@ -195,6 +232,21 @@ class Troubles(Nemesis):
             durability = "" if self.world.plan.trusts_page_cache else "fsync"
             plan = draw_topic(self._random, self.world.plan.broker_count, durability=durability)
             await operator.make_topic(plan._replace(partition_count=1))
+
+    async def recreate(self) -> None:
+        """A topic gets a successor of the same name; somebody may miss it all."""
+        topics = [name for name in self.world.living_topics() if name not in self.world.reborn]
+        if not topics:
+            return
+        name, absent = self._random.choice(topics), self._victim()
+        self._struck("recreate", name)
+        misses_it = self._random.random() < 0.5 and absent.is_up and not absent.end
+        if misses_it:
+            await self._die(absent, power_lost=self._random.random() < 0.5)
+        await self.world.operator.recreate_topic(name)
+        await self._wait(0.1, 2.0)
+        if misses_it:
+            await self._bring_back([absent])
 
     async def delete_records(self) -> None:
         spot = self._spot()

@@ -9,13 +9,8 @@ That all are found is tested in `test_quorum_planted_bugs.py`; how many worlds f
 
 from __future__ import annotations
 
-import argparse
-import sys
-from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from raftmq.metadata.apply import dispatch
 from raftmq.metadata.raft import guard as guard_module
@@ -29,23 +24,19 @@ from raftmq.metadata.raft.messages import Standing
 from raftmq.metadata.raft.node import RaftNode
 from raftmq.metadata.raft.reads import Reads
 from raftmq.metadata.raft.snapshotter import Snapshotter
+from tests.simulation import planting
 from tests.simulation.disk_file import SimulatedFile
-from tests.simulation.raft.checks import TooLittle
-from tests.simulation.raft.world import World
+from tests.simulation.planting import Garden, Patch
+from tests.simulation.raft.world import SECONDS, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from raftmq.metadata.raft.messages import AppendEntries
 
-Patch = pytest.MonkeyPatch
 
-
-class Case(NamedTuple):
-    """Worlds, and the only faults that strike in them."""
-
-    seeds: tuple[int, ...]
-    kinds: tuple[str, ...]
+def _case(seeds: tuple[int, ...], kinds: tuple[str, ...]) -> planting.Case:
+    return planting.Case(seeds, kinds, SECONDS)
 
 
 def nothing(*_: object, **__: object) -> None:
@@ -206,71 +197,25 @@ def read_before_the_no_op(patch: Patch) -> None:
 
 # Every bug with the faults that bring it to light, and seeds of worlds where they do. Any change of
 # the code shifts the worlds: where a bug slips through all of them, run this module as a command.
-_CASES: dict[Callable[[Patch], None], Case] = {
-    write_is_enough: Case((1, 2), ("power_midway",)),
-    snapshot_is_not_synced: Case((4, 1), ("power_midway",)),
-    release_before_sync: Case((1, 19, 25, 28), ("betrayal",)),
-    forget_votes: Case((0, 3, 6), ("power", "kill")),
-    apply_what_is_not_synced: Case((11, 8), ("power_midway", "slow_disk")),
-    compact_before_the_snapshot: Case((5, 4, 7, 1), ("failing_disk", "kill")),
-    forget_what_a_snapshot_says: Case((30, 58), ("kill_midway", "power_midway", "kill")),
-    commit_what_is_told: Case((0, 3, 10, 16), ("exile",)),
-    snapshot_keeps_everything: Case((5, 15, 19, 20), ("exile",)),
-    snapshot_is_not_shown: Case((1, 4, 5), ("power", "isolate")),
-    apply_twice: Case((1, 0), ("isolate",)),
-    trust_a_new_disk: Case((1, 2, 3), ("betrayal",)),
-    count_blank_voters: Case((4, 1, 5, 8), ("reunion",)),
-    old_copies_are_welcome: Case((0, 1), ("old_copy",)),
-    read_without_a_round: Case((0, 1, 2), ("usurpation",)),
-    read_before_the_no_op: Case((3, 53, 16), ("betrayal",)),
+_CASES: dict[Callable[[Patch], None], planting.Case] = {
+    write_is_enough: _case((1, 2), ("power_midway",)),
+    snapshot_is_not_synced: _case((4, 1), ("power_midway",)),
+    release_before_sync: _case((1, 19, 25, 28), ("betrayal",)),
+    forget_votes: _case((0, 3, 6), ("power", "kill")),
+    apply_what_is_not_synced: _case((11, 8), ("power_midway", "slow_disk")),
+    compact_before_the_snapshot: _case((5, 4, 7, 1), ("failing_disk", "kill")),
+    forget_what_a_snapshot_says: _case((30, 58), ("kill_midway", "power_midway", "kill")),
+    commit_what_is_told: _case((0, 3, 10, 16), ("exile",)),
+    snapshot_keeps_everything: _case((5, 15, 19, 20), ("exile",)),
+    snapshot_is_not_shown: _case((1, 4, 5), ("power", "isolate")),
+    apply_twice: _case((1, 0), ("isolate",)),
+    trust_a_new_disk: _case((1, 2, 3), ("betrayal",)),
+    count_blank_voters: _case((4, 1, 5, 8), ("reunion",)),
+    old_copies_are_welcome: _case((0, 1), ("old_copy",)),
+    read_without_a_round: _case((0, 1, 2), ("usurpation",)),
+    read_before_the_no_op: _case((3, 53, 16), ("betrayal",)),
 }
-BUGS = {bug.__name__: bug for bug in _CASES}
-CASES = {bug.__name__: case for bug, case in _CASES.items()}
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    with Patch.context() as patch:
-        BUGS[name](patch)
-        yield
-
-
-def caught(name: str, case: Case) -> dict[int, Exception]:
-    """What the worlds make of the bug, by seed: of those that catch it."""
-    return {seed: error for seed in case.seeds if (error := _caught(name, seed, case.kinds))}
-
-
-def is_caught(name: str) -> bool:
-    case = CASES[name]
-    return any(_caught(name, seed, case.kinds) for seed in case.seeds)
-
-
-def _caught(name: str, seed: int, kinds: tuple[str, ...]) -> Exception | None:
-    with planted(name):
-        try:
-            World(seed, kinds=kinds).play()
-        except TooLittle:
-            return None
-        except Exception as error:
-            return error
-    return None
-
-
-def main() -> None:
-    """How many worlds catch which bug, and what the first of them say."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=25)
-    parser.add_argument("--bug", choices=sorted(BUGS))
-    parser.add_argument("--drawn", action="store_true", help="with the faults that each seed draws")
-    options = parser.parse_args()
-    for name in [options.bug] if options.bug else BUGS:
-        kinds = () if options.drawn else CASES[name].kinds
-        found = caught(name, Case(tuple(range(options.seeds)), kinds))
-        sys.stdout.write(f"{name:30} {len(found):3} of {options.seeds}: {list(found)[:8]}\n")
-        for error in list(found.values())[:3]:
-            sys.stdout.write(f"      {type(error).__name__}: {str(error)[:150]}\n")
-        sys.stdout.flush()
-
+GARDEN = Garden(World, _CASES)
 
 if __name__ == "__main__":
-    main()
+    planting.main(GARDEN, __doc__.splitlines()[0])

@@ -9,20 +9,14 @@ observer are the real ones; only disks, network and clock are simulated.
 
 from __future__ import annotations
 
-import gc
 import logging
-from contextlib import contextmanager
 from functools import partial
-from hashlib import sha256
 from itertools import count
-from random import Random
 from typing import TYPE_CHECKING
 
 import trio
 
 from raftmq.model import Address
-from tests.simulation.deterministic import run
-from tests.simulation.network import SimulatedNetwork
 from tests.simulation.raft.book import Book
 from tests.simulation.raft.checks import Ledger, TooLittle, Violation, demand
 from tests.simulation.raft.clients import Client, propose_somewhere
@@ -30,69 +24,45 @@ from tests.simulation.raft.hosts import Observer, Voter
 from tests.simulation.raft.plan import draw_plan
 from tests.simulation.raft.plots import Nemesis
 from tests.simulation.raft.tuning import tuned
+from tests.simulation.story import Story, failure_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from raftmq.metadata.raft.node import RaftNode
     from tests.simulation.raft.hosts import Host
+    from tests.simulation.raft.plan import Plan
 
 SECONDS = 4.0
 HEAL_SECONDS_MAX = 15.0
 DRAIN_SECONDS_MAX = 10.0
 DONE_MIN, FAULTS_MIN = 30, 3
-PROLONGATIONS_MAX = 4
-LOGGER = logging.getLogger("raftmq.metadata")
 
 
-class World:
-    """Attributes:
-    seed: everything else follows from it, and from `kinds`: the faults, if they are not drawn.
-    is_closing: clients finish what they do, and begin nothing.
-    heal_seconds: from the repairs until the quorum was in service and nobody lagged behind.
-    """
-
+class World(Story):
+    module = "tests.simulation.raft"
+    logger = logging.getLogger("raftmq.metadata")
+    plan: Plan
     nursery: trio.Nursery  # for as long as the world is
     clients: trio.Nursery  # for as long as there is trouble
 
     def __init__(self, seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> None:
-        self.seed, self.plan = seed, draw_plan(seed, seconds, kinds)
-        self._kinds = kinds
-        self.lines: list[str] = []
+        super().__init__(seed, draw_plan(seed, seconds, kinds), wanted=kinds)
         self.ledger, self.book = Ledger(), Book()
-        self.network = SimulatedNetwork(
-            Random(f"{seed}/network"),
-            latency=self.plan.latency,
-            silence_seconds_max=8.0,
-            trace=self._trace_line,
-        )
         voter_ids = range(1, self.plan.voter_count + 1)
         self.addresses = {voter: Address(f"n{voter}", 9000) for voter in voter_ids}
         self.voters = [Voter(self, voter) for voter in voter_ids]
         self.hosts: list[Host] = [*self.voters, Observer(self, 90)]
         self.nemesis = Nemesis(self)
         self._strangers = count(50)
-        self.is_closing = False
-        self.heal_seconds = 0.0
 
     # Telling
 
-    def trace(self, what: str) -> None:
-        self._trace_line(f"{trio.current_time():.6f} {what}")
-
-    def _trace_line(self, line: str) -> None:
-        self.lines.append(line)
-
-    @property
-    def command(self) -> str:
-        """That shows this world once more."""
-        options = f"--seed {self.seed} --seconds {self.plan.seconds:g}"
-        faults = f" --kinds {','.join(self.plan.kinds)}" if self._kinds else ""
-        return f"python -m tests.simulation.raft {options}{faults}"
-
-    @property
-    def digest(self) -> str:
-        return sha256("\n".join(self.lines).encode()).hexdigest()
+    def on_log(self, record: logging.LogRecord) -> None:
+        """What only a faulty peer can cause is a violation."""
+        text = record.getMessage()
+        self.trace(f"log {text}")
+        demand("protocol_error" not in text, f"a voter takes another one for faulty: {text}")
 
     def __str__(self) -> str:
         faults = sum(self.nemesis.counts.values())
@@ -130,18 +100,10 @@ class World:
 
     # The acts
 
-    def play(self) -> None:
-        """
-        Raises:
-            Violation: a promise was broken; or whatever the code under test raised.
-        """
-        try:
-            with _logged(self), tuned(self.plan.sizes):
-                run(f"{self.seed}", self._main)
-        finally:
-            gc.unfreeze()  # voters freeze what they load, which is over with this world
+    def tuned(self) -> AbstractContextManager[None]:
+        return tuned(self.plan.sizes)
 
-    async def _main(self) -> None:
+    async def main(self) -> None:
         seconds_max = 10 * (self.plan.seconds + HEAL_SECONDS_MAX)
         with trio.fail_after(seconds_max):
             async with trio.open_nursery() as self.nursery:
@@ -163,35 +125,20 @@ class World:
             for number in range(1, self.plan.client_count + 1):
                 self.clients.start_soon(Client(self, number).run)
             with trio.move_on_after(self.plan.seconds) as trouble:
-                self.clients.start_soon(self._prolong, trouble)
+                self.clients.start_soon(self.prolong, trouble)
                 await self.nemesis.run()
             self._repair()
             self.is_closing = True
 
-    async def _prolong(self, trouble: trio.CancelScope) -> None:
-        """Where the quorum was down most of the time, or luck was kind, go on for a while."""
-        for _ in range(PROLONGATIONS_MAX):
-            await trio.sleep_until(trouble.deadline - 0.01)
-            if not self._has_done_enough():
-                trouble.deadline += self.plan.seconds
-                self.nemesis.ease *= 3.0 if self.book.done < DONE_MIN else 0.5
+    def is_busy(self) -> bool:
+        return self.book.done >= DONE_MIN
 
-    def _has_done_enough(self) -> bool:
-        """Whether this world proves anything: one whose quorum was down all the time does not."""
-        faults = self.nemesis.counts.total()
-        return self.book.done >= DONE_MIN and faults >= FAULTS_MIN
+    def has_done_enough(self) -> bool:
+        return self.is_busy() and self.nemesis.counts.total() >= FAULTS_MIN
 
     def _repair(self) -> None:
-        self.trace("repair")
-        self.network.heal()
+        self.mend()
         for host in self.hosts:
-            for other in self.hosts:
-                if host is not other:
-                    self.network.slow(host.name, other.name, self.plan.latency)
-            host.disk_seconds = self.plan.disk_seconds
-            host.disarm()
-            if host.is_up and host.is_paused:
-                host.resume()
             if not host.is_up:
                 host.start()
 
@@ -240,7 +187,7 @@ class World:
             self.book.judge_blocks(commands, host.quorum.image)
         for voter in self.voters:
             self._judge_memory(voter.name, voter.node)
-        if not self._has_done_enough():
+        if not self.has_done_enough():
             raise TooLittle(f"too little happened: {self}")
 
     def _judge_memory(self, name: str, node: RaftNode) -> None:
@@ -260,38 +207,6 @@ class World:
             demand(host.end == "stopped", f"{host.name} did not stop, but ended: {host.end}")
 
 
-@contextmanager
-def _logged(world: World) -> Iterator[None]:
-    """What the nodes log is part of the trace; what only a faulty peer can cause is a violation."""
-    handler = _Trace(world)
-    before = LOGGER.level, LOGGER.propagate
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    LOGGER.propagate = False
-    try:
-        yield
-    finally:
-        LOGGER.removeHandler(handler)
-        LOGGER.setLevel(before[0])
-        LOGGER.propagate = before[1]
-
-
-class _Trace(logging.Handler):
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        self._world.trace(f"log {text}")
-        demand("protocol_error" not in text, f"a voter takes another one for faulty: {text}")
-
-
 def failure(seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> str | None:
     """What goes wrong in one world, with the command that shows it again."""
-    world = World(seed, seconds=seconds, kinds=kinds)
-    try:
-        world.play()
-    except Exception as error:
-        return f"seed {seed}: {error!r}\nreplay it: {world.command} --trace"
-    return None
+    return failure_of(World(seed, seconds=seconds, kinds=kinds))

@@ -265,8 +265,8 @@ _CASES: dict[Callable[[Patch], None], Case] = {
     committed_isr_only: Case((0, 1)),
     shrink_before_commit: Case((0, 1)),
     alter_without_comparison: Case((), script=scripts.late_proposal),
-    expand_to_any_incarnation: Case((1483,), ("cut_controller", "power", "damage")),
-    expand_below_the_epoch_start: Case((33, 36, 44), ("kill", "restart", "slow_disk")),
+    expand_to_any_incarnation: Case((2195,)),
+    expand_below_the_epoch_start: Case((74, 99, 104), ("kill", "restart", "slow_disk")),
     new_command_id_for_each_try: Case((), script=scripts.proposal_sent_again),
     count_before_the_first_fetch: Case((0, 1)),
     held_beyond_the_fetch: Case((2, 3)),
@@ -277,7 +277,7 @@ _CASES: dict[Callable[[Patch], None], Case] = {
     accept_late_answers: Case((0, 1)),
     leader_epoch_is_not_checked: Case((), script=scripts.fetch_of_another_epoch),
     trust_any_directory: Case((3, 5, 12)),
-    lead_for_the_predecessor: Case((9, 41, 49)),
+    lead_for_the_predecessor: Case((31, 33, 60)),
 }
 BUGS = {bug.__name__: bug for bug in _CASES}
 CASES = {bug.__name__: case for bug, case in _CASES.items()}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from raftmq.broker.changes import Changes
-from raftmq.errors import ErrorCode
+from raftmq.errors import ErrorCode, NotController
 from raftmq.metadata.commands import (
     BrokerRegistered,
     CreateTopic,
@@ -45,6 +47,14 @@ class Link:
     async def propose(self, command: AnyCommand, *, timeout: float) -> AnyResult:  # noqa: ASYNC109  # as in the protocol
         self.sent.append(command)
         return await self._cluster.leader.propose(command, timeout=timeout)
+
+    async def read_barrier(self, *, timeout: float) -> int:  # noqa: ASYNC109  # as in the protocol
+        node = self._cluster.nodes[NODE]
+        with trio.move_on_after(timeout):
+            while node.leadership.leader_id is None:
+                await node.wait_leadership_changed(node.leadership)
+            return (await self._cluster.leader.read_barrier()).version
+        raise NotController("nobody leads")
 
 
 async def cluster_of(*racks: str | None) -> FakeCluster:

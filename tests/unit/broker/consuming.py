@@ -10,6 +10,7 @@ from raftmq.wire.messages.fetch import WITHOUT_SESSION, Fetch
 from raftmq.wire.records import RecordBatch
 from tests.unit.broker.copying import (
     CLIENT,
+    answered,
     payload_of,
 )
 from tests.unit.partition.replica_world import led_by, settle
@@ -36,9 +37,7 @@ def ask(
     **fields: Any,
 ) -> Awaitable[Reply]:
     request = Fetch(wait_ms, bytes_min, bytes_max, *session, partitions=partitions, **fields)
-    answer = broker.fetching.fetch(CLIENT, request, b"")
-    assert not hasattr(answer, "body")
-    return answer
+    return answered(broker.fetching.fetch(CLIENT, request, b""))
 
 
 async def leading(broker: Copier, *values: bytes, partition: int = 0) -> Replica:

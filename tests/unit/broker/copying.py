@@ -15,12 +15,14 @@ import trio
 from raftmq.broker.fetch import Fetching
 from raftmq.broker.fetcher import Fetchers
 from raftmq.broker.replicate import Replicating
+from raftmq.broker.waiting_fetches import WaitingFetches
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.model import Address
 from raftmq.partition.around import PartitionKey, Surroundings
 from raftmq.partition.replica import Replica
 from raftmq.rpc.context import Identity, RequestContext
 from raftmq.rpc.peers import Peers
+from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.messages.fetch import FetchPartition
 from raftmq.wire.messages.hello import Hello
@@ -34,12 +36,12 @@ from tests.unit.storage.directories import Disk, opened
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from raftmq.broker.leader_fetcher import FetchSettings
+    from raftmq.broker.asking import FetchSettings
     from raftmq.config import TopicConfig
     from raftmq.partition.assignment import Assignment
     from raftmq.partition.effects import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.rpc.reply import Reply
+    from raftmq.rpc.service import HandlerResult
     from raftmq.wire.messages.fetch import FetchReply, PartitionFetched
     from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
 
@@ -109,9 +111,10 @@ class Copier:
             random=random,
             settings=settings,
         )
-        self.fetching = Fetching(self.hosted, directory, random)
+        self.waiting = WaitingFetches()
+        self.fetching = Fetching(self.hosted, directory, self.waiting, random)
         self.replicating = Replicating(
-            self.hosted, directory, random, registered_epoch=self.epochs.get
+            self.hosted, directory, self.waiting, random, registered_epoch=self.epochs.get
         )
         self.around = Surroundings(
             broker_id,
@@ -147,6 +150,7 @@ class Copier:
             address = Address(f"b{self.broker_id}", 9000)
             serve = partial(server.serve_stream, listener=BROKERS)
             await nursery.start(self.network.serve, serve, address)
+            await nursery.start(self.waiting.run)
             await nursery.start(self.peers.run)
             await nursery.start(self.fetchers.run)
             nursery.start_soon(self._tick)
@@ -208,6 +212,23 @@ async def alone(broker_id: int = 1) -> AsyncIterator[Copier]:
     """One broker whose handlers are called directly."""
     async with world(broker_id) as found:
         yield found.brokers[broker_id]
+
+
+async def answered(result: HandlerResult) -> Reply:
+    """What a handler's result leads to; whoever is cancelled meanwhile has hung up."""
+    if isinstance(result, Reply):
+        return result
+    assert isinstance(result, PendingReply), f"{result}"
+    outcomes: list[Reply | Exception] = []
+    told = trio.Event()
+    result.attach(lambda outcome: (outcomes.append(outcome), told.set()))  # type: ignore[func-returns-value]
+    try:
+        await told.wait()
+    finally:
+        result.drop()
+    if isinstance(outcomes[0], Exception):
+        raise outcomes[0]
+    return outcomes[0]
 
 
 def body_of(reply: Reply) -> FetchReply:

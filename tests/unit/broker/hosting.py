@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from raftmq.broker.damage_reports import DamageReports
 from raftmq.broker.high_watermarks import HighWatermarks
 from raftmq.broker.isr_proposals import IsrProposals
+from raftmq.broker.repairs import Repairs
 from raftmq.broker.replicas import Replicas
 from raftmq.errors import NotController
 from raftmq.metadata.commands import (
     BrokerRegistered,
     CreateTopic,
     Done,
+    Loss,
     RegisterBroker,
 )
 from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
@@ -26,7 +29,7 @@ from tests.unit.storage.batches import NOW_MS
 from tests.unit.storage.directories import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.controller import Effect
@@ -68,13 +71,32 @@ class DirectLink:
         self,
         command: AnyCommand,
         *,
-        timeout: float,  # noqa: ASYNC109  # as in the protocol
+        timeout: float = 5.0,  # noqa: ASYNC109  # as in the protocol
         command_id: CommandId | None = None,
     ) -> AnyResult:
         if self._cluster.leader_id is None:
             raise NotController("nobody leads")
         leader = self._cluster.leader
         return await leader.propose(command, timeout=timeout, command_id=command_id)
+
+
+class Reports(DamageReports):
+    """Attributes:
+    told: what was to be told, in order.
+    """
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(
+            node.broker_id,
+            DirectLink(node.cluster),
+            broker_epoch=lambda: node.replicas.broker_epoch,
+            catch_up=node.catch_up,
+        )
+        self.told: list[tuple[PartitionKey, Loss]] = []
+
+    async def tell(self, key: PartitionKey, loss: Loss) -> None:
+        self.told.append((key, loss))
+        await super().tell(key, loss)
 
 
 class Node:
@@ -97,24 +119,41 @@ class Node:
             random=Random(broker_id),
         )
         self.wishes: list[ProposeIsr] = []
-        self.damage: list[PartitionKey] = []
-        self.replicas.connect(self.followed, self, self._report_damage)
+        self.reports = Reports(self)
+        self.repairs = Repairs(broker_id, self.replicas, directory, self.reports, Random(broker_id))
+        self.replicas.connect(self.followed, self, self.repairs)
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
         self.wishes.append(proposal)
         self.proposals.propose(replica, proposal)
 
-    async def _report_damage(self, keys: Sequence[PartitionKey]) -> None:
-        self.damage += keys
+    async def catch_up(self) -> None:
+        if self.cluster.leader_id is None:
+            raise NotController("nobody leads")
+        newest = (await self.cluster.leader.read_barrier()).version
+        image = self.cluster.nodes[self.broker_id].image
+        while image.version < newest:
+            image = await self.cluster.nodes[self.broker_id].wait_changed(image.version)
 
     async def register(self) -> None:
         """And unfence: the controller is not here to do it."""
-        self.replicas.broker_epoch = await register(self.cluster, self.broker_id)
+        damaged = tuple(self.replicas.damaged())
+        self.replicas.broker_epoch = await register(self.cluster, self.broker_id, damaged)
 
 
-async def register(cluster: FakeCluster, broker_id: int) -> int:
+async def register(
+    cluster: FakeCluster, broker_id: int, damaged: tuple[tuple[bytes, int], ...] = ()
+) -> int:
     incarnation = Random(f"{broker_id}/{cluster.index}").randbytes(16)
-    command = RegisterBroker(broker_id, incarnation, bytes([broker_id]) * 16)
+    known = cluster.leader.image.brokers.get(broker_id)
+    command = RegisterBroker(
+        broker_id,
+        incarnation,
+        bytes([broker_id]) * 16,
+        previous_broker_epoch=-1 if known is None else known.broker_epoch,
+        boot_id="boot",
+        damaged=damaged,
+    )
     registered = await cluster.leader.propose(command)
     assert isinstance(registered, BrokerRegistered)
     await reign(cluster)
@@ -170,7 +209,13 @@ async def opened(
         await node.high_watermarks.load()
         await node.replicas.open_found(directory.found())
         async with trio.open_nursery() as nursery:
-            for task in (node.replicas.run, node.replicas.run_ticks, node.proposals.run):
+            for task in (
+                node.replicas.run,
+                node.replicas.run_ticks,
+                node.proposals.run,
+                node.reports.run,
+                node.repairs.run,
+            ):
                 nursery.start_soon(task)
             yield node
             await node.replicas.checkpoint()

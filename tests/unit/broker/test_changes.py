@@ -107,7 +107,7 @@ async def test_no_time_at_all(autojump_clock: MockClock) -> None:
     """With a limit of 0 ms nothing is begun."""
     cluster = await cluster_of(None)
     link = Link(cluster)
-    request = CreateTopics((NewTopic("orders"),), timeout_ms=0)
+    request = CreateTopics((NewTopic("orders", replication_factor=1),), timeout_ms=0)
     reply = await ask(topics_of(cluster, link).create, request)
     assert codes(reply.topics) == [ErrorCode.REQUEST_TIMED_OUT]
     assert reply.topics[0].topic_id is None

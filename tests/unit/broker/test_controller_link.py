@@ -312,3 +312,43 @@ async def test_a_heartbeat_is_sent_once(autojump_clock: MockClock) -> None:
         world.cluster.depose()
         with pytest.raises(NotController):
             await world.nodes[2].link.heartbeat(Heartbeat(2, 2, 2), timeout=1.0)
+
+
+# Read barriers
+
+
+@pytest.mark.parametrize("node_id", [1, 2])
+async def test_how_much_there_is_to_know(autojump_clock: MockClock, node_id: int) -> None:
+    """Asked on the leader and on a node that has not heard of the last command yet."""
+    async with three() as world:
+        await connect(world)
+        world.cluster.follow_seconds = 1.0
+        await world.cluster.leader.propose(TOPIC)
+        version = world.image.version
+        assert await world.nodes[node_id].link.read_barrier() == version
+        assert world.nodes[2].quorum.image.version < version
+
+
+async def test_a_read_barrier_waits_for_an_election(autojump_clock: MockClock) -> None:
+    """Nobody leads, and then node 3: it is node 3 that answers."""
+    async with three() as world:
+        await connect(world)
+        world.cluster.depose()
+
+        async def elect() -> None:
+            await trio.sleep(2)
+            world.cluster.elect(3)
+
+        world.nursery.start_soon(elect)
+        before = trio.current_time()
+        assert await world.nodes[2].link.read_barrier() == world.image.version
+        assert trio.current_time() - before < 2.2
+
+
+async def test_a_leader_that_nobody_confirms_tells_nothing(autojump_clock: MockClock) -> None:
+    """Node 1 is cut off from the others and thinks that it leads: what it knows may be old."""
+    async with three() as world:
+        await connect(world)
+        world.cluster.isolate(1)
+        with pytest.raises(NotController, match="not confirmed"):
+            await world.nodes[1].link.read_barrier(timeout=0.5)

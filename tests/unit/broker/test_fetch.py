@@ -218,7 +218,7 @@ async def test_a_consumer_is_not_woken_for_what_it_does_not_see(autojump_clock: 
         replica.on_replica_fetch(2, 102, ReplicaAsks(1, 2, 0), leader_epoch=0)
         replica.on_replica_progress(2, broker_epoch(2), 2, leader_epoch=0)
         assert replica.high_watermark == 2
-        assert not turn._woken.is_set()
+        assert not turn._is_woken
         replica.on_replica_fetch(2, 102, ReplicaAsks(1, 3, 0), leader_epoch=0)
         replica.on_replica_progress(2, broker_epoch(2), 3, leader_epoch=0)
         await wait_all_tasks_blocked()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.leader_fetcher import FetchSettings
+from raftmq.broker.asking import FetchSettings
 from raftmq.config import TopicConfig
 from raftmq.model import Durability
 from tests.unit.broker.copying import key_of, world
-from tests.unit.partition.replica_world import led_by, settle
+from tests.unit.partition.replica_world import led_by, settle, wait_acks
 from tests.unit.storage.batches import batch, values_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def acknowledged(replica: Replica, *values: bytes) -> float:
     began_at = trio.current_time()
     epoch = replica.leading().leader_epoch
     end = replica.append(batch(*values), acks=ALL).end_offset
-    await replica.wait_acks(end, acks=ALL, leader_epoch=epoch, deadline=began_at + 10)
+    await wait_acks(replica, end, acks=ALL, leader_epoch=epoch, deadline=began_at + 10)
     return trio.current_time() - began_at
 
 
@@ -205,7 +205,29 @@ async def test_who_is_too_far_behind_starts_over(autojump_clock: MockClock) -> N
         with trio.fail_after(10):
             while follower.high_watermark < 5:
                 await settle()
-        assert values_of(follower.log) == [b"b", b"c", b"d", b"e"]
+        await settle()
+        assert follower.log.log_start_offset == 2
+        assert values_of(follower.log) == [b"c", b"d", b"e"]
+
+
+async def test_what_the_leader_has_deleted_is_deleted_before_anything_is_told(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody can compare it any more; so as long as it is here, this replica holds nothing."""
+    async with world(1, 2) as found:
+        leader, follower = await found.assign(led_by(1, min_isr=2))
+        for value in (b"a", b"b", b"c"):
+            await acknowledged(leader, value)
+        slow = found.brokers[2].disk
+        await found.brokers[1].directory.delete_records(leader.log, 2)
+        slow.seconds = 3.0
+        took = await acknowledged(leader, b"d")
+        assert follower.log.log_start_offset == 2
+        assert took >= 3.0
+        slow.seconds = 0.0
+        await settle()
+        assert not follower.lags_log_start
+        assert await acknowledged(leader, b"e") < 1.0
 
 
 async def test_a_cut_that_takes_long_holds_up_nobody(autojump_clock: MockClock) -> None:

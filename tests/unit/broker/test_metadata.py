@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
+
+import trio
 
 from raftmq.broker import metadata
 from raftmq.broker.metadata import ClusterMetadata
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import BeginControlledShutdown, DeleteTopic
-from raftmq.wire.bodies import ABSENT
+from raftmq.rpc.reply import Reply
+from raftmq.wire.bodies import ABSENT, encode_body
 from raftmq.wire.messages.cluster import DescribeCluster, ListenerAddress
 from raftmq.wire.messages.metadata import Broker, Metadata, MetadataReply, PartitionMetadata
 from tests.unit.broker.asking import CONTEXT, NODE, ORDERS, ask, cluster_of, fence, make, said
@@ -85,7 +89,9 @@ async def test_addresses_are_those_of_the_listener(autojump_clock: MockClock) ->
         ("other", [], ErrorCode.LEADER_NOT_AVAILABLE),
     ]:
         context = CONTEXT._replace(listener=CONTEXT.listener._replace(name=listener))
-        body = answers(cluster).metadata(context, Metadata(), b"").body
+        reply = answers(cluster).metadata(context, Metadata(), b"")
+        assert isinstance(reply, Reply)
+        body = reply.body
         assert isinstance(body, MetadataReply)
         assert [broker.host for broker in body.brokers] == hosts
         assert body.topics[0].partitions[0].error == code
@@ -123,6 +129,59 @@ async def test_a_page_ends_before_it_is_too_large(
         assert [topic.name for topic in reply.topics] == ["a"]
         assert not reply.is_complete
     assert (await ask(answers(cluster).metadata, Metadata(("c",)))).is_complete
+
+
+async def test_a_large_answer_is_made_in_slices(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have their turn after every five partitions; the answer is the same, to the byte."""
+    cluster = await cluster_of("a", "b")
+    for number, count in enumerate([3, 0, 12, 1, 5]):
+        if count:
+            await make(cluster, *[(1, 2)] * count, topic_id=topic_id(number), name=f"t{number}")
+    question = Metadata(tuple(f"t{number}" for number in range(5)))
+    whole = answers(cluster).metadata(CONTEXT, question, b"")
+    assert isinstance(whole, Reply)
+    monkeypatch.setattr(metadata, "SLICE_PARTITIONS", 5)
+    sliced = answers(cluster).metadata(CONTEXT, question, b"")
+    assert isinstance(sliced, Awaitable)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        while not turns:
+            await trio.lowlevel.checkpoint()
+        turns = 0
+        found = await sliced
+        nursery.cancel_scope.cancel()
+    assert whole.body is not None
+    assert found.body is not None
+    assert encode_body(found.body) == encode_body(whole.body)
+    assert turns >= 3  # 21 partitions, of which the first five were told at once
+
+
+async def test_a_large_answer_is_of_one_image(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic goes and another one comes between two slices: the answer knows nothing of it."""
+    cluster = await cluster_of(None)
+    await make(cluster, *[(1,)] * 9)
+    monkeypatch.setattr(metadata, "SLICE_PARTITIONS", 5)
+    version = cluster.nodes[NODE].image.version
+    sliced = answers(cluster).metadata(CONTEXT, Metadata(), b"")
+    assert isinstance(sliced, Awaitable)
+    await said(cluster, DeleteTopic(ORDERS))
+    await make(cluster, (1,), topic_id=topic_id(7), name="users")
+    body = (await sliced).body
+    assert isinstance(body, MetadataReply)
+    assert body.metadata_version == version
+    assert [(topic.name, len(topic.partitions)) for topic in body.topics] == [("orders", 9)]
 
 
 async def test_nobody_leads_the_quorum(autojump_clock: MockClock) -> None:

@@ -37,7 +37,7 @@ from raftmq.metadata.commands import (
     encode_command,
 )
 from raftmq.rpc.context import RequestContext
-from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose
+from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose, ReadBarrier
 from tests.unit.broker.nodes import BROKERS, open_world
 
 if TYPE_CHECKING:
@@ -126,12 +126,14 @@ async def test_bytes_that_are_no_command_are_refused(autojump_clock: MockClock) 
 
 
 async def test_who_does_not_lead_says_who_does(autojump_clock: MockClock) -> None:
-    """A proposal and a heartbeat at node 2: node 1 leads."""
+    """A proposal, a read barrier and a heartbeat at node 2: node 1 leads."""
     async with open_world(2) as world:
         await world.start(with_lifetime=False)
         proposals, command = world.nodes[2].proposals, RegisterBroker(2, b"i" * 16, b"d" * 16)
         with pytest.raises(NotController, match="node 1 does"):
             await proposals.propose(FROM_2, Propose(encode_command(command)), b"")
+        with pytest.raises(NotController, match="node 1 does"):
+            await proposals.read_barrier(FROM_2, ReadBarrier(), b"")
         with pytest.raises(NotController, match="node 1 is") as caught:
             proposals.heartbeat(FROM_2, BrokerHeartbeat(2, 1, 1), b"")
         assert caught.value.leader_id == 1

@@ -14,6 +14,7 @@ from raftmq.partition.effects import ProposeIsr
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
+from tests.unit.partition.replica_world import wait_acks
 from tests.unit.storage.batches import batch
 
 if TYPE_CHECKING:
@@ -37,8 +38,12 @@ async def test_a_new_topic_is_led_and_takes_records(
         replica = node.replicas.get(TOPIC_ID, 1)
         epoch = replica.leading().leader_epoch
         appended = replica.append(batch(b"a", b"b"), acks=-1)
-        await replica.wait_acks(
-            appended.end_offset, acks=-1, leader_epoch=epoch, deadline=trio.current_time() + 5
+        await wait_acks(
+            replica,
+            appended.end_offset,
+            acks=-1,
+            leader_epoch=epoch,
+            deadline=trio.current_time() + 5,
         )
         assert replica.high_watermark == 2
         assert replica.log.durable_end_offset == 2
@@ -158,7 +163,9 @@ async def test_a_silent_follower_leaves_the_in_sync_set(
         epoch = replica.leading().leader_epoch
         deadline = trio.current_time() + 60
         began = trio.current_time()
-        await replica.wait_acks(appended.end_offset, acks=-1, leader_epoch=epoch, deadline=deadline)
+        await wait_acks(
+            replica, appended.end_offset, acks=-1, leader_epoch=epoch, deadline=deadline
+        )
         assert 10 <= trio.current_time() - began <= 12
         assert replica.leading().assignment.isr == (1,)
         assert len(node.wishes) == 1

@@ -15,6 +15,7 @@ from raftmq.wire.messages.replicate import PartitionProgress, ReplicaFetch, Repl
 from tests.unit.broker.copying import (
     CLIENT,
     alone,
+    answered,
     body_of,
     payload_of,
     told_of,
@@ -53,7 +54,7 @@ class Follower:
             **fields,
         )
         self.session_epoch += 1
-        self.reply = await self.leader.replicating.replica_fetch(CLIENT, request, b"")
+        self.reply = await answered(self.leader.replicating.replica_fetch(CLIENT, request, b""))
         self.session_id = body_of(self.reply).session_id
         return told_of(self.reply)
 
@@ -202,16 +203,15 @@ async def test_a_session_belongs_to_one_process(autojump_clock: MockClock) -> No
 
 async def test_progress_counts_behind_the_fetch_before_it(autojump_clock: MockClock) -> None:
     """Both are called in order of arrival; the fetch is heard although its answer has to wait."""
-    async with alone() as leader, trio.open_nursery() as nursery:
+    async with alone() as leader:
         replica, follower = await leader.take_up(led_by(1)), Follower(leader)
         replica.append(batch(), acks=1)
         await follower.ask(named())
         await settle()
         request = ReplicaFetch(2, 102, 5000, 1, 999, follower.session_id, 1, (named(1, last=0),))
-        answer = leader.replicating.replica_fetch(CLIENT, request, b"")
+        leader.replicating.replica_fetch(CLIENT, request, b"")
         follower.tell(1)
         assert replica.high_watermark == 1
-        nursery.start_soon(lambda: answer)
 
 
 async def test_wrong_progress_is_dropped(autojump_clock: MockClock) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
+import trio
+
+from raftmq.broker.changes import CATCH_UP_SECONDS_MAX
 from raftmq.broker.topics import Topics
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import CreatePartitions as GrowCommand
+from raftmq.metadata.commands import UnfenceBroker
 from raftmq.wire.messages.topics import (
+    CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    MorePartitions,
     NewTopic,
     TopicCreated,
 )
@@ -26,6 +33,7 @@ from tests.unit.broker.asking import (
     codes,
     fence,
     make,
+    said,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +80,73 @@ async def test_fewer_brokers_than_the_default_asks_for(autojump_clock: MockClock
     assert asked.error == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "only 2 brokers are active (1, 2)" in asked.message
     assert asked.topic_id is None
+
+
+async def test_a_broker_that_is_behind_refuses_nothing_for_that(
+    autojump_clock: MockClock,
+) -> None:
+    """Two brokers came into service a moment ago, and the one that is asked has not heard of it."""
+    cluster = await cluster_of(None, None, None)
+    await fence(cluster, 2)
+    await fence(cluster, 3)
+    await _in_service(cluster, 2, 3, follow_seconds=0.5)
+    by_default, asked = await create(
+        cluster, NewTopic("orders"), NewTopic("users", replication_factor=3)
+    )
+    assert codes([by_default, asked]) == [0, 0]
+    assert (by_default.replication_factor, asked.replication_factor) == (3, 3)
+
+
+async def test_a_topic_grows_at_a_broker_that_is_behind(autojump_clock: MockClock) -> None:
+    """As many replicas as its first partition has, on brokers that are new to who is asked."""
+    cluster = await cluster_of(None, None, None)
+    await make(cluster, (1, 2, 3))
+    await fence(cluster, 3)
+    await _in_service(cluster, 3, follow_seconds=0.5)
+    reply = await ask(topics_of(cluster).grow, CreatePartitions((MorePartitions(ORDERS, 2),)))
+    assert codes(reply.topics) == [0]
+    assert len(replicas_in(cluster.leader.image, ORDERS)[1]) == 3
+
+
+async def test_who_cannot_tell_whether_it_is_behind_does_not_refuse(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody leads: what needs more brokers than are known here may be tried again, elsewhere."""
+    cluster = await cluster_of(None, None, None)
+    await fence(cluster, 3)
+    cluster.depose()
+    begin = trio.current_time()
+    outcomes = await create(
+        cluster,
+        NewTopic("orders"),
+        NewTopic("users", replication_factor=3),
+        NewTopic("none", replication_factor=17),
+    )
+    assert codes(outcomes) == [
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+    ]
+    assert trio.current_time() - begin == pytest.approx(CATCH_UP_SECONDS_MAX)
+
+
+async def test_a_broker_that_stays_behind_says_so(autojump_clock: MockClock) -> None:
+    """The controller's node answers, and what it tells of does not come."""
+    cluster = await cluster_of(None, None, None)
+    await fence(cluster, 3)
+    await _in_service(cluster, 3, follow_seconds=60.0)
+    (asked,) = await create(cluster, NewTopic("users", replication_factor=3), timeout_ms=2000)
+    assert asked.error == ErrorCode.NOT_CONTROLLER
+    assert "this broker is behind" in asked.message
+
+
+async def _in_service(cluster: FakeCluster, *broker_ids: int, follow_seconds: float) -> None:
+    """From now on, as all nodes but the leader hear after so long."""
+    cluster.settle()
+    cluster.follow_seconds = follow_seconds
+    for broker_id in broker_ids:
+        epoch = cluster.leader.image.brokers[broker_id].broker_epoch
+        await said(cluster, UnfenceBroker(broker_id, epoch))
 
 
 async def test_nobody_is_active(autojump_clock: MockClock) -> None:

@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from raftmq.client.cluster import Cluster
 from raftmq.client.fetching import fetch
 from raftmq.client.producing import produce
+from raftmq.client.sources import HEDGE_SECONDS
 from raftmq.errors import ErrorCode, InvalidConfig, InvalidRequest, RaftmqError, Unreachable
 from raftmq.model import Address
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
@@ -74,19 +75,57 @@ async def test_a_silent_address_is_given_up(autojump_clock: MockClock) -> None:
         assert trio.current_time() - begin == pytest.approx(3)
 
 
-async def test_a_known_broker_that_is_silent_is_given_up(autojump_clock: MockClock) -> None:
-    """Over a connection that was good a moment ago, too."""
+async def test_a_known_broker_that_is_silent_is_not_waited_for(autojump_clock: MockClock) -> None:
+    """Its process stands still: the other one is asked in a moment, and first from then on."""
     async with open_world() as (world, _), world.client() as client:
-        for broker_id in (1, 2):
-            await refresh(client)
-            await client.ask(broker_id, Metadata(()), deadline=trio.current_time() + 5)
+        await know_both(client)
         world.network.cut_both("client", "b1")
-        seconds = []
-        while world.brokers[2].count(Metadata) < 6:
+        assert await slow_refreshes(world, client) == [pytest.approx(HEDGE_SECONDS, abs=0.1)]
+        world.network.heal()
+        assert await slow_refreshes(world, client) == []
+
+
+async def test_an_address_that_is_silent_is_not_waited_for(autojump_clock: MockClock) -> None:
+    """The way in: of two brokers one stands still from the beginning."""
+    async with open_world() as (world, _):
+        world.network.cut_both("client", "b1")
+        async with world.client() as client:
             begin = trio.current_time()
             await refresh(client)
-            seconds.append(trio.current_time() - begin)
-        assert 2.9 < max(seconds) < 4
+            assert trio.current_time() - begin < HEDGE_SECONDS + 0.1
+
+
+async def test_whoever_was_not_waited_for_costs_nothing(autojump_clock: MockClock) -> None:
+    """A hundred questions while one broker is silent: as many tasks as before."""
+    async with open_world() as (world, _), world.client() as client:
+        await know_both(client)
+        await wait_all_tasks_blocked()
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        world.network.cut_both("client", "b1")
+        for _ in range(5):
+            await slow_refreshes(world, client)
+        world.network.heal()
+        await know_both(client)
+        await wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+
+
+async def know_both(client: Cluster) -> None:
+    """There is a connection with either, and both have answered just now."""
+    await refresh(client)
+    for broker_id in (1, 2):
+        await client.ask(broker_id, Metadata(()), deadline=trio.current_time() + 5)
+
+
+async def slow_refreshes(world: World, client: Cluster) -> list[float]:
+    """Of twenty, each of which brings news, those that took long."""
+    seconds = []
+    for _ in range(20):
+        world.lead("t", 0, 1)
+        begin = trio.current_time()
+        await refresh(client)
+        seconds.append(trio.current_time() - begin)
+    return [each for each in seconds if each > 0.1]
 
 
 async def test_an_address_that_was_given_to_another_cluster(autojump_clock: MockClock) -> None:
@@ -139,13 +178,14 @@ async def test_a_broker_that_is_behind_is_not_the_last_one_asked(
         await produce(client, "t", 0, DATA)
         world.brokers[2].behind = world.metadata(["t"])
         for _ in range(5):
+            await client.ask(2, Metadata(()), deadline=trio.current_time() + 5)  # it may be first
             world.lead("t", 0, 1)
             begin = trio.current_time()
             await produce(client, "t", 0, DATA)
             assert trio.current_time() - begin < 0.1
             assert client.routes.version == client.newest_version == world.version
         assert world.brokers[1].count(Produce) == 11  # each was refused once
-        assert 1 < world.brokers[2].count(Metadata) < 6
+        assert 1 < world.brokers[2].count(Metadata) - 5 < 6
 
 
 async def test_all_brokers_are_behind(autojump_clock: MockClock) -> None:

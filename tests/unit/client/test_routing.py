@@ -158,3 +158,67 @@ def test_a_broker_without_metadata_tells_nothing() -> None:
     routes.take_in(reply(5, led(2, 7)))
     assert not routes.take_in(reply(6, brokers=()))
     assert routes.addresses
+
+
+def some_led(number: int) -> TopicMetadata:
+    return led(1, 0, topic_id=number.to_bytes(16, "big"), name=f"t{number}")
+
+
+def test_the_topic_that_was_used_longest_ago_is_forgotten() -> None:
+    """Three may be known: the fourth takes the place of one that nobody has used since."""
+    routes = Routes(topics_max=3)
+    for number in range(3):
+        routes.take_in(reply(5, some_led(number)))
+    assert routes.use("t0")
+    routes.take_in(reply(6, some_led(3)))
+    assert [number for number in range(4) if routes.topic(f"t{number}")] == [0, 2, 3]
+    assert not routes.use("t1")
+    assert not routes.on_leader((1).to_bytes(16, "big"), 0, leader=2, leader_epoch=9)
+    assert routes.on_leader((2).to_bytes(16, "big"), 0, leader=2, leader_epoch=9)
+
+
+def test_a_topic_that_was_told_of_again_is_not_the_next_to_go() -> None:
+    """Whoever asked is about to use it; what says nothing new counts as well."""
+    routes = Routes(topics_max=2)
+    routes.take_in(reply(5, some_led(0), some_led(1)))
+    routes.take_in(reply(4, some_led(0)))
+    routes.take_in(reply(5, some_led(2)))
+    assert routes.topic("t0")
+    assert routes.topic("t1") is None
+
+
+def test_names_that_nobody_has_are_forgotten_too() -> None:
+    """A program asks for a hundred names that are not there: ten are remembered."""
+    routes = Routes(topics_max=10)
+    for number in range(100):
+        unknown = TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"t{number}")
+        routes.take_in(reply(5, unknown))
+        routes.doubt(f"t{number}")
+    assert sum(routes.topic(f"t{number}") is not None for number in range(100)) == 10
+
+
+def test_what_is_doubted_is_asked_for_again() -> None:
+    """Until somebody has told of that topic; what is not known cannot be doubted."""
+    routes = Routes()
+    assert not routes.use("t")
+    routes.doubt("t")
+    routes.take_in(reply(5, led(2, 7)))
+    assert routes.use("t")
+    routes.doubt("t")
+    assert not routes.use("t")
+    assert routes.place("t", 0).leader == 2
+    routes.take_in(reply(6, some_led(1)))
+    assert not routes.use("t")
+    routes.take_in(reply(5, led(2, 7)))
+    assert routes.use("t")
+
+
+def test_doubts_go_with_the_topic() -> None:
+    """It was forgotten and is told of again: nobody has doubted that."""
+    routes = Routes(topics_max=1)
+    routes.take_in(reply(5, led(2, 7)))
+    routes.doubt("t")
+    routes.take_in(reply(5, some_led(1)))
+    assert routes.topic("t") is None
+    routes.take_in(reply(5, led(2, 7)))
+    assert routes.use("t")

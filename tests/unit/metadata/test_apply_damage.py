@@ -7,7 +7,13 @@ import pytest
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.apply.limits import REVIEWED_MAX
-from raftmq.metadata.commands import NO_BROKER, RecoveryState, ReportDamage, ReviewPartitions
+from raftmq.metadata.commands import (
+    NO_BROKER,
+    Loss,
+    RecoveryState,
+    ReportDamage,
+    ReviewPartitions,
+)
 from tests.unit.metadata.one_partition import KEY, altered, hosting, of, proposal
 from tests.unit.metadata.states import ORDERS, after, epoch_of, refusal
 
@@ -53,10 +59,41 @@ def test_a_proposal_that_is_under_way_does_not_take_it_in() -> None:
     late = proposal(image, 0, 1)
     image = after(image, REPORT)
     assert of(image).eligible == ()
-    assert refusal(image, late).code == ErrorCode.INVALID_UPDATE_VERSION
+    assert refusal(image, late).code == ErrorCode.FENCED_LEADER_EPOCH
     late = proposal(image, 0, 1)
     image = after(image, REPORT)  # nothing is left to revoke
-    assert refusal(image, late).code == ErrorCode.INVALID_UPDATE_VERSION
+    assert refusal(image, late).code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_what_a_leader_knows_of_a_damaged_follower_is_over() -> None:
+    """The leader stays, in another epoch: it saw that follower hold what is gone by now."""
+    image = after(hosting((1, 0)), REPORT)
+    state = of(image)
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 1, (1,))
+
+
+def test_a_leader_whose_disk_fails_hands_over_and_keeps_its_word() -> None:
+    """Nothing is lost: it leaves the ISR, and below min ISR it may be elected again."""
+    report = ReportDamage(0, epoch_of(0), (KEY,), Loss.NOTHING)
+    image = hosting((0, 1), min_insync_replicas="2")
+    changed = after(image, report)
+    check(changed)
+    check_step(image, changed)
+    state = of(changed)
+    assert (state.leader, state.isr, state.eligible, state.leader_epoch) == (1, (1,), (0,), 1)
+
+
+@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.UNSYNCED])
+def test_the_only_one_leads_on_in_another_epoch(loss: Loss) -> None:
+    """What it appended in the last epoch may be gone; nobody else has more."""
+    image = hosting((0,))
+    changed = after(image, ReportDamage(0, epoch_of(0), (KEY,), loss))
+    check(changed)
+    check_step(image, changed)
+    state = of(changed)
+    assert (state.leader, state.isr, state.leader_epoch, state.partition_epoch) == (0, (0,), 1, 1)
+    is_recovering = state.recovery_state is RecoveryState.RECOVERING
+    assert is_recovering == (loss is Loss.UNSYNCED)
 
 
 def test_a_report_is_of_a_registration_and_bounded() -> None:

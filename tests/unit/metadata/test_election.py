@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from raftmq.metadata.commands import NO_BROKER, RecoveryState
+from raftmq.metadata.commands import NO_BROKER, Loss, RecoveryState
 from raftmq.metadata.election import (
     NOBODY,
     Elected,
-    Loss,
     Rules,
     concluded,
     elect,

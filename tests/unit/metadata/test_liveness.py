@@ -190,11 +190,56 @@ def test_one_series_at_a_time() -> None:
 
 
 def test_no_series_soon_after_another() -> None:
-    """A connection that resets all the time must not make us knock all the time."""
+    """A connection that resets all the time must not make us knock all the time; but a death that
+    comes just after a probe is noticed.
+    """
     probes = Probes()
     probes.on_probe(begin(probes), ACCEPTED, now=0.1)
-    assert probes.on_suspicion(broker(), now=PROBE_SERIES_SECONDS - 0.1) is None
-    assert probes.on_suspicion(broker(), now=PROBE_SERIES_SECONDS) is not None
+    again = probes.on_suspicion(broker(), now=0.2)
+    assert again == ProbeBroker(1, 10, PROBE_SERIES_SECONDS + PROBE_PAUSE_SECONDS)
+    last = probes.on_probe(again, REFUSED, now=1.1)
+    assert isinstance(last, ProbeBroker)
+    assert probes.on_probe(last, REFUSED, now=1.2) == Death(1, 10)
+
+
+def test_a_reset_while_a_series_is_under_way_begins_another() -> None:
+    """The probe may have got there just before the broker died."""
+    probes = Probes()
+    probe = begin(probes)
+    assert probes.on_suspicion(broker(), now=0.06) is None
+    again = probes.on_probe(probe, ACCEPTED, now=0.07)
+    assert again == ProbeBroker(1, 10, PROBE_SERIES_SECONDS + PROBE_PAUSE_SECONDS)
+    assert probes.on_probe(again, ACCEPTED, now=1.1) is None
+
+
+def test_another_process_of_the_same_broker_is_probed_at_once() -> None:
+    """Killed twice within seconds: that the first process was probed is not held against it."""
+    probes = Probes()
+    assert probes.on_probe(second(probes), REFUSED, now=0.1) == Death(1, 10)
+    again = probes.on_suspicion(broker(broker_epoch=20), now=2.0)
+    assert again == ProbeBroker(1, 20, not_before=2.0 + PROBE_PAUSE_SECONDS)
+    assert probes.on_suspicion(broker(broker_epoch=20), now=2.1) is None
+
+
+def test_a_late_answer_about_the_process_before_is_dropped() -> None:
+    """The broker was registered anew while its old process was being probed."""
+    probes = Probes()
+    probe = begin(probes)
+    again = probes.on_suspicion(broker(broker_epoch=20), now=0.1)
+    assert again is not None
+    assert probes.on_probe(probe, REFUSED, now=0.2) is None
+    assert isinstance(probes.on_probe(again, REFUSED, now=0.2), ProbeBroker)
+
+
+def test_series_that_are_over_are_forgotten() -> None:
+    """Brokers come and go for years: only those of the last seconds are remembered."""
+    probes = Probes()
+    for number in range(100):
+        now = float(number)
+        probe = probes.on_suspicion(broker(number), now=now)
+        assert probe is not None
+        probes.on_probe(probe, ACCEPTED, now=now)
+    assert len(probes) <= PROBE_SERIES_SECONDS + 1
 
 
 def test_an_answer_that_nobody_waits_for_is_dropped() -> None:

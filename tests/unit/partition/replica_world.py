@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from raftmq.config import TopicConfig
+    from raftmq.errors import RaftmqError
     from raftmq.partition.effects import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.wire.header import Buffer
@@ -42,6 +43,29 @@ def led_by(
     """`change`: the partition epoch, by default the leader epoch."""
     partition_epoch = epoch if change is None else change
     return Assignment(leader, epoch, partition_epoch, replicas, isr or replicas, min_isr)
+
+
+async def wait_acks(
+    replica: Replica, end_offset: int, *, acks: int, leader_epoch: int, deadline: float
+) -> None:
+    """As a producer waits; raises what it would be told."""
+    told = trio.Event()
+    errors: list[RaftmqError | None] = []
+
+    def on_end(error: RaftmqError | None) -> None:
+        errors.append(error)
+        told.set()
+
+    waiter = replica.on_acks(
+        end_offset, on_end, acks=acks, leader_epoch=leader_epoch, deadline=deadline
+    )
+    try:
+        await told.wait()
+    finally:
+        if waiter is not None:
+            waiter.abandon()
+    if errors[0] is not None:
+        raise errors[0]
 
 
 class Machine:

@@ -18,7 +18,7 @@ from raftmq.errors import ErrorCode
 from raftmq.rpc.channel import open_channel
 from raftmq.rpc.context import Identity, Listener
 from raftmq.rpc.limits import Limits
-from raftmq.rpc.reply import Reply
+from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import decode_response, encode_request
@@ -54,7 +54,9 @@ def allow(_context: RequestContext, _body: Request) -> None:
     """Whoever asks may."""
 
 
-def proposing(handle: Callable[[bytes], Reply | Awaitable[Reply]]) -> Mapping[ApiKey, Handler]:
+def proposing(
+    handle: Callable[[bytes], Reply | PendingReply | Awaitable[Reply]],
+) -> Mapping[ApiKey, Handler]:
     """A server of Propose that only looks at the command."""
     return {ApiKey.PROPOSE: lambda _context, body, _payload: handle(body.command)}
 

@@ -214,7 +214,7 @@ async def test_sending_to_one_that_has_gone_is_an_error(tmp_path: Path) -> None:
             await sending.send_file(file.fileno(), 0, len(CONTENT))
         with pytest.raises(trio.BrokenResourceError):
             await sending.send_buffers([b"x"])
-        assert sending.send_now(b"x") == 0
+        assert sending.send_now([b"x"]) == 0
         await sending.aclose()
         with pytest.raises(trio.ClosedResourceError):
             await sending.send_file(file.fileno(), 0, 1)

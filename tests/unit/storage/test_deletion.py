@@ -9,7 +9,7 @@ import pytest
 from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
 from raftmq.partition.storage.deletion import DELETED_SUFFIX, remove_deleted
-from raftmq.partition.storage.directory import TOPICS_FOLDER
+from raftmq.partition.storage.folders import TOPICS_FOLDER
 from raftmq.partition.storage.opening import open_log_directory
 from tests.unit.storage.batches import NOW_MS, batch
 

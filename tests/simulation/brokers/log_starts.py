@@ -1,0 +1,62 @@
+"""Where logs start: only what is committed may go, and what has gone does not come back.
+
+Owns the checks of single replicas that need no client: they are looked at while all is under way,
+and from one process of a broker to its next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import trio
+
+from tests.simulation.raft.checks import demand
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers.hosts import BrokerHost
+    from tests.simulation.brokers.world import World
+
+LOOK_SECONDS = 0.25
+
+
+async def watch_log_starts(world: World) -> NoReturn:
+    while True:
+        await trio.sleep(LOOK_SECONDS)
+        for host in world.hosts:
+            judge_committed(host)
+
+
+def judge_committed(host: BrokerHost) -> None:
+    """A log never starts behind what its replica knows to be committed, unless it begins anew just
+    now, or has failed to.
+    """
+    broker = host.broker
+    for replica in broker.replicas.all() if broker else ():
+        start, committed = replica.log.log_start_offset, replica.high_watermark
+        demand(
+            start <= committed or not replica.log.is_sound or replica.log._is_being_cut,
+            f"{host.name}: {replica.log.name} starts at {start}, committed is up to {committed}",
+        )
+
+
+def log_starts(host: BrokerHost) -> dict[str, int]:
+    """Of all logs that nothing happens to: they are durable before anybody sees them."""
+    if host.broker is None:
+        return {}
+    return {
+        replica.log.name: replica.log.log_start_offset
+        for replica in host.broker.replicas.all()
+        if replica.log.is_sound and not replica.log._is_being_cut
+    }
+
+
+def judge_log_starts(host: BrokerHost, before: dict[str, int]) -> None:
+    """After a start: of logs that nothing has happened to since."""
+    assert host.broker is not None, "it was opened"
+    for name, log in host.broker._directory.logs.items():
+        start = log.log_start_offset
+        is_untouched = log.is_sound and not log.changes
+        demand(
+            not is_untouched or start >= before.get(name, 0),
+            f"{host.name}: {name} started at {before.get(name)}, and at {start} after a restart",
+        )

@@ -1,0 +1,114 @@
+"""The command of a simulation: replay a seed, or sweep many.
+
+Owns its options and its verdict. A world in which too little happened proves nothing: such worlds
+are counted apart, and where there are too many of them the sweep has failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Protocol
+
+from tests.simulation.raft.checks import TooLittle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from tests.simulation.planting import Garden
+    from tests.simulation.story import Story
+
+IDLE_SHARE_MAX = 0.05  # of worlds that do too little
+
+
+class MakeStory(Protocol):
+    def __call__(self, seed: int, *, seconds: float, kinds: tuple[str, ...]) -> Story: ...
+
+
+class Sweep:
+    """Attributes:
+    failed, idle: seeds of the worlds that broke a promise, and of those that did too little.
+    """
+
+    def __init__(self, make: MakeStory, garden: Garden, options: argparse.Namespace) -> None:
+        self._make, self._garden, self._options = make, garden, options
+        self.failed: list[int] = []
+        self.idle: list[int] = []
+
+    def play(self, seed: int) -> None:
+        options = self._options
+        story = self._make(seed, seconds=options.seconds, kinds=kinds_of(options))
+        bug: AbstractContextManager[None] = nullcontext()
+        if options.bug:
+            bug = self._garden.planted(options.bug)
+        error: Exception | None = None
+        with bug:
+            try:
+                story.play()
+            except Exception as found:
+                error = found
+        if error is not None:
+            (self.idle if isinstance(error, TooLittle) else self.failed).append(seed)
+        self._tell(story, error)
+
+    def _tell(self, story: Story, error: Exception | None) -> None:
+        options = self._options
+        if options.trace:
+            sys.stdout.write("\n".join(story.lines) + "\n")
+            if error:
+                sys.stdout.write("".join(traceback.format_exception(error)))
+        if error or not options.quiet:
+            sys.stdout.write(f"{story}\n")
+        if error:
+            again = f" --bug {options.bug}" if options.bug else ""
+            sys.stdout.write(
+                f"  {type(error).__name__}: {str(error)[:600]}\n"
+                f"  replay: {story.command}{again} --trace\n"
+            )
+        sys.stdout.flush()
+
+    @property
+    def is_passed(self) -> bool:
+        return not self.failed and len(self.idle) <= IDLE_SHARE_MAX * self._options.seeds
+
+    def __str__(self) -> str:
+        idle = f"; {len(self.idle)} did too little: {self.idle}" if self.idle else ""
+        return f"{len(self.failed)} of {self._options.seeds} seeds failed: {self.failed}{idle}"
+
+
+def kinds_of(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(options.kinds.split(",")) if options.kinds else ()
+
+
+def main(
+    make: MakeStory,
+    garden: Garden,
+    *,
+    description: str,
+    seconds: float,
+    kinds: Sequence[str],
+) -> None:
+    options = _parser(garden, description, seconds=seconds, kinds=kinds).parse_args()
+    sweep, began_at = Sweep(make, garden, options), time.monotonic()
+    for seed in range(options.seed, options.seed + options.seeds):
+        sweep.play(seed)
+    sys.stdout.write(f"{sweep}; {time.monotonic() - began_at:.1f} s\n")
+    sys.exit(0 if sweep.is_passed else 1)
+
+
+def _parser(
+    garden: Garden, description: str, *, seconds: float, kinds: Sequence[str]
+) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--seed", type=int, default=0, help="the first world")
+    parser.add_argument("--seeds", type=int, default=1, help="how many worlds")
+    parser.add_argument("--seconds", type=float, default=seconds, help="of faults, in each world")
+    parser.add_argument("--kinds", help=f"these faults only: {','.join(dict.fromkeys(kinds))}")
+    parser.add_argument("--bug", choices=sorted(garden.bugs), help="plant this bug")
+    parser.add_argument("--trace", action="store_true", help="print what happened")
+    parser.add_argument("--quiet", action="store_true", help="print failures only")
+    return parser

@@ -1,0 +1,179 @@
+"""What every simulated world has, whatever lives in it: a seed, a trace, and how to play it again.
+
+Owns the frame: the lines that are traced, what the code under test logs among them, the network,
+virtual time, the repair of machines and links, and more time for a world in which little happened.
+Knows nothing of what is promised: that is judged in the worlds.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from contextlib import contextmanager
+from hashlib import sha256
+from random import Random
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import trio
+
+from tests.simulation.deterministic import run
+from tests.simulation.network import SimulatedNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from tests.simulation.network_pipe import Latency
+    from tests.simulation.raft.hosts import Host
+    from tests.simulation.raft.plots import Nemesis
+
+SILENCE_SECONDS_MAX = 8.0
+PROLONGATIONS_MAX = 4
+
+
+class StoryPlan(Protocol):
+    """What every plan says."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+    @property
+    def latency(self) -> Latency: ...
+    @property
+    def disk_seconds(self) -> tuple[float, float]: ...
+
+
+class Story:
+    """Attributes:
+    module: the command that plays a world of this kind.
+    logger: whatever it says is part of the trace.
+    seed: everything else follows from it, and from the faults, if they are not drawn.
+    is_closing: clients finish what they do, and begin nothing.
+    heal_seconds: from the repairs until all was as it should be.
+    """
+
+    module: ClassVar[str]
+    logger: ClassVar[logging.Logger]
+    hosts: Sequence[Host]
+    nemesis: Nemesis
+
+    def __init__(self, seed: int, plan: StoryPlan, *, wanted: tuple[str, ...]) -> None:
+        """`wanted`: the faults, if somebody chose them."""
+        self.seed, self.plan, self._wanted = seed, plan, wanted
+        self.lines: list[str] = []
+        self.network = SimulatedNetwork(
+            Random(f"{seed}/network"),
+            latency=plan.latency,
+            silence_seconds_max=SILENCE_SECONDS_MAX,
+            trace=self.lines.append,
+        )
+        self.is_closing = False
+        self.heal_seconds = 0.0
+
+    # Telling
+
+    def trace(self, what: str) -> None:
+        self.lines.append(f"{trio.current_time():.6f} {what}")
+
+    def on_log(self, record: logging.LogRecord) -> None:
+        """Raises Violation for what must never be said."""
+        raise NotImplementedError
+
+    @property
+    def command(self) -> str:
+        """That shows this world once more."""
+        options = f"--seed {self.seed} --seconds {self.plan.seconds:g}"
+        faults = f" --kinds {','.join(self._wanted)}" if self._wanted else ""
+        return f"python -m {self.module} {options}{faults}"
+
+    @property
+    def digest(self) -> str:
+        return sha256("\n".join(self.lines).encode()).hexdigest()
+
+    # Playing
+
+    def play(self) -> None:
+        """
+        Raises:
+            Violation: a promise was broken; or whatever the code under test raised.
+            TooLittle: what happened proves nothing.
+        """
+        try:
+            with _logged(self), self.tuned():
+                run(f"{self.seed}", self.main)
+        finally:
+            gc.unfreeze()  # voters freeze what they load, which is over with this world
+
+    def tuned(self) -> AbstractContextManager[None]:
+        """The sizes and times of a short world."""
+        raise NotImplementedError
+
+    async def main(self) -> None:
+        raise NotImplementedError
+
+    async def prolong(self, trouble: trio.CancelScope) -> None:
+        """Where the quorum was down most of the time, or luck was kind, go on for a while."""
+        for _ in range(PROLONGATIONS_MAX):
+            await trio.sleep_until(trouble.deadline - 0.01)
+            if not self.has_done_enough():
+                trouble.deadline += self.plan.seconds
+                self.nemesis.ease *= 3.0 if not self.is_busy() else 0.5
+
+    def is_busy(self) -> bool:
+        """Whether clients got something done."""
+        raise NotImplementedError
+
+    def has_done_enough(self) -> bool:
+        """Whether this world proves anything: one whose quorum was down all the time does not."""
+        raise NotImplementedError
+
+    def mend(self) -> None:
+        """Links and machines; whoever is down stays so."""
+        self.trace("repair")
+        self.network.heal()
+        for host in self.hosts:
+            for other in self.hosts:
+                if host is not other:
+                    self.network.slow(host.name, other.name, self.plan.latency)
+            host.disk_seconds = self.plan.disk_seconds
+            host.disarm()
+            if host.is_up and host.is_paused:
+                host.resume()
+
+
+@contextmanager
+def _logged(story: Story) -> Iterator[None]:
+    handler, logger = _Trace(story), story.logger
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+class _Trace(logging.Handler):
+    """What the code says of itself is part of the story."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__()
+        self._story = story
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._story.on_log(record)
+
+
+def failure_of(story: Story) -> str | None:
+    """What goes wrong in one world, with the command that shows it again. One that proves nothing
+    is no success, either.
+    """
+    try:
+        story.play()
+    except Exception as error:
+        return f"seed {story.seed}: {error!r}\nreplay it: {story.command} --trace"
+    return None
