@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from raftmq.model import Address
 from tests.cluster.broker_ledger import BrokerLedger
-from tests.cluster.broker_load import Load
+from tests.cluster.broker_load import SYNCED, Load
 from tests.cluster.broker_logs import read_logs
-from tests.cluster.broker_process import BrokerProcess
+from tests.cluster.broker_process import AS_OPERATED, BrokerProcess
 from tests.cluster.broker_watch import View
 from tests.cluster.node_process import NodeFailed
 from tests.cluster.nodes import Nodes
@@ -22,10 +22,11 @@ from tests.cluster.quorum_ports import keep_ports
 from tests.cluster.quorum_words import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tests.cluster.broker_ledger import Logs
+    from tests.cluster.broker_load import Topic
     from tests.cluster.nodes import Ending
 
 VOTERS = (1, 2, 3)
@@ -34,13 +35,24 @@ _PORTS_PER_NODE = 3  # for voters, clients, brokers
 
 class BrokerCluster(Nodes[BrokerProcess]):
     """Attributes:
-    load: of the first three nodes; `start_load` begins it.
+    load: of the first topic; `start_load` begins it and that of the others.
+    ledger: of the first topic, with the findings of all.
     """
 
-    def __init__(self, root: Path, *, nodes: Collection[int] = VOTERS) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        nodes: Collection[int] = VOTERS,
+        topics: Sequence[Topic] = (SYNCED,),
+        directories: Mapping[int, Path] | None = None,
+        program: Callable[[int], Sequence[str]] = lambda _: AS_OPERATED,
+    ) -> None:
+        """`directories` and `program` go by node id; see `BrokerProcess`."""
         super().__init__()
         self.nodes = sorted(nodes)
-        self._root = root
+        self._root, self._program = root, program
+        self._directories = directories or {node: root / f"data-{node}" for node in self.nodes}
         keepers = keep_ports(_PORTS_PER_NODE * len(nodes))
         ports = [self._closing.enter_context(keeper).getsockname()[1] for keeper in keepers]
         self.ports = {
@@ -49,19 +61,22 @@ class BrokerCluster(Nodes[BrokerProcess]):
         }
         for node_id in self.nodes:
             self.config(node_id).write_text(self._settings(node_id))
-        self.ledger = BrokerLedger()
         addresses = {node_id: self.address(node_id) for node_id in self.nodes}
-        self.load = Load(addresses, self.ledger)
+        findings = list[str]()
+        self.loads = [Load(addresses, BrokerLedger(findings), topic) for topic in topics]
+        self.load = self.loads[0]
+        self.ledger = self.load.ledger
 
     def __exit__(self, *details: object) -> None:
-        self.load.stop()
+        for load in self.loads:
+            load.stop()
         super().__exit__(*details)
 
     def config(self, node_id: int) -> Path:
         return self._root / f"node-{node_id}.toml"
 
     def directory(self, node_id: int) -> Path:
-        return self._root / f"data-{node_id}"
+        return self._directories[node_id]
 
     def address(self, node_id: int) -> Address:
         """For clients."""
@@ -87,7 +102,11 @@ class BrokerCluster(Nodes[BrokerProcess]):
         for node_id in nodes:
             assert node_id not in self._processes, f"node {node_id} runs"
             self._processes[node_id] = BrokerProcess(
-                node_id, self.config(node_id), *overrides, on_news=self._on_news
+                node_id,
+                self.config(node_id),
+                *overrides,
+                on_news=self._on_news,
+                program=self._program(node_id),
             )
 
     def start_all(self) -> None:
@@ -95,8 +114,9 @@ class BrokerCluster(Nodes[BrokerProcess]):
         self.wait_ready(self.nodes)
 
     def start_load(self) -> None:
-        self.load.start()
-        self.work_until(1)
+        for load in self.loads:
+            load.start()
+        self.wait_served(after=time.monotonic())
 
     def terminate(
         self, nodes: Collection[int], number: signal.Signals = signal.SIGTERM
@@ -117,8 +137,9 @@ class BrokerCluster(Nodes[BrokerProcess]):
         """As above; nor may the load end."""
 
         def looked() -> bool:
-            if self.load.failure:
-                raise NodeFailed(f"the load has ended: {self.load.failure}")
+            failures = "".join(load.failure for load in self.loads)
+            if failures:
+                raise NodeFailed(f"the load has ended: {failures}")
             return is_so()
 
         super().wait(what, looked)
@@ -134,16 +155,16 @@ class BrokerCluster(Nodes[BrokerProcess]):
         what = f"{count} acknowledgements"
         self.wait(what, lambda: len(self.ledger.acknowledged) >= wanted)
 
-    def wait_view(self, what: str, is_so: Callable[[View], bool]) -> View:
-        """Until some running node says so, asked from now on."""
-        now, seen = time.monotonic(), list[View]()
+    def wait_view(self, what: str, is_so: Callable[[View], bool], load: Load | None = None) -> View:
+        """Until some running node says so of the topic, asked from now on."""
+        now, seen, asked = time.monotonic(), list[View](), load or self.load
 
         def look() -> bool:
-            views = [self.load.view(node_id) for node_id in self.running]
+            views = [asked.view(node_id) for node_id in self.running]
             seen[:] = [view for view in views if view and view.asked_at > now and is_so(view)]
             return bool(seen)
 
-        self.wait(what, look)
+        self.wait(f"{asked.topic.name}: {what}", look)
         return seen[0]
 
     def wait_led(self, by: Collection[int], *, after: float) -> float:
@@ -161,11 +182,12 @@ class BrokerCluster(Nodes[BrokerProcess]):
     def wait_whole(self) -> None:
         """Until all nodes are in sync everywhere."""
         nodes = frozenset(self.nodes)
-        self.wait_view("all in sync", lambda view: view.is_whole(nodes))
+        for load in self.loads:
+            self.wait_view("all in sync", lambda view: view.is_whole(nodes), load)
 
     def wait_served(self, *, after: float) -> None:
         """Until a batch that was sent after that moment is acknowledged in each partition."""
-        logs = self.load.acknowledgements.values()
+        logs = [log for load in self.loads for log in load.acknowledgements.values()]
         self.wait(
             "acknowledgements in all partitions",
             lambda: all(log and log[-1].began_at > after for log in logs),
@@ -192,20 +214,31 @@ class BrokerCluster(Nodes[BrokerProcess]):
 
     def compare(self) -> None:
         """Have the clients rest, and judge the logs of all nodes; then go on."""
-        self.load.rest()
-        self.wait("the clients to rest", lambda: self.load.is_at_rest)
+        for load in self.loads:
+            load.rest()
+        for load in self.loads:
+            self.wait("the clients to rest", lambda load=load: load.is_at_rest)
         self.wait_whole()
+        for load in self.loads:
+            self._compare(load)
+        for load in self.loads:
+            load.work()
+
+    def _compare(self, load: Load) -> None:
         logs_of: dict[int, Logs] = {}
 
         def are_at_rest() -> bool:
-            logs_of.update({each: read_logs(self.directory(each)) for each in self.nodes})
+            logs_of.update(self.read_logs(load))
             ends = [_ends(logs) for logs in logs_of.values()]
-            return all(end == ends[0] == self.load.read_up_to for end in ends)
+            return all(end == ends[0] == load.read_up_to for end in ends)
 
-        self.wait("equal logs, read to their ends", are_at_rest)
-        assert self.load.high_watermarks == self.load.read_up_to
-        self.ledger.compare(logs_of)
-        self.load.work()
+        self.wait(f"equal logs of {load.topic.name}, read to their ends", are_at_rest)
+        assert load.high_watermarks == load.read_up_to
+        load.ledger.compare(logs_of)
+
+    def read_logs(self, load: Load) -> dict[int, Logs]:
+        """Of its topic, by node, as they lie on the disks."""
+        return {each: read_logs(self.directory(each), load.topic.name) for each in self.nodes}
 
 
 def _ends(logs: Logs) -> dict[int, int]:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from tests.cluster.broker_cluster import BrokerCluster
 
 WORK_BEFORE = (20, 300)  # acknowledgements before it happens
 DELAY_SECONDS_MAX = 0.05  # ... and then it happens at some moment
+RELAPSES = 0.25  # of the damaged are hit again while they start
+RELAPSE_SECONDS_MAX = 1.5
 SETTLED = 0.7  # of the disasters find all replicas in sync; the others come too early
 PAUSE_SECONDS = 20.0
 
@@ -34,11 +36,13 @@ class Whom(StrEnum):
     LEADER = "leader"  # of some partition
     FOLLOWER = "follower"  # who leads nothing
     CONTROLLER = "controller"
+    TWO = "two"
     ALL = "all"
+    EACH = "each"  # one after the other
 
 
 class Disaster(NamedTuple):
-    verb: Verb
+    verb: str
     whom: Whom
 
 
@@ -60,14 +64,26 @@ class Outcome(NamedTuple):
     was_settled: bool  # else the one before was not overcome yet, and the times say nothing
 
 
-ALL_DISASTERS = [Disaster(verb, whom) for verb in Verb for whom in Whom]
+_SOME = (Whom.LEADER, Whom.FOLLOWER, Whom.CONTROLLER, Whom.ALL)
+ALL_DISASTERS = [
+    *(Disaster(verb, whom) for verb in Verb for whom in _SOME),
+    Disaster(Verb.KILL, Whom.TWO),
+    Disaster(Verb.KILL, Whom.EACH),
+]
 
 
 class Disasters:
+    """`damage`, if given, happens to the victims of a kill while they are dead."""
+
     def __init__(
-        self, cluster: BrokerCluster, *, seed: int, pause_seconds: float = PAUSE_SECONDS
+        self,
+        cluster: BrokerCluster,
+        *,
+        seed: int,
+        pause_seconds: float = PAUSE_SECONDS,
+        damage: Callable[[Collection[int]], None] | None = None,
     ) -> None:
-        self._cluster, self._pause_seconds = cluster, pause_seconds
+        self._cluster, self._pause_seconds, self._damage = cluster, pause_seconds, damage
         self.random = Random(seed)
         self.outcomes: list[Outcome] = []
 
@@ -81,7 +97,9 @@ class Disasters:
         time.sleep(self.random.uniform(0.0, DELAY_SECONDS_MAX))
         victims = self._victims(disaster.whom)
         errors = cluster.ledger.errors.copy()
-        leaderless, unserved, stopping = self._hit_and_repair(disaster.verb, victims)
+        blows = [[victim] for victim in victims] if disaster.whom is Whom.EACH else [victims]
+        seconds = [self._hit_and_repair(disaster.verb, blow) for blow in blows]
+        leaderless, unserved, stopping = map(max, zip(*seconds, strict=True))
         told = cluster.ledger.errors - errors
         outcome = Outcome(disaster, leaderless, unserved, stopping, told, was_settled)
         self.outcomes.append(outcome)
@@ -97,44 +115,58 @@ class Disasters:
                 candidates = sorted(set(self._cluster.nodes) - leaders)
             case Whom.CONTROLLER:
                 candidates = [controller]
-            case Whom.ALL:
-                return self._cluster.nodes
+            case Whom.TWO:
+                return self.random.sample(self._cluster.nodes, 2)
+            case Whom.ALL | Whom.EACH:
+                return self.random.sample(self._cluster.nodes, len(self._cluster.nodes))
         return [self.random.choice(candidates)]
 
-    def _hit_and_repair(self, verb: Verb, victims: Collection[int]) -> tuple[float, float, float]:
+    def _hit_and_repair(self, verb: str, victims: Collection[int]) -> tuple[float, float, float]:
         """The seconds of an `Outcome`."""
         cluster = self._cluster
         survivors = sorted(set(cluster.nodes) - set(victims))
         happened = time.monotonic()
         self._hit(verb, victims)
-        stopping = time.monotonic() - happened if verb is Verb.STOP else 0.0
+        stopping = time.monotonic() - happened if verb == Verb.STOP else 0.0
         since = happened
-        if survivors:
+        is_majority_left = len(survivors) > len(victims)
+        if is_majority_left:
             led = cluster.wait_led(survivors, after=happened)
             cluster.wait_served(after=happened)
         repaired = self._repair(verb, victims, happened)
-        if not survivors:
+        if not is_majority_left:
             led = cluster.wait_led(cluster.nodes, after=repaired)
             since = repaired
         cluster.wait_served(after=time.monotonic())
         return led - since, cluster.unserved_seconds(since=since), stopping
 
-    def _hit(self, verb: Verb, victims: Collection[int]) -> None:
-        if verb is Verb.PAUSE:
+    def _hit(self, verb: str, victims: Collection[int]) -> None:
+        if verb == Verb.PAUSE:
             self._cluster.pause(victims)
-        elif verb is Verb.STOP:
+        elif verb == Verb.STOP:
             self._cluster.terminate(victims)
         else:
             self._cluster.kill(victims)
 
-    def _repair(self, verb: Verb, victims: Collection[int], happened: float) -> float:
+    def _repair(self, verb: str, victims: Collection[int], happened: float) -> float:
         """When the victims were let go."""
-        if verb is Verb.PAUSE:
+        if verb == Verb.PAUSE:
             time.sleep(max(0.0, happened + self._pause_seconds - time.monotonic()))
             let_go = time.monotonic()
             self._cluster.resume(victims)
             return let_go
+        if self._damage is not None:
+            self._damage(victims)
+            if self.random.random() < RELAPSES:
+                self._relapse(victims, self._damage)
         let_go = time.monotonic()
         self._cluster.start(victims)
         self._cluster.wait_ready(victims)
         return let_go
+
+    def _relapse(self, victims: Collection[int], damage: Callable[[Collection[int]], None]) -> None:
+        """Whoever recovers must survive, too."""
+        self._cluster.start(victims)
+        time.sleep(self.random.uniform(0.0, RELAPSE_SECONDS_MAX))
+        self._cluster.kill(victims)
+        damage(victims)

@@ -42,23 +42,28 @@ def values_in(batch: StoredBatch) -> Iterator[tuple[int, tuple[int, int]]]:
 
 class BrokerLedger:
     """Attributes:
-    acknowledged: key by partition and offset.
+    acknowledged: by all in sync: key by partition and offset.
+    taken: by the leader alone, who may lose it; `taken_lost` counts what was lost.
     errors: that clients were told, by name.
-    findings: what is wrong, a line each; empty if all is well.
+    findings: what is wrong, a line each; empty if all is well. May be shared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, findings: list[str] | None = None) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}
+        self.taken: dict[tuple[int, int], int] = {}
         self.denied: set[int] = set()
         self.uncertain: set[int] = set()
         self.errors: Counter[str] = Counter()
-        self.lost = 0
+        self.lost = self.taken_lost = 0
         self.comparisons = 0
-        self.findings: list[str] = []
+        self.findings = [] if findings is None else findings
         self._read: dict[tuple[int, int], tuple[int, int]] = {}
 
     def on_acknowledged(self, key: int, *, partition: int, offset: int) -> None:
         self.acknowledged[partition, offset] = key
+
+    def on_taken(self, key: int, *, partition: int, offset: int) -> None:
+        self.taken[partition, offset] = key
 
     def on_failed(self, key: int, error: RaftmqError) -> None:
         (self.denied if error.definite else self.uncertain).add(key)
@@ -76,6 +81,22 @@ class BrokerLedger:
             before = self._read.setdefault((partition, offset), value)
             if before != value:
                 self.findings.append(f"{partition}@{offset} was {before}, now reads {value}")
+
+    def release(self) -> None:
+        """From all promises so far: nobody is left who could keep them."""
+        self.acknowledged.clear()
+        self.taken.clear()
+        self._read.clear()
+
+    def compare_disks(self, logs_of: Mapping[int, Logs], *, copies: int) -> None:
+        """Of nodes that are all dead: so many of them must hold each promise."""
+        promised = self._promised(self.acknowledged) | self._read
+        missing = Counter[tuple[int, int]]()
+        for logs in logs_of.values():
+            missing.update(place for place, _ in _not_held(promised, _values(logs)))
+        few = [place for place, count in missing.items() if len(logs_of) - count < copies]
+        self.lost = max(self.lost, sum(count == len(logs_of) for count in missing.values()))
+        self._find(f"on fewer than {copies} disks", sorted(few))
 
     def compare(self, logs_of: Mapping[int, Logs]) -> None:
         """The whole logs of all nodes, at rest."""
@@ -98,24 +119,34 @@ class BrokerLedger:
             self.findings.append(f"the logs of {who} differ in length: partition {partition}")
 
     def _compare_values(self, logs: Logs) -> None:
-        held = {
-            (partition, offset): value
-            for partition, log in logs.items()
-            for batch in log
-            for offset, value in values_in(batch)
-        }
-        promised = {place: (key, 0) for place, key in self.acknowledged.items()}
-        lost = _not_held(promised, held)
+        held = _values(logs)
+        lost = _not_held(self._promised(self.acknowledged), held)
         self.lost = max(self.lost, len(lost))
+        self.taken_lost = len(_not_held(self._promised(self.taken), held))
         self._find("acknowledged and lost", lost)
         self._find("read, and not there any more", _not_held(self._read, held))
         counts = Counter(held.values())
         self._find("more than once", [value for value, count in counts.items() if count > 1])
         self._find("there, though denied", [value for value in counts if value[0] in self.denied])
 
+    @staticmethod
+    def _promised(keys: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], tuple[int, int]]:
+        """The first record of each batch stands for all of it."""
+        return {place: (key, 0) for place, key in keys.items()}
+
     def _find(self, what: str, found: Sequence[object]) -> None:
         if found:
             self.findings.append(f"{what}: {len(found)}, {found[:_SHOWN]}")
+
+
+def _values(logs: Logs) -> dict[tuple[int, int], tuple[int, int]]:
+    """By partition and offset."""
+    return {
+        (partition, offset): value
+        for partition, log in logs.items()
+        for batch in log
+        for offset, value in values_in(batch)
+    }
 
 
 def _not_held(

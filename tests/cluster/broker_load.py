@@ -1,4 +1,4 @@
-"""Clients of a cluster of brokers, in a thread of this process: producers, consumers, watchers.
+"""Clients of one topic, in a thread of this process: producers, consumers, watchers.
 
 Owns the load and the telling of its outcomes to the ledger. Each producer waits for one outcome
 before it sends the next batch, and sends no batch twice; each consumer reads a partition from its
@@ -20,25 +20,45 @@ import trio
 from raftmq.client.admin import create_topic, wait_leaders
 from raftmq.client.cluster import Cluster
 from raftmq.client.fetching import fetch
-from raftmq.client.producing import produce
-from raftmq.errors import RaftmqError
+from raftmq.client.producing import ACKS_ALL, produce
+from raftmq.errors import OffsetOutOfRange, RaftmqError
 from raftmq.rpc.network import TcpNetwork
 from raftmq.wire.header import iter_batches
 from tests.cluster.broker_ledger import StoredBatch, batch_of
 from tests.cluster.broker_watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from raftmq.client.fetching import Fetched
     from raftmq.model import Address
     from tests.cluster.broker_ledger import BrokerLedger
     from tests.cluster.broker_watch import View
 
-TOPIC = "orders"
 PARTITIONS = 2  # fewer than brokers: one of them leads nothing
-PRODUCERS_PER_PARTITION = 4
+ACKS_LEADER = 1
 PAUSE_SECONDS = 0.02
 AGAIN_SECONDS = 0.1
+
+
+class Topic(NamedTuple):
+    """Attributes:
+    acks: of each producer of a partition.
+    """
+
+    name: str
+    acks: tuple[int, ...]
+    configs: dict[str, str]
+
+
+SYNCED = Topic(
+    "orders",
+    (ACKS_ALL,) * 4 + (ACKS_LEADER,),
+    {"min.insync.replicas": "2", "durability": "fsync"},
+)
+UNSYNCED = Topic(
+    "clicks", (ACKS_ALL,) * 2, {"min.insync.replicas": "2", "durability": "page_cache"}
+)
 
 
 class Acknowledgement(NamedTuple):
@@ -53,11 +73,13 @@ class Load:
     failure: what ended it, if anything did.
     """
 
-    def __init__(self, addresses: Mapping[int, Address], ledger: BrokerLedger) -> None:
-        self._addresses, self._ledger = dict(addresses), ledger
-        self._keys = count(1)
+    def __init__(
+        self, addresses: Mapping[int, Address], ledger: BrokerLedger, topic: Topic = SYNCED
+    ) -> None:
+        self.topic, self.ledger, self._addresses = topic, ledger, dict(addresses)
+        self._keys, self._releases = count(1), 0
         self._in_flight, self._is_working = 0, False
-        self._watches = {each: Watch(address, TOPIC) for each, address in addresses.items()}
+        self._watches = {each: Watch(address, topic.name) for each, address in addresses.items()}
         self.acknowledgements: dict[int, list[Acknowledgement]] = {
             partition: [] for partition in range(PARTITIONS)
         }
@@ -85,6 +107,13 @@ class Load:
 
     def rest(self) -> None:
         self._is_working = False
+
+    def release(self) -> None:
+        """None is held to what it promised, for those who could keep it are dead."""
+        self._releases += 1
+        self.ledger.release()
+        for log in self.acknowledgements.values():
+            log.clear()
 
     @property
     def is_at_rest(self) -> bool:
@@ -119,12 +148,12 @@ class Load:
                 async with Cluster(addresses, TcpNetwork(), random=Random()) as cluster:
                     await create_topic(
                         cluster,
-                        TOPIC,
+                        self.topic.name,
                         partition_count=PARTITIONS,
                         replication_factor=len(addresses),
-                        configs={"min.insync.replicas": "2"},
+                        configs=self.topic.configs,
                     )
-                    await wait_leaders(cluster, TOPIC)
+                    await wait_leaders(cluster, self.topic.name)
                     self.work()
                     await self._run_clients(cluster)
 
@@ -132,40 +161,61 @@ class Load:
         async with trio.open_nursery() as nursery:
             for partition in range(PARTITIONS):
                 nursery.start_soon(self._consume, cluster, partition)
-                for _ in range(PRODUCERS_PER_PARTITION):
-                    nursery.start_soon(self._produce_on, cluster, partition)
+                for acks in self.topic.acks:
+                    nursery.start_soon(self._produce_on, cluster, partition, acks)
 
-    async def _produce_on(self, cluster: Cluster, partition: int) -> None:
+    async def _produce_on(self, cluster: Cluster, partition: int, acks: int) -> None:
         while True:
             if self._is_working:
                 self._in_flight += 1
-                await self._produce(cluster, partition, next(self._keys))
+                await self._produce(cluster, partition, next(self._keys), acks)
                 self._in_flight -= 1
             await trio.sleep(PAUSE_SECONDS)
 
-    async def _produce(self, cluster: Cluster, partition: int, key: int) -> None:
-        began_at = time.monotonic()
+    async def _produce(self, cluster: Cluster, partition: int, key: int, acks: int) -> None:
+        began_at, releases = time.monotonic(), self._releases
         try:
-            offset = await produce(cluster, TOPIC, partition, batch_of(key))
+            offset = await produce(cluster, self.topic.name, partition, batch_of(key), acks=acks)
         except RaftmqError as error:
-            self._ledger.on_failed(key, error)
+            self.ledger.on_failed(key, error)
             return
-        self._ledger.on_acknowledged(key, partition=partition, offset=offset)
+        if releases != self._releases:
+            return
+        if acks != ACKS_ALL:
+            self.ledger.on_taken(key, partition=partition, offset=offset)
+            return
+        self.ledger.on_acknowledged(key, partition=partition, offset=offset)
         self.acknowledgements[partition].append(Acknowledgement(began_at, time.monotonic()))
 
     async def _consume(self, cluster: Cluster, partition: int) -> None:
-        offset = 0
         while True:
+            releases = self._releases
+            await self._consume_until(
+                cluster, partition, lambda now=releases: now != self._releases
+            )
+
+    async def _consume_until(
+        self, cluster: Cluster, partition: int, is_over: Callable[[], bool]
+    ) -> None:
+        """From the beginning; what comes after the end is nobody's promise."""
+        offset = 0
+        while not is_over():
             try:
-                fetched = await fetch(cluster, TOPIC, partition, offset)
+                fetched = await fetch(cluster, self.topic.name, partition, offset)
             except RaftmqError as error:
-                self._ledger.on_error(f"fetch of {partition} from {offset}", error)
+                if not (is_over() and isinstance(error, OffsetOutOfRange)):
+                    self.ledger.on_error(f"fetch of {partition} from {offset}", error)
                 await trio.sleep(AGAIN_SECONDS)
                 continue
-            for position, header in iter_batches(fetched.data):
-                data = bytes(fetched.data[position : position + header.size])
-                batch = StoredBatch(header.base_offset, header.end_offset, data)
-                self._ledger.on_read(partition, batch)
-                offset = batch.end_offset
-            self.read_up_to[partition] = offset
-            self.high_watermarks[partition] = fetched.high_watermark
+            if not is_over():
+                offset = self._read(partition, offset, fetched)
+
+    def _read(self, partition: int, offset: int, fetched: Fetched) -> int:
+        for position, header in iter_batches(fetched.data):
+            data = bytes(fetched.data[position : position + header.size])
+            batch = StoredBatch(header.base_offset, header.end_offset, data)
+            self.ledger.on_read(partition, batch)
+            offset = batch.end_offset
+        self.read_up_to[partition] = offset
+        self.high_watermarks[partition] = fetched.high_watermark
+        return offset

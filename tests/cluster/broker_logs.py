@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from tests.cluster.broker_ledger import Logs
 
 
-def read_logs(directory: Path) -> Logs:
+def read_logs(directory: Path, topic: str) -> Logs:
     """Up to the first bytes that are no batch: an append may be under way."""
     files = OsFiles(read_only=True)
-    folders = find_partition_folders(files, directory)
-    return {int(folder.name.removeprefix("Partition-")): list(_read(folder)) for folder in folders}
+    return {
+        int(folder.name.removeprefix("Partition-")): list(_read(folder))
+        for folder in find_partition_folders(files, directory)
+        if folder.parent.name.startswith(f"{topic}-")
+    }
 
 
 def _read(folder: Path) -> Iterator[StoredBatch]:

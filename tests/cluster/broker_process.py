@@ -2,7 +2,8 @@
 
     python -m tests.cluster.broker_process --config F
 
-Everything behind that is what an operator starts.
+Everything behind that is what an operator starts. `program` may name another module, which must
+take the same options, and die with its parent, too.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING
 from tests.cluster.node_process import NodeProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 READY = b"ready: "
+AS_OPERATED = ("tests.cluster.broker_process",)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -29,13 +31,17 @@ class BrokerProcess(NodeProcess):
     """
 
     def __init__(
-        self, node_id: int, config: Path, *overrides: str, on_news: Callable[[], None]
+        self,
+        node_id: int,
+        config: Path,
+        *overrides: str,
+        on_news: Callable[[], None],
+        program: Sequence[str] = AS_OPERATED,
     ) -> None:
         self.is_ready = False
         self._on_news = on_news
         options = [part for override in overrides for part in ("-o", override)]
-        module = "tests.cluster.broker_process"
-        command = [sys.executable, "-m", module, "--config", str(config), *options]
+        command = [sys.executable, "-m", *program, "--config", str(config), *options]
         super().__init__(node_id, command, hear=self._hear_line, on_end=on_news)
 
     def _hear_line(self, line: bytes) -> None:
@@ -44,9 +50,13 @@ class BrokerProcess(NodeProcess):
         self._on_news()
 
 
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Die with the parent, and be the command."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     os.execv(sys.executable, [sys.executable, "-m", "raftmq", "broker", *sys.argv[1:]])
 
 

@@ -17,6 +17,8 @@ def report(outcomes: Sequence[Outcome], ledger: BrokerLedger) -> str:
         "disasters": len(outcomes),
         "acknowledged": len(ledger.acknowledged),
         "acknowledged and lost": ledger.lost,
+        "taken by one leader only": len(ledger.taken),
+        "taken and lost": ledger.taken_lost,
         "denied": len(ledger.denied),
         "uncertain": len(ledger.uncertain),
         "comparisons of all logs": ledger.comparisons,

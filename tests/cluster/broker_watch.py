@@ -41,6 +41,9 @@ class View(NamedTuple):
         return self.is_led_by(nodes) and all(isr == nodes for isr in self.isrs.values())
 
 
+_BLIND = View(0.0, -1, frozenset(), {}, {})  # nobody leads, as far as one can see
+
+
 class Watch:
     """Attributes:
     view: None while it does not answer.
@@ -75,6 +78,8 @@ class Watch:
                     await self._look_on(channel)
             except (RaftmqError, OSError, trio.BrokenResourceError, trio.ClosedResourceError):
                 self.view = None
+                if self.changes and self.changes[-1].leaders:
+                    self.changes.append(_BLIND._replace(asked_at=time.monotonic()))
             await trio.sleep(LOOK_SECONDS)
 
     async def _look_on(self, channel: Channel) -> None:

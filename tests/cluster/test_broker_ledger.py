@@ -79,3 +79,41 @@ def test_errors_that_do_not_pass_are_found() -> None:
     ledger.on_error("fetch", InvalidRequest("no"))
     assert ledger.findings
     assert ledger.errors == {"Unreachable": 1, "InvalidRequest": 1}
+
+
+@pytest.mark.parametrize(
+    ("disks", "few", "lost"),
+    [
+        ([[ONE, TWO], [ONE, TWO], []], False, 0),
+        ([[ONE, TWO], [ONE], [TWO]], False, 0),
+        ([[ONE, TWO], [], []], True, 0),
+        ([[TWO], [TWO], [TWO]], True, 2),
+    ],
+)
+def test_promises_on_too_few_disks_are_found(
+    disks: list[list[StoredBatch]], few: bool, lost: int
+) -> None:
+    """All are dead: each promise must lie on two disks; on none, it is lost."""
+    ledger = promised()
+    logs_of = {node_id: {0: log} for node_id, log in enumerate(disks)}
+    ledger.compare_disks(logs_of, copies=2)
+    assert any("on fewer than 2 disks" in found for found in ledger.findings) == few
+    assert ledger.lost == lost
+
+
+def test_what_only_a_leader_took_may_be_lost() -> None:
+    """It is counted, and is no finding."""
+    ledger = BrokerLedger()
+    for key, offset in ((1, 0), (2, 2)):
+        ledger.on_taken(key, partition=0, offset=offset)
+    ledger.compare({1: {0: [ONE]}, 2: {0: [ONE]}})
+    assert (ledger.findings, ledger.taken_lost) == ([], 1)
+
+
+def test_nobody_is_held_to_what_was_released() -> None:
+    """Nor do consumers have to read the same as before."""
+    ledger = promised()
+    ledger.release()
+    ledger.on_read(0, stored(5, at=0))
+    ledger.compare({1: {0: [stored(5, at=0)]}, 2: {0: [stored(5, at=0)]}})
+    assert (ledger.findings, ledger.lost) == ([], 0)
