@@ -122,10 +122,12 @@ class LogDirectory:
         name = log_id.name
         try:
             folder = self.root / TOPICS_FOLDER / name
-            return open_log(self._files, folder, name, config, self._past.of(name))
+            log = open_log(self._files, folder, name, config, self._past.of(name))
         except StorageError as error:
             logger.error("log cannot be opened: log=%s reason=%s", name, error)
             return error
+        log.release_small()  # or a few thousand logs would be too many open files
+        return log
 
     def _note_opened(self, logs: list[PartitionLog]) -> None:
         unclean = [log.folder for log in logs if not self._past.of(log.name).was_clean]

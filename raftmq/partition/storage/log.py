@@ -290,6 +290,7 @@ class PartitionLog:
 
     def complete_flush(self, flush: Flush) -> None:
         self._end.complete(flush.mark)
+        self.release_small()
 
     # -- cutting ---------------------------------------------------------------------------
 
@@ -445,8 +446,15 @@ class PartitionLog:
         """Drop descriptors of segments that nobody has read lately."""
         for segment in self.segments[:-1]:
             segment.release_idle()
+        self.release_small()
+
+    def release_small(self) -> None:
+        """Drop descriptors of files that are rarely written: of the four that a log has, one stays
+        open.
+        """
         self.active.index.release()
-        self._epoch_file.release()
+        if not self._epochs_are_unsynced:
+            self._epoch_file.release()
 
     def rebuild_damaged_indexes(self) -> None:
         """In a worker thread, while nothing cuts the log: touches sealed segments only."""

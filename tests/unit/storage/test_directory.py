@@ -247,24 +247,6 @@ async def test_retention_runs_by_itself(files: SimulatedFiles, autojump_clock: M
         assert [name for name in names if name.endswith(".log")] == ["0" * 18 + "20.log"]
 
 
-async def test_retention_keeps_what_is_not_committed(
-    files: SimulatedFiles, autojump_clock: MockClock
-) -> None:
-    """However old it is: the rest of the cluster may have other records there."""
-    later = NOW_MS + 15 * 86_400_000
-    async with opened(files, now_ms=later) as directory:
-        log = await directory.open_log("t", 0, SMALL)
-        for _ in range(20):
-            end_offset = append(log, b"v" * 200)
-        await directory.wait_held(log, end_offset)
-        log.committed = lambda: 7
-        await directory.enforce_retention()
-        assert log.log_start_offset == 7
-        log.committed = lambda: 20
-        await directory.enforce_retention()
-        assert log.log_start_offset == 20
-
-
 async def test_cold_reads_leave_the_loop(
     files: SimulatedFiles, disk: Disk, autojump_clock: MockClock
 ) -> None:
