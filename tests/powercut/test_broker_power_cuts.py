@@ -24,6 +24,7 @@ pytestmark = pytest.mark.powercut
 
 QUICK = Ordeal(cycles=3, seed=1, whom=(Whom.ALL, Whom.LEADER, Whom.EACH))
 LONG = [Ordeal(cycles=50, seed=11), Ordeal(cycles=50, seed=12)]
+CUTS_MAX = 4  # until a bug shows
 
 
 def test_power_cuts_lose_nothing_that_was_acknowledged(
@@ -50,14 +51,20 @@ def test_many_power_cuts(ordeal: Ordeal, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_power_cuts_find_a_missing_sync() -> None:
-    """A planted bug: logs are never synced. This rig must see acknowledged records vanish."""
+    """A planted bug: logs are never synced. This rig must see acknowledged records vanish, at one
+    of the first cuts: a kernel that is short of clean memory writes much back by itself.
+    """
     require(power_cuts)
     with broker_rig(seed=2, syncs=False) as rig:
         rig.cluster.start_all()
         rig.cluster.start_load()
-        rig.cluster.work_until(50)
-        rig.cluster.kill(rig.cluster.nodes)
-        rig.cut_power(rig.cluster.nodes)
+        for _ in range(CUTS_MAX):
+            rig.cluster.work_until(50)
+            rig.cluster.kill(rig.cluster.nodes)
+            rig.cut_power(rig.cluster.nodes)
+            if rig.synced.ledger.lost:
+                break
+            rig.cluster.start_all()
         assert rig.synced.ledger.lost
         assert any("on fewer than 2 disks" in found for found in rig.synced.ledger.findings)
 
