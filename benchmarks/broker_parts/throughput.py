@@ -38,6 +38,7 @@ def produce_cases() -> list[Case]:
     for durability in DURABILITIES:
         base = Case(durability=durability)
         single = replace(base, is_single=True, in_flight=SINGLES_IN_FLIGHT)
+        alone = replace(base, is_single=True, in_flight=1, partitions=1)
         cases += [
             *[replace(base, record_bytes=size) for size in SIZES],
             *[replace(base, acks=acks) for acks in (0, 1)],
@@ -45,6 +46,7 @@ def produce_cases() -> list[Case]:
             *[replace(single, record_bytes=size) for size in SIZES],
             *[replace(single, acks=acks) for acks in (0, 1)],
             *[replace(single, partitions=count) for count in (1, 200)],
+            *[replace(alone, acks=acks) for acks in (-1, 1)],
         ]
     return cases
 

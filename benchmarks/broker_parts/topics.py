@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from raftmq.client.cluster import Cluster
 
-NOW_MS = 1_700_000_000_000
 BATCH_BYTES = 64 << 10
 REPLICAS, MIN_IN_SYNC = 3, 2
 TIMEOUT_SECONDS = 180.0
@@ -54,7 +54,7 @@ class Case:
     def batch(self) -> Batch:
         records = 1 if self.is_single else max(1, BATCH_BYTES // self.record_bytes)
         values = [os.urandom(self.record_bytes)] * records
-        return Batch(bytes(encode_batch(values=values, timestamp=NOW_MS)), records)
+        return Batch(bytes(encode_batch(values=values, timestamp=int(time.time() * 1000))), records)
 
 
 async def make_topic(client: Cluster, *, partitions: int, durability: str) -> str:

@@ -26,6 +26,7 @@ from raftmq.broker.followed import NOWHERE, Followed
 from raftmq.broker.held_reports import HeldReports
 from raftmq.broker.resting import Resting
 from raftmq.errors import (
+    Disconnected,
     ErrorCode,
     FetchSessionIdNotFound,
     RaftmqError,
@@ -197,13 +198,17 @@ class LeaderFetcher:
         return True
 
     def _ask(self, exchange: Exchange) -> None:
-        """Where there is no connection yet, a task waits for it."""
+        """A task waits for the first connection. A session does not outlive its own: what is said
+        one way over the next one might get there before this request.
+        """
         asked = self._myself.peers.ask(
             self._leader_id,
             exchange.request,
             partial(self._on_outcome, exchange),
             timeout_seconds=self._answer_seconds_max,
         )
+        if not asked and self._session_id != NO_SESSION:
+            raise Disconnected(f"broker {self._leader_id}: the connection of the session has ended")
         if not asked:
             assert self._requests is not None, "only while it talks"
             self._requests.start_soon(self._carry_out, exchange)
@@ -251,7 +256,7 @@ class LeaderFetcher:
         )
 
     async def _carry_out(self, exchange: Exchange) -> None:
-        """Where there is a connection, the request leaves without any other task in between."""
+        """With the wait for a connection."""
         try:
             outcome: Answer | RaftmqError = await self._myself.peers.request(
                 self._leader_id, exchange.request, timeout_seconds=self._answer_seconds_max

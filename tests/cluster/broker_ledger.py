@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -29,7 +30,8 @@ Logs: TypeAlias = "Mapping[int, Sequence[StoredBatch]]"  # of one node, by parti
 def batch_of(key: int) -> bytearray:
     """A key stands for one batch and is used once."""
     values = [b"%d %d %s" % (key, number, _PADDING) for number in range(RECORDS_PER_BATCH)]
-    return encode_batch(values=values, timestamp=0)
+    now_ms = int(time.time() * 1000)  # or retention would take it for old
+    return encode_batch(values=values, timestamp=now_ms)
 
 
 def values_in(batch: StoredBatch) -> Iterator[tuple[int, tuple[int, int]]]:

@@ -7,7 +7,6 @@ alone: a failure prints the line that replays it.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import time
@@ -21,6 +20,7 @@ from raftmq.errors import RemoteProtocolError, UnsupportedVersion
 from raftmq.wire.envelopes import decode_reply, decode_request, decode_response
 from raftmq.wire.frames import FrameReader
 from tests.property.frame_mutations import Sample, corpus, damage
+from tests.property.fuzzing import Failure, fuzz
 
 if TYPE_CHECKING:
     from raftmq.wire.bodies import Body
@@ -36,14 +36,6 @@ MEMORY_PER_BYTE = 32  # a small struct with its numbers takes one byte of a mess
 GROWTH_EVERY = 50_000
 GROWTH_KIB_MAX = 16 << 10
 FIRST_INPUTS = 5_000  # after which whatever is made once has been made
-
-
-class Failure(Exception):
-    """What an input did that it must not; `index` tells which one it was."""
-
-    def __init__(self, index: int, what: str) -> None:
-        super().__init__(what)
-        self.index = index
 
 
 def touch_everything(random: Random, sample: Sample) -> str:
@@ -130,24 +122,5 @@ def _resident_kib_max() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.property.frame_fuzz", description=__doc__
-    )
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
-    try:
-        outcomes = run(seed=options.seed, count=options.count, first=options.first, progress=True)
-    except Failure as failure:
-        sys.stderr.write(
-            f"{failure}\nreplay: python -m tests.property.frame_fuzz"
-            f" --seed {options.seed} --first {failure.index} --count 1\n"
-        )
-        raise SystemExit(1) from failure
-    sys.stdout.write(f"{options.count} inputs, seed {options.seed}: {dict(outcomes)}\n")
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(run, "tests.property.frame_fuzz", __doc__)

@@ -6,7 +6,6 @@ Input number i of a seed follows from seed and i alone: a failure prints the lin
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import tracemalloc
@@ -17,6 +16,7 @@ from raftmq.errors import CorruptRecord, UnsupportedCompression
 from raftmq.wire.header import RECORDS_MAX, check_batch
 from raftmq.wire.records import DecodeLimits, RecordBatch, check_structure
 from tests.property.batch_mutations import UNCOMPRESSED_BYTES_MAX, corpus, damage
+from tests.property.fuzzing import Failure, fuzz
 
 LIMITS = DecodeLimits(uncompressed_bytes_max=UNCOMPRESSED_BYTES_MAX)
 CORPUS_SIZE = 60
@@ -24,14 +24,6 @@ SECONDS_MAX = 0.1
 MEMORY_EVERY = 250
 MEMORY_FIXED = 256 << 10
 PROGRESS_EVERY = 20_000
-
-
-class Failure(Exception):
-    """What an input did that it must not; `index` tells which one it was."""
-
-    def __init__(self, index: int, what: str) -> None:
-        super().__init__(what)
-        self.index = index
 
 
 def touch_everything(data: bytes) -> str:
@@ -91,22 +83,5 @@ def _memory_max(data: bytes) -> int:
     return 2 * (len(data) + UNCOMPRESSED_BYTES_MAX) + 128 * records + MEMORY_FIXED
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.property.fuzz", description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
-    try:
-        outcomes = run(seed=options.seed, count=options.count, first=options.first, progress=True)
-    except Failure as failure:
-        sys.stderr.write(
-            f"{failure}\nreplay: python -m tests.property.fuzz"
-            f" --seed {options.seed} --first {failure.index} --count 1\n"
-        )
-        raise SystemExit(1) from failure
-    sys.stdout.write(f"{options.count} inputs, seed {options.seed}: {dict(outcomes)}\n")
-
-
 if __name__ == "__main__":
-    main()
+    fuzz(run, "tests.property.fuzz", __doc__)

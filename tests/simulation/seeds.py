@@ -7,10 +7,13 @@ are counted apart, and where there are too many of them the sweep has failed.
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import time
 import traceback
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tests.simulation.raft.checks import TooLittle
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.planting import Garden
     from tests.simulation.story import Story
 
+REPOSITORY = Path(__file__).parents[2]
 IDLE_SHARE_MAX = 0.05  # of worlds that do too little
 
 
@@ -112,3 +116,13 @@ def _parser(
     parser.add_argument("--trace", action="store_true", help="print what happened")
     parser.add_argument("--quiet", action="store_true", help="print failures only")
     return parser
+
+
+def first_line(module: str, *, seed: int, seconds: int, hash_seed: str) -> str:
+    """Of what a simulation says in a process of its own; it ends with the digest of the trace."""
+    command = [sys.executable, "-m", module, "--seed", f"{seed}", "--seconds", f"{seconds}"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout.splitlines()[0]

@@ -28,7 +28,6 @@ from raftmq.partition.storage.work import Trim
 if TYPE_CHECKING:
     from raftmq.broker.fetch_sessions import SessionPartition
     from raftmq.errors import RaftmqError
-    from raftmq.partition.effects import LeaderEffect
     from tests.simulation.planting import Patch
 
 
@@ -94,33 +93,6 @@ def deny_what_was_appended(patch: Patch) -> None:
         return refused(self, wanted, error)
 
     patch.setattr(Producing, "_refused", refuse)
-
-
-def ignore_min_isr(patch: Patch) -> None:
-    """Records are taken and committed however few are in sync."""
-    patch.setattr(Leader, "has_min_isr", property(lambda self: True))
-
-
-# -- the in-sync set ---------------------------------------------------------------------------
-
-
-def who_joins_does_not_count(patch: Patch) -> None:
-    """The high watermark does not wait for whoever was proposed to join."""
-    patch.setattr(Leader, "maximal_isr", property(lambda self: self.assignment.isr))
-    patch.setattr(Leader, "_is_about_to_join", lambda self, follower: False)
-
-
-def shrink_before_commit(patch: Patch) -> None:
-    """Whoever is proposed to leave the in-sync set counts no more."""
-    propose = Leader._propose
-
-    def propose_and_apply(self: Leader, isr: set[int]) -> list[LeaderEffect]:
-        effects = propose(self, isr)
-        smaller = tuple(member for member in self.assignment.isr if member in isr)
-        self.assignment = self.assignment._replace(isr=smaller)
-        return effects
-
-    patch.setattr(Leader, "_propose", propose_and_apply)
 
 
 # -- what is read, copied and kept -------------------------------------------------------------

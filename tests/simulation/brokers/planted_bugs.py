@@ -21,6 +21,7 @@ from tests.simulation.brokers import bugs_of_brokers as brokers
 from tests.simulation.brokers import bugs_of_replicas as replicas
 from tests.simulation.brokers.world import World
 from tests.simulation.planting import Case, Garden
+from tests.simulation.replication import planted_bugs as rules
 
 SECONDS = 8.0
 SEEDS_FILE = Path(__file__).with_name("planted_seeds.json")
@@ -37,9 +38,9 @@ _CASES = {
     replicas.count_what_is_fetched: _by("darkness"),
     replicas.answer_across_epochs: _by("comeback"),
     replicas.deny_what_was_appended: _by("restart"),
-    replicas.ignore_min_isr: _by("last_one"),
-    replicas.who_joins_does_not_count: _by("newcomer"),
-    replicas.shrink_before_commit: _by("secession"),
+    rules.ignore_min_isr: _by("last_one"),
+    rules.committed_isr_only: _by("newcomer"),
+    rules.shrink_before_commit: _by("secession"),
     replicas.read_above_the_high_watermark: _by("comeback"),
     replicas.skip_the_divergence_answer: _by("comeback"),
     replicas.give_up_after_an_error: _by("comeback"),

@@ -6,20 +6,15 @@ A failure prints the command that replays it.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.simulation.raft.world import World, failure
+from tests.simulation.seeds import first_line
 
 GATE_SECONDS = 2.0
 TEETH = pytest.mark.teeth  # too long for `make check`
 SEEDS = [*range(8), *(pytest.param(seed, marks=TEETH) for seed in range(8, 16))]
 SOAK_SEEDS = range(1000, 1400)
-REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -39,18 +34,12 @@ def test_a_quorum_survives_many_troubles(seed: int) -> None:
 
 def test_the_same_seed_is_the_same_world() -> None:
     """Two processes with different hash seeds see the same trace, so a failure can be replayed."""
-    told = [_told(hash_seed="1"), _told(hash_seed="2")]
+    told = [
+        first_line("tests.simulation.raft", seed=3, seconds=1, hash_seed=hash_seed)
+        for hash_seed in ("1", "2")
+    ]
     assert told[0].startswith("seed 3: ")
     assert told[0] == told[1]
-
-
-def _told(*, hash_seed: str) -> str:
-    command = [sys.executable, "-m", "tests.simulation.raft", "--seed", "3", "--seconds", "1"]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()[0]  # ends with the digest of the trace
 
 
 @TEETH

@@ -23,6 +23,7 @@ from raftmq.metadata.commands import (
 )
 from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
 from raftmq.metadata.liveness import Heartbeat
+from raftmq.partition.around import PartitionKey
 from raftmq.partition.storage.opening import open_log_directory
 from tests.simulation.deterministic import run_inline
 from tests.unit.storage.batches import NOW_MS
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.controller import Effect
-    from raftmq.partition.around import PartitionKey
+    from raftmq.metadata.image import PartitionState
     from raftmq.partition.effects import ProposeIsr
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
@@ -139,6 +140,23 @@ class Node:
         """And unfence: the controller is not here to do it."""
         damaged = tuple(self.replicas.damaged())
         self.replicas.broker_epoch = await register(self.cluster, self.broker_id, damaged)
+
+
+async def begin(node: Node, *replicas: int, **configs: str) -> Replica:
+    """All brokers are registered, and there is a topic of one partition; the replica here."""
+    await node.register()
+    for broker_id in sorted({*replicas} - {node.broker_id}):
+        await register(node.cluster, broker_id)
+    await create_topic(node.cluster, replicas, **configs)
+    await settle()
+    return node.replicas.get(TOPIC_ID, 0)
+
+
+def state_of(node: Node) -> PartitionState:
+    """Of the partition of `begin`, as its metadata has it."""
+    state = node.replicas.state_of(PartitionKey(TOPIC_ID, 0))
+    assert state is not None
+    return state
 
 
 async def register(

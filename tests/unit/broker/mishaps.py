@@ -20,11 +20,10 @@ from tests.unit.storage.batches import append, batch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.metadata.commands import AnyCommand, PartitionState
+    from raftmq.metadata.commands import AnyCommand
     from raftmq.partition.replica import Replica
     from tests.simulation.disk import SimulatedFiles
     from tests.simulation.quorum_fake import FakeCluster
-    from tests.unit.broker.hosting import Node
 
 T = TypeVar("T")
 
@@ -93,9 +92,3 @@ async def fail_leading(files: SimulatedFiles, replica: Replica) -> None:
     replica.append(batch(b"lost"), acks=1)
     with pytest.raises(StorageError):
         await log_durable(replica)
-
-
-def state_of(node: Node) -> PartitionState:
-    state = node.replicas.state_of(KEY)
-    assert state is not None
-    return state

@@ -10,7 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from raftmq.broker.fetcher import Fetchers
-from raftmq.errors import Disconnected, RaftmqError
+from raftmq.errors import Disconnected, ErrorCode, RaftmqError
 from raftmq.rpc.reply import Answer
 from raftmq.wire.messages.fetch import NEW_SESSION, FetchReply, PartitionFetched
 from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
@@ -18,7 +18,7 @@ from tests.unit.partition.replica_world import KEY, led_by, machine
 from tests.unit.storage.batches import batch, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from trio.testing import MockClock
 
@@ -39,25 +39,43 @@ class ScriptedLeader:
         self.requests: list[ReplicaFetch] = []
         self.told: list[ReplicaProgress] = []
         self.takes = True
+        self.is_connected = False
         self._asked = trio.lowlevel.ParkingLot()
-        self._answers: list[tuple[trio.Event, list[Answer | RaftmqError]]] = []
+        self._on_outcomes: list[Callable[[Answer | RaftmqError], None]] = []
 
-    async def request(self, _broker_id: int, body: Request, *, timeout_seconds: float) -> Answer:
-        assert isinstance(body, ReplicaFetch)
-        assert timeout_seconds > body.max_wait_ms / 1000
-        place = trio.Event(), list[Answer | RaftmqError]()
-        self.requests.append(body)
-        self._answers.append(place)
-        self._asked.unpark_all()
-        await place[0].wait()
-        [outcome] = place[1]
+    async def request(self, broker_id: int, body: Request, *, timeout_seconds: float) -> Answer:
+        """Waits for a connection, which is there at once."""
+        outcomes: list[Answer | RaftmqError] = []
+        told = trio.Event()
+        self.is_connected = True
+        self.ask(
+            broker_id,
+            body,
+            lambda outcome: (outcomes.append(outcome), told.set()),  # type: ignore[func-returns-value]
+            timeout_seconds=timeout_seconds,
+        )
+        await told.wait()
+        [outcome] = outcomes
         if isinstance(outcome, RaftmqError):
             raise outcome
         return outcome
 
-    def ask(self, *_: object, **__: object) -> bool:
-        """Nothing is connected: whoever asks has to wait."""
-        return False
+    def ask(
+        self,
+        _broker_id: int,
+        body: Request,
+        on_outcome: Callable[[Answer | RaftmqError], None],
+        *,
+        timeout_seconds: float,
+    ) -> bool:
+        if not self.is_connected:
+            return False
+        assert isinstance(body, ReplicaFetch)
+        assert timeout_seconds > body.max_wait_ms / 1000
+        self.requests.append(body)
+        self._on_outcomes.append(on_outcome)
+        self._asked.unpark_all()
+        return True
 
     def send_one_way(self, _broker_id: int, body: Request) -> bool:
         assert isinstance(body, ReplicaProgress)
@@ -71,14 +89,16 @@ class ScriptedLeader:
 
     async def answer(self, number: int, outcome: Answer | RaftmqError) -> None:
         """To the request with that number, counted from 0."""
-        event, outcomes = self._answers[number]
-        outcomes.append(outcome)
-        event.set()
+        self._on_outcomes[number](outcome)
         await wait_all_tasks_blocked()
 
 
 def reply(*told: PartitionFetched, data: bytes = b"") -> Answer:
     return Answer(FetchReply(SESSION, told), data, -1, 0)
+
+
+def failed(error: ErrorCode) -> PartitionFetched:
+    return PartitionFetched(*KEY, error=error)
 
 
 def fetched(length: int = 0, high_watermark: int = 0) -> PartitionFetched:
@@ -157,6 +177,17 @@ async def test_words_that_could_not_leave_do_so_later(autojump_clock: MockClock)
         await leader.answer(len(leader.requests) - 1, reply(fetched(high_watermark=0)))
         assert leader.told == [], "the next request takes it along"
         assert [one.held_offset for one in leader.requests[-1].held] == [1]
+
+
+async def test_a_session_ends_with_its_connection(autojump_clock: MockClock) -> None:
+    """Nothing was outstanding when it broke: what is held might overtake the next request."""
+    async with following() as (leader, _, _):
+        await leader.answer(1, reply(failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)))
+        leader.is_connected = False
+        await trio.sleep(2)
+        again = leader.requests[-1]
+        assert (again.session_id, again.session_epoch) == (SESSION, NEW_SESSION)
+        assert len(again.partitions) == 1
 
 
 async def test_after_a_break_everything_is_said_again(autojump_clock: MockClock) -> None:

@@ -16,7 +16,15 @@ from raftmq.partition.around import PartitionKey
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_faults import Fault
 from tests.simulation.quorum_fake import FakeCluster
-from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
+from tests.unit.broker.hosting import (
+    TOPIC_ID,
+    begin,
+    create_topic,
+    opened,
+    register,
+    settle,
+    state_of,
+)
 from tests.unit.storage.batches import append, batch, values_of
 from tests.unit.storage.directories import ROOT
 
@@ -92,11 +100,7 @@ async def test_a_follower_opens_its_log_anew_and_goes_on(
     """It holds all that it ever promised, so nobody is told."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (2, 1))
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 2, 1)
         before, part = replica.log, replica.follower
         append(before, b"a")
         await log_durable(replica)
@@ -115,16 +119,11 @@ async def test_a_leader_hands_over_at_once(
     """Another one in sync leads; it has lost nothing, and follows as soon as its disk works."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (1, 2))
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 1, 2)
         await fail(files, replica)
         await settle()
         assert node.reports.told == [(KEY, Loss.NOTHING)]
-        state = node.replicas.state_of(KEY)
-        assert state is not None
+        state = state_of(node)
         assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
         await until_sound(node)
         assert replica.follower is not None
@@ -136,10 +135,7 @@ async def test_the_only_one_leads_on_in_another_epoch(
     """Its log may lack what it appended in the last one. Nobody has to decide anything."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 1)
         replica.append(batch(b"a"), acks=1)
         await log_durable(replica)
         await fail(files, replica)
@@ -157,16 +153,12 @@ async def test_what_only_the_page_cache_had_is_told_before_it_is_gone(
     """A follower has told that it holds it: now it holds nothing that counts."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (2, 1), durability="page_cache")
-        await settle()
+        await begin(node, 2, 1, durability="page_cache")
         await fail(files, node.replicas.get(*KEY))
         await settle()
         assert node.reports.told == [(KEY, Loss.UNSYNCED)]
         replica = await until_sound(node)
-        state = node.replicas.state_of(KEY)
-        assert state is not None
+        state = state_of(node)
         assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
         assert replica.follower is not None
         assert replica.follower.leader_epoch == 1
@@ -178,10 +170,7 @@ async def test_a_disk_that_goes_on_failing_is_asked_ever_more_rarely(
     """And the log says so once. When the disk works, all is well within seconds."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 1)
         caplog.set_level(logging.INFO)
         break_down(files, "sync", LOG_FILES)
         append(replica.log, b"lost")
@@ -200,10 +189,7 @@ async def test_a_full_disk_does_not_make_leaders_change_all_the_time(
     """It can be opened, and then the next write fails: each time it rests longer."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 1)
         break_down(files, "write", LOG_FILES, error=errno.ENOSPC)
         began_at = trio.current_time()
         while trio.current_time() < began_at + 60:
@@ -211,8 +197,7 @@ async def test_a_full_disk_does_not_make_leaders_change_all_the_time(
                 with pytest.raises(StorageError):
                     replica.append(batch(b"a"), acks=1)
             await trio.sleep(0.1)
-        state = node.replicas.state_of(KEY)
-        assert state is not None
+        state = state_of(node)
         assert 4 <= state.leader_epoch <= 12
         files._faults.clear()
         await until_sound(node, seconds=20)
@@ -229,11 +214,8 @@ async def test_damage_that_the_registration_tells_is_cut_once_another_one_leads(
     """The replica is out of the in-sync set, and fetches like any other."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (1, 2))
-        await settle()
-        node.replicas.get(*KEY).append(batch(b"a"), acks=1)
+        replica = await begin(node, 1, 2)
+        replica.append(batch(b"a"), acks=1)
         await settle()
     shorten(files)
     async with opened(files, cluster) as node:
@@ -242,8 +224,7 @@ async def test_damage_that_the_registration_tells_is_cut_once_another_one_leads(
         replica = await until_sound(node)
         assert node.replicas.damaged() == []
         assert node.reports.told == []
-        state = node.replicas.state_of(KEY)
-        assert state is not None
+        state = state_of(node)
         assert (state.leader, state.isr) == (2, (2,))
         fetch = replica.next_fetch()
         assert fetch is not None
@@ -256,10 +237,8 @@ async def test_the_last_one_keeps_what_it_has_until_somebody_decides(
     """Nobody else has more: not a byte goes. Elected uncleanly, it leads with what is left."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
-        node.replicas.get(*KEY).append(batch(b"a"), acks=1)
+        replica = await begin(node, 1)
+        replica.append(batch(b"a"), acks=1)
         await settle()
     shorten(files)
     async with opened(files, cluster) as node:
@@ -281,11 +260,7 @@ async def test_damage_that_is_found_late_is_told_before_it_is_cut(
     """The folder was removed by hand; then the log went offline and was opened anew."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (2, 1))
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 2, 1)
         append(replica.log, b"a")
         await log_durable(replica)
         shorten(files)
@@ -296,8 +271,7 @@ async def test_damage_that_is_found_late_is_told_before_it_is_cut(
         assert node.reports.told == [(KEY, Loss.RECORDS)]
         cluster.elect(1)
         await until_sound(node)
-        state = node.replicas.state_of(KEY)
-        assert state is not None
+        state = state_of(node)
         assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
         assert replica.follower is not None
         assert replica.follower.leader_epoch == 1
@@ -367,9 +341,7 @@ async def test_a_topic_may_go_while_its_log_is_repaired(
     """Nothing is tried any more, and nothing is left on the disk."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
+        await begin(node, 1)
         break_down(files, "sync", LOG_FILES)
         append(node.replicas.get(*KEY).log, b"lost")
         await settle()

@@ -20,7 +20,7 @@ from raftmq.metadata.commands import (
 from raftmq.model import Durability
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
-from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
+from tests.unit.broker.hosting import TOPIC_ID, begin, create_topic, opened, register, settle
 from tests.unit.broker.mishaps import (
     STEP_SECONDS,
     SlowDisk,
@@ -91,18 +91,15 @@ async def test_a_new_leader_does_not_wait_for_a_disk_that_is_busy_with_other_log
     """A flush takes 20 seconds; a replica whose log is open is elected meanwhile."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (2, 1))
-        await settle()
-        begin = trio.current_time()
+        await begin(node, 2, 1)
+        began_at = trio.current_time()
         async with node.directory.flusher.disk:
             await order(cluster, FenceBroker(2, epoch_of(cluster, 2)))
             await order(cluster, ReviewPartitions(2, epoch_of(cluster, 2), (tuple(KEY),)))
             with trio.move_on_after(20):
                 while node.replicas.get(*KEY).leader is None:  # noqa: ASYNC110
                     await trio.sleep(0.05)
-        assert trio.current_time() - begin < 1
+        assert trio.current_time() - began_at < 1
 
 
 # -- metadata that changes meanwhile -----------------------------------------------------------

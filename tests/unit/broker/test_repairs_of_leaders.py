@@ -14,14 +14,13 @@ from raftmq.errors import StorageError
 from raftmq.metadata.commands import AlterTopicConfig, ElectionKind, ElectLeader, Loss
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
-from tests.unit.broker.hosting import create_topic, opened, register, reign, settle
+from tests.unit.broker.hosting import begin, create_topic, opened, reign, settle, state_of
 from tests.unit.broker.mishaps import (
     STEP_SECONDS,
     SlowDisk,
     fail_leading,
     hold,
     order,
-    state_of,
     stopped_with_a_record,
 )
 from tests.unit.broker.test_repairs import (
@@ -54,11 +53,7 @@ async def test_a_failed_leader_drops_nobody_from_the_isr(
     """Nobody can be told of the failure for a while; the follower has all, and leads after that."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (1, 2), durability="page_cache", min_insync_replicas="1")
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 1, 2, durability="page_cache", min_insync_replicas="1")
         replica.append(batch(b"committed"), acks=1)
         hold(cluster, replica, 1)
         replica.append(batch(b"on its way"), acks=1)
@@ -81,11 +76,7 @@ async def test_nothing_is_acknowledged_after_the_log_has_failed(
     """A producer begins to wait after that; the follower has told that it has it, or tells then."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (1, 2), durability="page_cache", min_insync_replicas="2")
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 1, 2, durability="page_cache", min_insync_replicas="2")
         end_offset = replica.append(batch(b"x"), acks=-1).end_offset
         if is_held_before:
             hold(cluster, replica, end_offset)
@@ -131,11 +122,7 @@ async def test_a_report_whose_answer_is_lost_is_told_again(
     """It was applied already: that costs one more epoch, and nothing else."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (1, 2), durability="page_cache", min_insync_replicas="1")
-        await settle()
-        replica = node.replicas.get(*KEY)
+        replica = await begin(node, 1, 2, durability="page_cache", min_insync_replicas="1")
         cluster.lose_answers(1, applied=True)
         await fail_leading(files, replica)
         await trio.sleep(10)

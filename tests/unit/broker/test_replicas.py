@@ -13,7 +13,7 @@ from raftmq.metadata.commands import AlterTopicConfig, DeleteTopic, Done
 from raftmq.partition.effects import ProposeIsr
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
-from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
+from tests.unit.broker.hosting import TOPIC_ID, begin, create_topic, opened, register, settle
 from tests.unit.partition.replica_world import wait_acks
 from tests.unit.storage.batches import batch
 
@@ -87,9 +87,7 @@ async def test_a_deleted_topic_goes_from_the_disk(
     """Whoever waits for an acknowledgement is told; a new topic of that name begins empty."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
+        await begin(node, 1)
         assert isinstance(await cluster.leader.propose(DeleteTopic(TOPIC_ID)), Done)
         await settle()
         with pytest.raises(UnknownTopicId):
@@ -101,10 +99,7 @@ async def test_followers_are_handed_over(files: SimulatedFiles, autojump_clock: 
     """A replica that another broker leads is given to whoever fetches."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (2, 1))
-        await settle()
+        await begin(node, 2, 1)
         [(key, replica)] = node.followed.replicas.items()
         assert key == (TOPIC_ID, 0)
         assert replica.follower is not None
@@ -117,10 +112,7 @@ async def test_min_isr_changes_with_its_config(
     """A change of the config is no change of the partition, and holds all the same."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (1, 2), min_insync_replicas="1")
-        await settle()
+        await begin(node, 1, 2, min_insync_replicas="1")
         leader = node.replicas.get(TOPIC_ID, 0).leading()
         assert leader.assignment.min_isr == 1
         change = AlterTopicConfig(TOPIC_ID, {"min.insync.replicas": "3"})
@@ -135,9 +127,7 @@ async def test_a_restart_finds_records_and_high_watermark(
     """The log is opened before the broker registers, and led again afterwards."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
+        await begin(node, 1)
         node.replicas.get(TOPIC_ID, 0).append(batch(b"a", b"b"), acks=1)
         await settle()
     async with opened(files, cluster) as node:
@@ -154,11 +144,7 @@ async def test_a_silent_follower_leaves_the_in_sync_set(
     """The leader asks for a smaller set, and goes on without the silent one."""
     cluster = FakeCluster(2)
     async with opened(files, cluster) as node:
-        await node.register()
-        await register(cluster, 2)
-        await create_topic(cluster, (1, 2), min_insync_replicas="1")
-        await settle()
-        replica = node.replicas.get(TOPIC_ID, 0)
+        replica = await begin(node, 1, 2, min_insync_replicas="1")
         appended = replica.append(batch(b"a"), acks=-1)
         epoch = replica.leading().leader_epoch
         deadline = trio.current_time() + 60
@@ -177,10 +163,7 @@ async def test_a_proposal_that_nobody_wants_any_more_is_forgotten(
     """It was not answered, and meanwhile the leader has gone: nothing of it is kept."""
     cluster = FakeCluster(1)
     async with opened(files, cluster) as node:
-        await node.register()
-        await create_topic(cluster, (1,))
-        await settle()
-        replica = node.replicas.get(TOPIC_ID, 0)
+        replica = await begin(node, 1)
         cluster.depose()
         stale = ProposeIsr((), leader_epoch=0, partition_epoch=0)
         node.proposals.propose(replica, stale)
