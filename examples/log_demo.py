@@ -50,7 +50,7 @@ MB = 1e6
 NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__"}
 
 INTRODUCTION = """\
-This shows the partition log of raftmq on one machine; the cluster comes later.
+This shows the partition log of raftmq alone; flights_demo.py shows a cluster.
 
 1. A process writes {:,} records into {} partitions. A record counts as acknowledged
    once it is fsynced. Halfway the process is killed with SIGKILL.

@@ -42,10 +42,11 @@ class TopicConfig:
 
 
 class TopicKey(NamedTuple):
-    """One key: `name` as people type it, `field` of TopicConfig, legal values."""
+    """One key: `name` as people type it, `field` of TopicConfig, legal values, what it means."""
 
     name: str
     field: str
+    doc: str
     minimum: int = 0
     maximum: int = (1 << 63) - 1
     choices: tuple[str, ...] = ()
@@ -53,21 +54,83 @@ class TopicKey(NamedTuple):
 
 
 TOPIC_KEYS = (
-    TopicKey("segment.bytes", "segment_bytes", minimum=1024, maximum=1 << 30),
-    TopicKey("segment.ms", "segment_ms", minimum=1),
-    TopicKey("retention.ms", "retention_ms", minimum=-1),
-    TopicKey("retention.bytes", "retention_bytes", minimum=-1),
-    TopicKey("max.message.bytes", "max_message_bytes", minimum=61, maximum=32 << 20),
-    TopicKey("index.interval.bytes", "index_interval_bytes", minimum=0, maximum=1 << 20),
-    TopicKey("message.timestamp.type", "message_timestamp_type",
-             choices=("CreateTime", "LogAppendTime")),
-    TopicKey("message.timestamp.after.max.ms", "message_timestamp_after_max_ms"),
-    TopicKey("durability", "durability", choices=("fsync", "page_cache")),
-    TopicKey("record.format", "record_format", choices=("columns", "kafka")),
-    TopicKey("min.insync.replicas", "min_insync_replicas", minimum=1),
-    TopicKey("unclean.leader.election.enable", "unclean_leader_election_enable",
-             choices=("false", "true")),
-)  # fmt: skip
+    TopicKey(
+        "segment.bytes",
+        "segment_bytes",
+        "A segment file ends before it would grow over this.",
+        minimum=1024,
+        maximum=1 << 30,
+    ),
+    TopicKey(
+        "segment.ms",
+        "segment_ms",
+        "... or when its first batch is this old. Only whole segments are deleted.",
+        minimum=1,
+    ),
+    TopicKey(
+        "retention.ms",
+        "retention_ms",
+        "How long records are kept, by their timestamps; -1 for ever.",
+        minimum=-1,
+    ),
+    TopicKey(
+        "retention.bytes",
+        "retention_bytes",
+        "How many bytes of one partition are kept; -1 without a limit.",
+        minimum=-1,
+    ),
+    TopicKey(
+        "max.message.bytes",
+        "max_message_bytes",
+        "The largest batch, as it arrives (compressed).",
+        minimum=61,
+        maximum=32 << 20,
+    ),
+    TopicKey(
+        "index.interval.bytes",
+        "index_interval_bytes",
+        "How many bytes of a log lie between two entries of its index.",
+        maximum=1 << 20,
+    ),
+    TopicKey(
+        "message.timestamp.type",
+        "message_timestamp_type",
+        "Whose time records bear: the producer's, or that of the broker that appends.",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    TopicKey(
+        "message.timestamp.after.max.ms",
+        "message_timestamp_after_max_ms",
+        "How far a producer's time may be ahead of the broker's clock.",
+    ),
+    TopicKey(
+        "durability",
+        "durability",
+        "What a broker does before it counts a record as held: sync it to the disk, or hand it to"
+        " the page cache, which survives a crash of the process and no power cut.",
+        choices=("fsync", "page_cache"),
+    ),
+    TopicKey(
+        "record.format",
+        "record_format",
+        "How records lie in a batch: by columns, or as Kafka lays them.",
+        choices=("columns", "kafka"),
+    ),
+    TopicKey(
+        "min.insync.replicas",
+        "min_insync_replicas",
+        "`acks=all` needs so many replicas in sync, or all where there are fewer. As many as there"
+        " are replicas means that no broker may be down.",
+        minimum=1,
+    ),
+    TopicKey(
+        "unclean.leader.election.enable",
+        "unclean_leader_election_enable",
+        "Whether a replica that may lack records is elected where no other one is left. Then"
+        " acknowledged records are lost.",
+        choices=("false", "true"),
+    ),
+)
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}
 _CHOICES: dict[str, dict[str, object]] = {

@@ -7,6 +7,7 @@
     │   └── InvalidTimestamp    too far in the future
     ├── MessageTooLarge         batch over max.message.bytes
     ├── OffsetOutOfRange        below the log start or beyond the log end
+    │   └── LogTruncation       ... because the log lost records that were read already
     ├── OffsetNotAvailable      a new leader does not know yet what is committed
     ├── UnknownTopicOrPartition no such topic or partition, as far as that broker knows
     ├── UnknownTopicId          the topic was deleted, or that broker has not heard of it yet
@@ -25,6 +26,7 @@
     ├── InconsistentClusterId   it belongs to another cluster
     ├── StaleBrokerEpoch        from a broker process that has been replaced since
     ├── BrokerIdNotRegistered   the cluster knows no such broker
+    ├── BrokerNotAvailable      its process does not run, or has ended before it was ready
     ├── UnsupportedVersion      a request, or a version of one, that the other side does not know
     ├── InvalidRequest          it decodes, but makes no sense
     ├── InvalidTopic            not a name that a topic may have
@@ -51,6 +53,9 @@
     ├── RequestTimedOut         no answer in time; it may have been carried out
     ├── ProposalUncertain       the outcome of a proposal is unknown
     ├── OutcomeUnknown          a client cannot know whether its request was carried out
+    ├── DeliveryTimedOut        a producer gave up, and certainly nothing was appended
+    ├── BufferFull              a producer's memory is used up for now
+    ├── Closed                  a client, producer or consumer that is not open
     ├── Disconnected            the connection ended before the answer came
     ├── Unreachable             no connection to an address, or no listening there
     ├── RemoteProtocolError     a peer broke the protocol; its connection was closed
@@ -67,9 +72,10 @@ Numbers: https://kafka.apache.org/protocol.html#protocol_error_codes
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ErrorCode(IntEnum):
@@ -134,12 +140,43 @@ class ErrorCode(IntEnum):
 
 
 class RaftmqError(Exception):
-    """Base of the tree; `str()` names the thing and, where there is one, the way out."""
+    """Base of the tree; `str()` names the thing and, where there is one, the way out.
+
+    Attributes:
+        topic, partition, broker: which ones it is about; None where that is not known.
+    """
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
     refresh_metadata: ClassVar[bool] = False
     definite: ClassVar[bool] = True
+    topic: str | None = None
+    partition: int | None = None
+    broker: int | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if self.topic is None:
+            return text
+        where = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        is_told = re.search(rf"(?<![\w.-]){re.escape(where)}(?![\w.-])", text)
+        return text if is_told else f"{where}: {text}"
+
+    def at(self, topic: str, partition: int | None = None) -> Self:
+        """The same error, of one topic or partition: a failed request may have been about many."""
+        copy = self.copied()
+        copy.topic, copy.partition = topic, partition
+        return copy
+
+    def copied(self) -> Self:
+        """To be raised once more, by somebody else: each has its own traceback and notes."""
+        copy = type(self).__new__(type(self))
+        copy.args = self.args
+        copy.__dict__.update(self.__dict__)
+        if "__notes__" in copy.__dict__:  # a note on the copy is none on the original
+            copy.__notes__ = list(copy.__notes__)
+        copy.__cause__ = self.__cause__
+        return copy
 
 
 class CorruptRecord(RaftmqError):
@@ -178,6 +215,14 @@ class MessageTooLarge(RaftmqError):
 
 class OffsetOutOfRange(RaftmqError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class LogTruncation(OffsetOutOfRange):
+    """A leader that had not all records took over. `offset`: before it nothing has changed."""
+
+    def __init__(self, what: str, *, offset: int) -> None:
+        self.offset = offset
+        super().__init__(what)
 
 
 class OffsetNotAvailable(RaftmqError):
@@ -276,6 +321,10 @@ class StaleBrokerEpoch(RaftmqError):
 
 class BrokerIdNotRegistered(RaftmqError):
     code = ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+class BrokerNotAvailable(RaftmqError):
+    code = ErrorCode.BROKER_NOT_AVAILABLE
 
 
 class UnsupportedVersion(RaftmqError):
@@ -437,6 +486,26 @@ class OutcomeUnknown(RaftmqError):
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
     definite = False
+
+
+class DeliveryTimedOut(RaftmqError):
+    """A producer gave up: it was never sent, or each attempt was refused. Definite."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+
+
+class BufferFull(RaftmqError):
+    """A producer has no room for another record now: wait for some, as `enqueue` does."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    retriable = True
+
+
+class Closed(RaftmqError):
+    """A client, producer or consumer that was closed, or was not opened yet."""
+
+    code = ErrorCode.INVALID_REQUEST
 
 
 class Disconnected(RaftmqError):

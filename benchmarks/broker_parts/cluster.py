@@ -8,15 +8,16 @@ from contextlib import ExitStack, asynccontextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
+import anyio
 import trio
 
 from benchmarks.broker_parts.process import BrokerFailed, BrokerProcess, Usage
 from benchmarks.log import folder
-from raftmq.client.cluster import Cluster
+from raftmq.client.network.channel import open_channel
+from raftmq.client.network.network import TcpNetwork
+from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import RaftmqError
 from raftmq.model import Address
-from raftmq.rpc.channel import open_channel
-from raftmq.rpc.network import TcpNetwork
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 
@@ -118,7 +119,7 @@ class Brokers:
                 if is_so(reply):
                     return
                 problem = reply
-            except (RaftmqError, OSError, trio.BrokenResourceError) as error:  # just started
+            except (RaftmqError, OSError, anyio.BrokenResourceError) as error:  # just started
                 problem = error
             await trio.sleep(LOOK_SECONDS)
         raise BrokerFailed(f"broker {node}, after {WAIT_SECONDS_MAX:g} s: {problem!s:.2000}")

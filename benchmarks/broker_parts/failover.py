@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.broker_parts.cluster import Brokers
     from benchmarks.report import Report
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
 
 KILLS = 20  # of either kind half
 PARTITIONS = 6

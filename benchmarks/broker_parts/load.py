@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from benchmarks.broker_parts.cluster import Brokers
     from benchmarks.broker_parts.topics import Batch, Case
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
 
 WARM_UP_SHARE = 0.2
 SECONDS_MIN = 2.0  # however small the scale: a busy machine stands still for long

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.broker_parts.cluster import Brokers
     from benchmarks.report import Report
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
 
 ROUNDS = 5
 SECONDS = 4.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.broker_parts.cluster import Brokers
     from benchmarks.report import Report
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
 
 REST_SECONDS, IDLE_SECONDS = 10.0, 20.0
 IDLE_PARTITIONS = (0, 12)

@@ -18,7 +18,7 @@ from raftmq.wire.records import encode_batch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
 
 BATCH_BYTES = 64 << 10
 REPLICAS, MIN_IN_SYNC = 3, 2

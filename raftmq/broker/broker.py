@@ -48,6 +48,7 @@ from raftmq.metadata.raft.background import open_background
 from raftmq.metadata.raft.observing import open_observer
 from raftmq.metadata.raft.opening import open_quorum
 from raftmq.metadata.raft.settings import QuorumSettings
+from raftmq.metadata.raft.timing import Timing
 from raftmq.partition.storage.opening import open_log_directory, run_in_thread
 from raftmq.rpc.context import Identity
 from raftmq.rpc.peers import Peers
@@ -80,6 +81,7 @@ class Host:
     Attributes:
         run_sync: runs what waits for the disk; None for threads.
         now_ms: the wall clock, for timestamps and retention only.
+        timing: of the quorum.
     """
 
     def __init__(
@@ -90,10 +92,12 @@ class Host:
         random: Random | None = None,
         run_sync: RunSync | None = None,
         now_ms: Callable[[], int] | None = None,
+        timing: Timing | None = None,
     ) -> None:
         self.network, self.files = network, files or OsFiles()
         self.random = random or SystemRandom()
         self.run_sync, self.now_ms = run_sync, now_ms
+        self.timing = timing or Timing()
 
     def directory_arguments(self) -> dict[str, Any]:
         found = {"run_sync": self.run_sync, "now_ms": self.now_ms}
@@ -189,7 +193,9 @@ class Broker:
         )
         yield Offsets(replicas, directory)
         yield RecordDeletion(replicas, directory)
-        yield ClusterMetadata(quorum, cluster_id=self.settings.cluster_id)
+        yield ClusterMetadata(
+            quorum, cluster_id=self.settings.cluster_id, voters=self.settings.voters
+        )
         yield Descriptions(quorum)
         yield Topics(changes, self._host.random)
         yield TopicConfigs(changes)
@@ -294,7 +300,11 @@ async def open_broker(settings: BrokerSettings, host: Host) -> AsyncIterator[Bro
 @asynccontextmanager
 async def _open_metadata(settings: BrokerSettings, host: Host) -> AsyncIterator[MetadataQuorum]:
     quorum_settings = QuorumSettings(
-        settings.directory / "quorum", settings.cluster_id, settings.node_id, settings.voters
+        settings.directory / "quorum",
+        settings.cluster_id,
+        settings.node_id,
+        settings.voters,
+        timing=host.timing,
     )
     arguments: dict[str, Any] = {"files": host.files, "random": host.random}
     if host.run_sync is not None:

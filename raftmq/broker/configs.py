@@ -79,12 +79,12 @@ def _describe(image: MetadataImage, topic_id: bytes) -> TopicConfigDescription:
 def _entry(topic: TopicState, key: TopicKey) -> ConfigEntry:
     value = topic.configs.get(key.name)
     if value is None:
-        return ConfigEntry(key.name, _default_text(key), is_default=True)
+        return ConfigEntry(key.name, default_text(key), is_default=True)
     return ConfigEntry(key.name, value)
 
 
 @cache
-def _default_text(key: TopicKey) -> str:
+def default_text(key: TopicKey) -> str:
     """As somebody would write it."""
     default = getattr(TopicConfig(), key.field)
     for choice in key.choices:

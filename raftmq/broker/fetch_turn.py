@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.reader import LogSlice
 
 PARTITIONS_TOLD_MAX = 1000  # by one answer, which has to fit into a header
 MESSAGE_CHARS_MAX = 300
@@ -82,10 +83,13 @@ class Limits(NamedTuple):
 
 
 class _Found(NamedTuple):
+    """`is_cut`: more is there than fits; to wait for news would bring nothing of it."""
+
     partition: SessionPartition
     seen: Seen | None
     piece: FileSlice | None = None
     error: RaftmqError | None = None
+    is_cut: bool = False
 
     @property
     def length(self) -> int:
@@ -220,14 +224,12 @@ class FetchTurn:
         before = self._found.pop(key, None)
         self._bytes -= before.length if before else 0
         try:
-            seen = self._look(partition)
-            piece = self._slice_now(partition, seen)
+            found = self._find_now(partition, self._look(partition))
         except RaftmqError as error:
-            self._judge(key, _Found(partition, None, error=error))
+            found = _Found(partition, None, error=error)
         except WouldBlock:
             return False
-        else:
-            self._judge(key, _Found(partition, seen, piece))
+        self._judge(key, found)
         return True
 
     async def _look_slowly(self, key: PartitionKey, partition: SessionPartition) -> None:
@@ -246,8 +248,7 @@ class FetchTurn:
 
     async def _find_slowly(self, partition: SessionPartition) -> _Found:
         try:
-            seen = self._look(partition)
-            return _Found(partition, seen, await self._slice(partition, seen))
+            return await self._find(partition, self._look(partition))
         except RaftmqError as error:
             return _Found(partition, None, error=error)
 
@@ -255,7 +256,7 @@ class FetchTurn:
         """1. Too late. 2. What cannot wait. 3. Records. 4. What is told for the first time.
         5. What goes along with records, or is told in a moment. 6. Nothing.
         """
-        partition, seen, piece, _ = found
+        partition, seen, piece = found[:3]
         if self._is_superseded:
             return
         if seen is None or seen.diverged:
@@ -264,7 +265,7 @@ class FetchTurn:
             self._session.news[key] = None
             self._is_full = True
         elif piece is not None:
-            self._add(key, found)
+            self._add(key, found, is_urgent=found.is_cut)
         elif partition.told is None:
             self._add(key, found, is_urgent=self._reading.tells_bounds)
         elif self._has_bounds(partition, seen):
@@ -281,24 +282,28 @@ class FetchTurn:
         self._session.watch(partition, replica)
         return self._reading.look(replica, partition)
 
-    def _slice_now(self, partition: SessionPartition, seen: Seen) -> FileSlice | None:
+    def _find_now(self, partition: SessionPartition, seen: Seen) -> _Found:
         """Raises WouldBlock, and what reading raises."""
         if not _has_records(partition, seen):
-            return None
+            return _Found(partition, seen)
         log, offset, bytes_max = self._wanted(partition)
-        found = self._directory.slice_now(
-            log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+        return _found(
+            partition,
+            seen,
+            self._directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=seen.end_offset),
         )
-        return found.bytes if found.bytes.length else None
 
-    async def _slice(self, partition: SessionPartition, seen: Seen) -> FileSlice | None:
+    async def _find(self, partition: SessionPartition, seen: Seen) -> _Found:
         if not _has_records(partition, seen):
-            return None
+            return _Found(partition, seen)
         log, offset, bytes_max = self._wanted(partition)
-        found = await self._directory.slice(
-            log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+        return _found(
+            partition,
+            seen,
+            await self._directory.slice(
+                log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+            ),
         )
-        return found.bytes if found.bytes.length else None
 
     def _wanted(self, partition: SessionPartition) -> tuple[PartitionLog, int, int]:
         replica, wanted = partition.replica, partition.wanted
@@ -327,7 +332,7 @@ class FetchTurn:
         return Reply(FetchReply(self._session.session_id, told), pieces)
 
     def _tell(self, key: PartitionKey, found: _Found) -> PartitionFetched:
-        partition, seen, piece, error = found
+        partition, seen, piece, error = found[:4]
         if error is not None:
             return self._tell_error(key, partition, error)
         assert seen is not None, "neither seen nor failed"
@@ -376,3 +381,9 @@ class FetchTurn:
 
 def _has_records(partition: SessionPartition, seen: Seen) -> bool:
     return seen.diverged is None and partition.wanted.fetch_offset < seen.end_offset
+
+
+def _found(partition: SessionPartition, seen: Seen, part: LogSlice) -> _Found:
+    if not part.bytes.length:
+        return _Found(partition, seen)
+    return _Found(partition, seen, part.bytes, is_cut=part.end_offset < seen.end_offset)

@@ -275,7 +275,9 @@ class Lifetime:
         """Once, not at every beat."""
         is_heard, self._is_heard = self._is_heard, not problem
         if is_heard and problem:
-            logger.warning("heartbeat not heard: %s reason=%s", self._name, problem)
+            # Before the first one that was, this is how a cluster begins.
+            level = logging.INFO if self._heard_at == -inf else logging.WARNING
+            logger.log(level, "heartbeat not heard: %s reason=%s", self._name, problem)
         elif not is_heard and not problem:
             logger.info("heartbeat heard again: %s", self._name)
 

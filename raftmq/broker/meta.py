@@ -72,7 +72,7 @@ async def open_meta(
     path = directory / FILE_NAME
     data = await run_sync(partial(read_file, files, path))
     if data is not None:
-        return MetaFile(files, path, run_sync, _checked(path, data, *owner))
+        return MetaFile(files, path, run_sync, check_owner(path, data, owner))
     cluster_id, node_id = owner
     directory_id = UUID(bytes=random.randbytes(16), version=4)
     meta = DirectoryMeta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
@@ -116,12 +116,14 @@ class MetaFile:
         self.meta = meta
 
 
-def _checked(path: Path, data: bytes, cluster_id: str, node_id: int) -> DirectoryMeta:
+def check_owner(path: Path, data: bytes, owner: tuple[str, int]) -> DirectoryMeta:
+    """What the file says, if it is this owner's. Raises what `open_meta` does."""
     meta = _decoded(path, data)
-    if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+    if (meta.cluster_id, meta.node_id) != owner:
+        cluster_id, node_id = owner
         raise InvalidConfig(
             [
-                f"directory = {path.parent}: belongs to node {meta.node_id} of cluster"
+                f"node.directory = {path.parent}: belongs to node {meta.node_id} of cluster"
                 f" {meta.cluster_id!r}, this is node {node_id} of {cluster_id!r}: give each node"
                 " a directory of its own"
             ]

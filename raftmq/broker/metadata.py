@@ -9,6 +9,7 @@ all of it is of one image.
 from __future__ import annotations
 
 from bisect import bisect_right
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +25,7 @@ from raftmq.wire.messages.cluster import (
     BrokerDescription,
     DescribeClusterReply,
     ListenerAddress,
+    VoterAddress,
 )
 from raftmq.wire.messages.metadata import (
     Broker,
@@ -33,11 +35,12 @@ from raftmq.wire.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Mapping, Sequence
 
     from raftmq.metadata.commands import Endpoint
     from raftmq.metadata.image import BrokerState, MetadataImage, TopicState
     from raftmq.metadata.quorum import MetadataQuorum
+    from raftmq.model import Address
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.service import Handler
     from raftmq.wire.header import Buffer
@@ -48,12 +51,21 @@ PAGE_BYTES = 1 << 19  # of topics in one answer, estimated: half of what a heade
 TOPIC_BYTES = 40
 PARTITION_BYTES = 24
 REPLICA_BYTES = 15  # a broker's id in three lists
+NOBODY: Mapping[int, Address] = MappingProxyType({})
 SLICE_PARTITIONS = 500  # told in one go, in a millisecond or two
 
 
 class ClusterMetadata:
-    def __init__(self, quorum: MetadataQuorum, *, cluster_id: str) -> None:
-        self._quorum, self._cluster_id = quorum, cluster_id
+    """`voters`: of the quorum, where they listen for each other."""
+
+    def __init__(
+        self,
+        quorum: MetadataQuorum,
+        *,
+        cluster_id: str,
+        voters: Mapping[int, Address] = NOBODY,
+    ) -> None:
+        self._quorum, self._cluster_id, self._voters = quorum, cluster_id, voters
         self._topic_ids, self._names = EMPTY_IMAGE.topic_ids, list[str]()
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -90,6 +102,7 @@ class ClusterMetadata:
             metadata_version=image.version,
             feature_level=image.feature_level,
             brokers=tuple(_describe(broker) for _, broker in sorted(image.brokers.items())),
+            voters=tuple(VoterAddress(node, *at) for node, at in sorted(self._voters.items())),
         )
         return Reply(body)
 

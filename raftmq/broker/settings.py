@@ -1,7 +1,7 @@
 """What a node of the cluster is told about itself: the file, and whether that can be.
 
-Owns `BrokerSettings` and its TOML form (README.md shows one in use). Every problem of a file is
-reported at once, each with its key.
+Owns `BrokerSettings` and its TOML form; docs/CONFIGURATION.md lists every key. Every problem of a
+file is reported at once, each with its key.
 
     [node]                      [quorum.voters]             [[listeners]]
     id = 1                      1 = "10.0.0.1:9293"         name = "clients"
@@ -12,20 +12,25 @@ reported at once, each with its key.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from raftmq.errors import InvalidConfig, RaftmqError
-from raftmq.model import Address
-from raftmq.rpc.address import parse_address
+from raftmq.broker.node_keys import BROKERS as BROKERS  # users of settings need it, too
+from raftmq.broker.node_keys import CLUSTER_ID, DIRECTORY, NODE_ID, RACK
+from raftmq.broker.settings_checks import address_problems, name_problems, voter_warnings
+from raftmq.broker.settings_reader import SettingsReader
+from raftmq.errors import InvalidConfig
+from raftmq.metadata.raft.timing import Timing
 from raftmq.rpc.context import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
-CLIENTS, BROKERS = "clients", "brokers"  # names of listeners; brokers talk on the second one
+    from raftmq.broker.settings_reader import FoundListener, Origin
+    from raftmq.model import Address
+
+CLIENTS = "clients"  # the usual name of the other listener
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class BrokerSettings:
     voters: of the quorum, by node id; a node that is not among them follows it.
     listeners: one is named "brokers", for the other nodes; the rest are for clients.
     rack: replicas of one partition are spread over racks.
+    timing: of the quorum; tests shorten it, no settings file names it.
     """
 
     directory: Path
@@ -56,20 +62,28 @@ class BrokerSettings:
     voters: Mapping[int, Address]
     listeners: tuple[ListenerSettings, ...]
     rack: str | None = None
+    timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.listeners]
-        problems = []
-        if names.count(BROKERS) != 1:
-            problems.append(f'listeners: exactly one must be named "{BROKERS}", here are {names}')
-        if len(set(names)) != len(names):
-            problems.append(f"listeners: names must differ, here are {names}")
+        problems = list(name_problems([one.name for one in self.listeners]))
         if problems:
             raise InvalidConfig(problems)
 
     @property
     def is_voter(self) -> bool:
         return self.node_id in self.voters
+
+    @property
+    def warnings(self) -> list[str]:
+        """What can be, and is unwise: one line each, with its key."""
+        return list(voter_warnings(len(self.voters)))
+
+    def key_of(self, address: Address) -> str:
+        """Which setting has this node listen there."""
+        for one in self.listeners:
+            if one.bind == address:
+                return f"listeners.{one.name}.bind"
+        return f"quorum.voters.{self.node_id}"
 
 
 def load_settings(path: Path) -> BrokerSettings:
@@ -84,95 +98,38 @@ def read_settings(path: Path) -> dict[str, Any]:
     """What the file says, not looked at yet. Raises InvalidConfig."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidConfig([f"{path}: there is no such file, name one with --config"]) from error
     except OSError as error:
-        raise InvalidConfig([f"{path}: {error.strerror}"]) from error
-    except ValueError as error:  # no UTF-8, or no TOML
-        raise InvalidConfig([f"{path}: {error}"]) from error
+        raise InvalidConfig([f"{path}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfig([f"{path}: is no text in UTF-8: {error}"]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfig([f"{path}: is no TOML: {error}"]) from error
 
 
-def parse_settings(values: Mapping[str, Any]) -> BrokerSettings:
-    """See `load_settings`."""
-    reader = _Reader()
-    reader.check_names("", values, ["node", "quorum", "listeners"])
-    node, quorum = reader.table(values, "node"), reader.table(values, "quorum")
-    reader.check_names("node.", node, ["id", "cluster_id", "directory", "rack"])
-    reader.check_names("quorum.", quorum, ["voters"])
-    rack = reader.text(node, "node.rack") if "rack" in node else None
-    found: dict[str, Any] = {
-        "directory": Path(reader.text(node, "node.directory")),
-        "cluster_id": reader.text(node, "node.cluster_id"),
-        "node_id": reader.number(node, "node.id"),
-        "voters": reader.voters(reader.table(quorum, "voters")),
-        "listeners": tuple(reader.listeners(values.get("listeners"))),
-        "rack": rack,
-    }
-    if reader.problems:
-        raise InvalidConfig(reader.problems)
-    return BrokerSettings(**found)
+def parse_settings(
+    values: Mapping[str, Any], origins: Mapping[str, Origin] | None = None
+) -> BrokerSettings:
+    """See `load_settings`. `origins` tells, by dotted key, what does not come from the file."""
+    reader = SettingsReader(values, origins or {})
+    reader.check_node_names()
+    keys = {"directory": DIRECTORY, "cluster_id": CLUSTER_ID, "node_id": NODE_ID, "rack": RACK}
+    found = {name: reader.node(key) for name, key in keys.items()}
+    voters, listeners = reader.voters(), reader.listeners()
+    problems = [*reader.problems, *address_problems(found["node_id"], voters, listeners)]
+    names = [one.name for one in listeners if one.name is not None]
+    if len(names) == len(listeners) > 0:
+        problems += name_problems(names)
+    if problems:
+        raise InvalidConfig(problems)
+    known = {voter: address for voter, address in voters.items() if address is not None}
+    return BrokerSettings(**found, voters=known, listeners=tuple(map(_settings_of, listeners)))
 
 
-class _Reader:
-    """Reads on after a problem, so that all of them are told at once."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def check_names(self, where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-        for name in table:
-            if name not in known:
-                close = get_close_matches(name, list(known), n=1)
-                hint = f", did you mean {where}{close[0]}?" if close else ""
-                self.problems.append(f"{where}{name}: unknown{hint}")
-
-    def table(self, values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-        found = values.get(name)
-        if isinstance(found, dict):
-            return found
-        self.problems.append(f"[{name}]: this section is missing")
-        return {}
-
-    def text(self, table: Mapping[str, Any], key: str) -> str:
-        value = table.get(key.rpartition(".")[2])
-        if isinstance(value, str) and value:
-            return value
-        self.problems.append(f"{key} = {value!r}: expected a text")
-        return ""
-
-    def number(self, table: Mapping[str, Any], key: str) -> int:
-        value = table.get(key.rpartition(".")[2])
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        self.problems.append(f"{key} = {value!r}: expected a whole number")
-        return 0
-
-    def address(self, key: str, value: object) -> Address:
-        try:
-            if isinstance(value, str):
-                return parse_address(value)
-            self.problems.append(f'{key} = {value!r}: expected "host:port"')
-        except RaftmqError as error:
-            self.problems.append(f"{key}: {error}")
-        return Address("", 0)
-
-    def voters(self, table: Mapping[str, Any]) -> dict[int, Address]:
-        voters = {}
-        for name, value in table.items():
-            if name.isascii() and name.isdecimal():
-                voters[int(name)] = self.address(f"quorum.voters.{name}", value)
-            else:
-                self.problems.append(f"quorum.voters.{name}: expected a node id")
-        return voters
-
-    def listeners(self, found: object) -> list[ListenerSettings]:
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            self.problems.append("[[listeners]]: this section is missing")
-            return []
-        return [self._listener(f"listeners[{at}].", one) for at, one in enumerate(found)]
-
-    def _listener(self, where: str, table: Mapping[str, Any]) -> ListenerSettings:
-        self.check_names(where, table, ["name", "bind", "advertised"])
-        bind = self.address(f"{where}bind", table.get("bind"))
-        advertised = table.get("advertised", table.get("bind"))
-        return ListenerSettings(
-            self.text(table, f"{where}name"), bind, self.address(f"{where}advertised", advertised)
-        )
+def _settings_of(found: FoundListener) -> ListenerSettings:
+    name, bind, advertised = found.name, found.bind, found.advertised
+    assert name, "else it was a problem"
+    assert bind, "else it was a problem"
+    assert advertised, "else it was a problem"
+    return ListenerSettings(name, bind, advertised)

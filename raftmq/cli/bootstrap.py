@@ -1,4 +1,4 @@
-"""Which voters somebody means: `-b`, the environment, or this machine.
+"""Which brokers somebody means: `-b`, the environment, or this machine.
 
 Owns the option, its order of precedence (after the verb, before the noun, RAFTMQ_BOOTSTRAP, the
 default) and the messages about a wrong address. Addresses are parsed when a command wants them:
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
         "--bootstrap",
         metavar="HOST:PORT[,...]",
         envvar=VARIABLE if is_global else None,
-        help=f"Voters to ask; else ${VARIABLE}, else {DEFAULT}.",
+        help=f"Brokers to ask, one that answers is enough; else ${VARIABLE}, else {DEFAULT}.",
     )
 
 
@@ -38,7 +39,8 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
 
     context = click.get_current_context()
     assert context is not None, "called outside of a command"
-    places = (given, context.find_root().params.get("bootstrap"), DEFAULT)
+    root = context.find_root()
+    places = (given, root.params.get("bootstrap"), DEFAULT)
     text: str = next(place for place in places if place is not None)
     addresses: dict[Address, None] = {}
     problems: list[str] = []
@@ -51,5 +53,9 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
         except InvalidConfig as error:
             problems += error.problems
     if problems:
-        raise click.BadParameter("; ".join(problems), context, param_hint="-b")
+        is_variable = given is None and (
+            root.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT
+        )
+        hint = VARIABLE if is_variable else "-b"
+        raise click.BadParameter("; ".join(problems), context, param_hint=hint)
     return tuple(addresses)

@@ -22,6 +22,8 @@ FILE = click.Path(path_type=Path)
 
     raftmq broker --config cluster.toml -o node.id=2 -o node.directory=/var/lib/raftmq-2
     -o listeners.clients.bind=127.0.0.1:9392
+
+    RAFTMQ_NODE__RACK=room-1 raftmq broker --config /etc/raftmq/node.toml
     """)
 )
 @click.option("--config", metavar="FILE", type=FILE, required=True, help="Settings, as TOML.")
@@ -42,9 +44,12 @@ def broker(config: Path, overrides: tuple[str, ...]) -> int:
     At the first signal it hands over what it leads, which may take 10 seconds, and flushes its
     logs. The second one ends it on the spot, as a crash would.
 
-    Exit code 0 after a signal, 2 if a setting is wrong or the directory is another node's, 1 if
-    the directory is in use, an address is taken, or the disk has failed.
+    Settings come from the file, above it from variables like RAFTMQ_NODE__ID, and above these from
+    -o. Every problem of them is told at once.
+
+    Exit code 0 after a signal, 2 if a setting is wrong or the directory is another's, 1 if the
+    directory is in use, an address is taken, or the disk has failed.
     """
-    from raftmq.cli.broker_run import run_broker
+    from raftmq.cli.nodes.broker_run import run_broker
 
     return run_broker(config, overrides)

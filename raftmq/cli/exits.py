@@ -7,20 +7,74 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from raftmq import errors
+
 
 class ExitCode(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
     NOT_FOUND = 3
-    UNREACHABLE = 5
+    EXISTS = 4
+    UNREACHABLE = 5  # or the time was over
+    NOT_AUTHORISED = 6
     UNHEALTHY = 7
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 class CommandError(Exception):
-    """Ends the command; its text is one line that names the thing and the way out."""
+    """Ends the command; its text is one line that names the thing and the way out.
+
+    It has several lines where there are several problems, one for each.
+    """
 
     def __init__(self, line: str, exit_code: ExitCode) -> None:
         self.exit_code = exit_code
         super().__init__(line)
+
+
+_BY_CLASS: dict[ExitCode, tuple[type[errors.RaftmqError], ...]] = {
+    ExitCode.USAGE: (
+        errors.InvalidConfig,
+        errors.InvalidGroupId,
+        errors.InvalidRequest,
+        errors.InvalidTopic,
+    ),
+    ExitCode.NOT_FOUND: (
+        errors.GroupIdNotFound,
+        errors.UnknownTopicId,
+        errors.UnknownTopicOrPartition,
+    ),
+    ExitCode.EXISTS: (errors.TopicAlreadyExists,),
+    # What is worth another try was tried again until the time was over.
+    ExitCode.UNREACHABLE: (
+        errors.DeliveryTimedOut,
+        errors.Disconnected,
+        errors.FencedLeaderEpoch,
+        errors.LeaderNotAvailable,
+        errors.NotController,
+        errors.NotCoordinator,
+        errors.NotEnoughReplicas,
+        errors.NotEnoughReplicasAfterAppend,
+        errors.NotLeaderOrFollower,
+        errors.OffsetNotAvailable,
+        errors.OutcomeUnknown,
+        errors.ProposalUncertain,
+        errors.QuorumBusy,
+        errors.RequestTimedOut,
+        errors.UnknownLeaderEpoch,
+        errors.Unreachable,
+    ),
+    ExitCode.NOT_AUTHORISED: (
+        errors.ClusterAuthorizationFailed,
+        errors.TopicAuthorizationFailed,
+    ),
+}
+
+
+def exit_code_of(error: Exception) -> ExitCode:
+    """With which a command ends that such an error has ended."""
+    for exit_code, classes in _BY_CLASS.items():
+        if isinstance(error, classes):
+            return exit_code
+    return ExitCode.FAILED

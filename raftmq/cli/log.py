@@ -55,7 +55,7 @@ def dump(
     Every CRC is checked. Bytes that are no batch are named on stderr and passed over; if
     something sound follows them, the exit code is 1.
     """
-    from raftmq.cli.log_dump import Selection, dump_log
+    from raftmq.cli.disks.log_dump import Selection, dump_log
 
     selection = Selection(start, end, count)
     return dump_log(folder, selection, records=records, as_json=output == "json")
@@ -87,6 +87,6 @@ def verify(folder: Path, output: str) -> int:
     error: something that readers would miss or refuse. warning: something that the log repairs
     or does without, like a torn tail or a damaged index. Exit code 7 if there is an error.
     """
-    from raftmq.cli.log_verify import verify_logs
+    from raftmq.cli.disks.log_verify import verify_logs
 
     return verify_logs(folder, as_json=output == "json")

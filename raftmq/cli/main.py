@@ -7,23 +7,29 @@ that `raftmq --help` stays quick.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
 from inspect import cleandoc
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 
 from raftmq import __version__
 from raftmq.cli.bootstrap import bootstrap_option
-from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAM = "raftmq"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+WITHOUT_ASSERTIONS = (
+    "its assertions are switched off: start Python without -O, and without PYTHONOPTIMIZE"
+)
 
 
 class Noun(click.RichCommand):
@@ -47,6 +53,10 @@ class Noun(click.RichCommand):
 class Program(click.RichGroup):
     """Ends every command in the same way, whatever went wrong inside of it."""
 
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """In the order in which somebody needs them, not by letters."""
+        return list(self.commands)
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -56,7 +66,9 @@ class Program(click.RichGroup):
         **extra: object,
     ) -> NoReturn:
         """Run, and exit: errors become one line on stderr, never a traceback."""
-        _never_fail_on_a_character()
+        _prepare_streams()
+        if not __debug__:  # docs/decisions/0003
+            sys.exit(_complain(WITHOUT_ASSERTIONS, ExitCode.FAILED))
         try:
             result = super().main(args, PROGRAM, complete_var, False, **extra)
         except click.Abort:
@@ -68,13 +80,19 @@ class Program(click.RichGroup):
         except BrokenPipeError:
             sys.exit(_end_without_reader())
         except (RaftmqError, OSError) as error:
-            sys.exit(_complain(str(error), ExitCode.FAILED))
+            sys.exit(_complain(_on_one_line(_said_of(error)), exit_code_of(error)))
         sys.exit(result if isinstance(result, int) else ExitCode.OK)
 
 
-def _never_fail_on_a_character() -> None:
-    """A record may hold letters that the terminal's encoding has not: show their codes."""
-    for stream in (sys.stdout, sys.stderr):
+def _prepare_streams() -> None:
+    """What is said where nobody listens is lost, and nothing fails for it.
+
+    A record may hold letters that the terminal's encoding has not: their codes are shown.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever has started the program
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+        stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
@@ -88,16 +106,29 @@ def _end_without_reader() -> int:
     return ExitCode.FAILED
 
 
+def _said_of(error: Exception) -> str:
+    """Files of ours are named by their errors; what has no name is what the shell gave us."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
+        return f"cannot write to stdout: {error.strerror}"
+    return str(error)
+
+
 def _line_of(error: click.ClickException) -> str:
-    line = " ".join(error.format_message().split())
+    line = _on_one_line(error.format_message())
     if isinstance(error, click.UsageError) and error.ctx is not None:
         end = "" if line.endswith((".", "?", ")")) else "."
         line = f"{line}{end} Try '{error.ctx.command_path} --help'."
     return line
 
 
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _complain(line: str, exit_code: int) -> int:
-    click.echo(f"{PROGRAM}: {line}", err=True)
+    """In one line; settings have one for each problem."""
+    for each in line.splitlines():
+        click.echo(f"{PROGRAM}: {each}", err=True)
     return int(exit_code)
 
 
@@ -107,13 +138,17 @@ def _complain(line: str, exit_code: int) -> int:
     epilog=cleandoc("""
     Examples:
 
+    raftmq dev
+
+    raftmq topic create orders --partitions 6 -c retention.ms=86400000
+
+    seq 1000 | raftmq produce orders
+
+    raftmq consume orders -o start -e
+
+    raftmq -b host1:9292,host2:9292 cluster health --wait
+
     raftmq broker --config /etc/raftmq/node.toml
-
-    raftmq log verify /var/lib/raftmq
-
-    raftmq log dump /var/lib/raftmq/topics/orders-6f1c/Partition-0 --records -n 10
-
-    raftmq -b voter1:9292,voter2:9292,voter3:9292 quorum status
     """),
 )
 @bootstrap_option(is_global=True)
@@ -121,15 +156,22 @@ def _complain(line: str, exit_code: int) -> int:
 def main(bootstrap: str | None) -> None:
     """A distributed message queue with Kafka's guarantees and none of its machinery.
 
-    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 5 unreachable, 7 unhealthy,
-    130 interrupted.
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 exists, 5 unreachable or timed out,
+    6 not authorised, 7 unhealthy, 130 interrupted.
     """
 
 
+# In the order of `raftmq --help`: begin here, every day, look after it, when something is wrong.
 NOUNS = {
+    "dev": "A real cluster of separate processes on this machine.",
     "broker": "Be a node of a cluster.",
-    "log": "Read a partition folder without a broker.",
+    "topic": "Topics: make them, look at them, change them, empty them.",
+    "produce": "Send records: one for each line of standard input.",
+    "consume": "Print records as they come, or those that are there.",
+    "cluster": "The cluster: is it healthy, and who is in it.",
     "quorum": "The metadata quorum: how it is, and what is on its disks.",
+    "log": "Read a partition folder without a broker.",
+    "bench": "How fast this cluster is, as seen from here.",
 }
 for _noun, _help in NOUNS.items():
     main.add_command(Noun(_noun, _help))

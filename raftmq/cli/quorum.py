@@ -26,7 +26,9 @@ def quorum() -> None:
     epilog=cleandoc("""
     Examples:
 
-    raftmq quorum status -b voter1:9292,voter2:9292,voter3:9292
+    raftmq quorum status
+
+    raftmq quorum status -b host1:9293,host2:9293,host3:9293
 
     raftmq quorum status -o json | jq 'select(.type == "summary") | .leader_id'
 
@@ -42,13 +44,15 @@ def quorum() -> None:
 def status(bootstrap: str | None, output: str) -> int:
     """Ask voters how the quorum is.
 
-    Every address is asked, and every answer shown: the leader's first, then by term. A lag is the
+    An address may be that of a broker's listener for clients: it says where the voters are. Or it
+    is a voter's own, from quorum.voters in the settings, which works also while no broker serves.
+    Every voter is asked, and every answer shown: the leader's first, then by term. A lag is the
     number of commands that somebody is behind the voter who answers; only a leader knows it of
     other voters, and each voter of the observers that it serves.
 
     Exit code 5 if nobody answers, 7 if those who do know of no leader with a majority.
     """
-    from raftmq.cli.quorum_status import show_status
+    from raftmq.cli.clusters.quorum_status import show_status
 
     return show_status(bootstrap_addresses(bootstrap), as_json=output == "json")
 
@@ -82,6 +86,6 @@ def verify(folder: Path, observer: bool, output: str) -> int:
     torn tail. Exit code 1 if there is an error, 3 if there is neither journal nor snapshot, which
     is no error of an observer that has just begun.
     """
-    from raftmq.cli.quorum_verify import verify_quorum
+    from raftmq.cli.disks.quorum_verify import verify_quorum
 
     return verify_quorum(folder, is_observer=observer, as_json=output == "json")

@@ -1,6 +1,13 @@
-"""How programs reach a cluster: whom to ask, when to ask again, and what is known afterwards.
+"""The SDK: how programs use a cluster.
 
-Begin at `cluster.py`; `producing.py`, `fetching.py` and `admin.py` say what can be asked. Knows
-bytes of batches and no records, and never guesses: an operation has happened, or it certainly has
-not, or its outcome is unknown, and then that is what the caller is told.
+Begin at `client.py`. `producer/`, `consumer/` and `administration/` are what programs see;
+`routing/` knows whom to ask and when to ask again, `network/` brings it there, on any event loop.
+Nothing here guesses: an operation has happened, or it certainly has not, or its outcome is unknown,
+and then that is what the caller is told. `producing.py`, `fetching.py` and `admin.py` are single
+questions about batches as bytes.
 """
+
+import logging
+
+# A program that has set up no logging is not told on stderr what the SDK deals with by itself.
+logging.getLogger("raftmq").addHandler(logging.NullHandler())

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 import msgspec
-import trio
 
-from raftmq.client.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import Repeats, milliseconds_left
 from raftmq.errors import LeaderNotAvailable, RaftmqError, ServerError, error_for
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.topics import (
@@ -26,7 +26,7 @@ from raftmq.wire.messages.topics import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.bodies import TopicOutcome
     from raftmq.wire.messages.topics import Cursor
 
@@ -52,11 +52,11 @@ async def create_topic(
         OutcomeUnknown: it may exist now, or soon. Indefinite.
         TopicAlreadyExists, RaftmqError: nothing was made. Definite.
     """
-    deadline = trio.current_time() + timeout_seconds
+    deadline = anyio.current_time() + timeout_seconds
     wanted = NewTopic(name, partition_count, replication_factor, configs=dict(configs or {}))
 
     async def attempt(broker_id: int) -> TopicCreated:
-        timeout_ms = milliseconds_left(deadline, now=trio.current_time())
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         body = CreateTopics((wanted,), timeout_ms)
         answer = await cluster.ask(broker_id, body, deadline=deadline)
         created: TopicCreated = _only_one(answer.body.topics, "CreateTopics", broker_id)
@@ -75,13 +75,13 @@ async def delete_topic(
         OutcomeUnknown: it may be gone, or soon be. Indefinite.
         UnknownTopicOrPartition, RaftmqError: nothing was deleted. Definite.
     """
-    deadline = trio.current_time() + timeout_seconds
+    deadline = anyio.current_time() + timeout_seconds
     topic_id = (await describe_topic(cluster, name, timeout_seconds=timeout_seconds)).topic_id
     if topic_id is None:
         raise ServerError(f"a broker described topic {name!r} and left out its id")
 
     async def attempt(broker_id: int) -> None:
-        timeout_ms = milliseconds_left(deadline, now=trio.current_time())
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         body = DeleteTopics((topic_id,), timeout_ms)
         answer = await cluster.ask(broker_id, body, deadline=deadline)
         outcome: TopicOutcome = _only_one(answer.body.topics, "DeleteTopics", broker_id)
@@ -99,7 +99,7 @@ async def describe_topic(
         UnknownTopicOrPartition: says a broker that knows at least as much as any that was heard of.
         RaftmqError: what the last attempt met.
     """
-    deadline = trio.current_time() + timeout_seconds
+    deadline = anyio.current_time() + timeout_seconds
 
     async def attempt(broker_id: int) -> TopicDescription:
         return await _all_pages(cluster, broker_id, name, deadline=deadline)
@@ -118,7 +118,7 @@ async def wait_leaders(
         LeaderNotAvailable, UnknownTopicOrPartition, RaftmqError: what was still the matter when the
             time was over.
     """
-    deadline = trio.current_time() + timeout_seconds
+    deadline = anyio.current_time() + timeout_seconds
     attempts = cluster.new_attempts(deadline=deadline, repeats=Repeats.HARMLESS)
     while True:
         try:
@@ -126,9 +126,9 @@ async def wait_leaders(
             _check_led(cluster, name)
             return
         except RaftmqError as error:
-            pause = attempts.on_failure(error, now=trio.current_time())
-        await trio.sleep(pause)
-        attempts.check_time(trio.current_time())
+            pause = attempts.on_failure(error, now=anyio.current_time())
+        await anyio.sleep(pause)
+        attempts.check_time(anyio.current_time())
 
 
 def _check_led(cluster: Cluster, name: str) -> None:

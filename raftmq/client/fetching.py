@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import trio
+import anyio
 
-from raftmq.client.answers import check_batches
-from raftmq.client.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.answers import check_batches
+from raftmq.client.routing.attempts import Repeats, milliseconds_left
 from raftmq.errors import CorruptRecord
 from raftmq.wire.messages.fetch import Fetch, FetchPartition, PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset, ListOffsets, WantedOffset
 
 if TYPE_CHECKING:
-    from raftmq.client.cluster import Cluster
-    from raftmq.client.routing import Place
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.client.routing.routes import Place
 
 TIMEOUT_SECONDS = 30.0
 BYTES_MAX = 1 << 20
@@ -58,11 +58,11 @@ async def fetch(
         CorruptRecord: what came is damaged, or not what was asked for.
         RaftmqError: no leader has answered; what the last attempt met.
     """
-    wait_until = trio.current_time() + max_wait_seconds
+    wait_until = anyio.current_time() + max_wait_seconds
     deadline = wait_until + timeout_seconds
 
     async def attempt(place: Place) -> tuple[PartitionFetched, bytes | memoryview]:
-        max_wait_ms = milliseconds_left(wait_until, now=trio.current_time())
+        max_wait_ms = milliseconds_left(wait_until, now=anyio.current_time())
         body = _question(place, offset, max_wait_ms=max_wait_ms, bytes_max=bytes_max)
         return await cluster.ask_leader(place, body, deadline=deadline)
 
@@ -96,7 +96,7 @@ async def list_offset(
     Raises:
         RaftmqError: no leader has answered; what the last attempt met.
     """
-    deadline = trio.current_time() + timeout_seconds
+    deadline = anyio.current_time() + timeout_seconds
 
     async def attempt(place: Place) -> int:
         wanted = WantedOffset(place.topic_id, place.partition, place.leader_epoch, timestamp)

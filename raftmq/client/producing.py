@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import trio
+import anyio
 
-from raftmq.client.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import Repeats, milliseconds_left
 from raftmq.errors import InvalidRecord
-from raftmq.wire.bodies import ABSENT
+from raftmq.wire.bodies import ABSENT, ACKS_ALL, ACKS_NONE
 from raftmq.wire.header import iter_batches
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePartition
 
 if TYPE_CHECKING:
-    from raftmq.client.cluster import Cluster
-    from raftmq.client.routing import Place
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.client.routing.routes import Place
     from raftmq.wire.header import Buffer
 
-ACKS_ALL = -1
-ACKS_NONE = 0
 TIMEOUT_SECONDS = 30.0
 
 
@@ -53,13 +51,13 @@ async def produce(
         RaftmqError: nothing was appended. Definite.
     """
     _check(data, where=f"batches for {topic}-{partition}")
-    deadline = trio.current_time() + timeout_seconds
+    deadline = anyio.current_time() + timeout_seconds
 
     async def attempt(place: Place) -> int:
-        timeout_ms = milliseconds_left(deadline, now=trio.current_time())
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         body = _question(place, len(data), acks=acks, timeout_ms=timeout_ms)
         if acks == ACKS_NONE:
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
             await cluster.wait_allowed(place.leader, deadline=deadline)
             cluster.tell_leader(place, body, (data,))
             return ABSENT

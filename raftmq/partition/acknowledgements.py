@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import InvalidRequiredAcks, NotEnoughReplicas, NotEnoughReplicasAfterAppend
 from raftmq.partition.waiters import OffsetWaiters
+from raftmq.wire.bodies import ACKS_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
     from raftmq.partition.leader import Leader
     from raftmq.partition.waiters import Waiter
-
-ACKS_ALL = -1
 
 
 class Acknowledgements:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from raftmq.partition.waiters import Waiter
     from raftmq.wire.header import Buffer
 
-ACKS_ALL = -1
 ANY_EPOCH = -1
 LAG_SECONDS_MAX = 10.0
 

@@ -1,7 +1,7 @@
-"""Requests that somebody waits for: in flight, or in line for a place there.
+"""Requests that somebody waits for: in flight, or in line for a place there. Pure.
 
-Owns correlation ids, deadlines and the waiting. No request has a cancel scope, a timer or a task of
-its own: one task looks at all deadlines (`expire`), and an answer wakes the task that waits for it.
+Owns correlation ids and deadlines. No request has a cancel scope, a timer or a task of its own: one
+task looks at all deadlines (`expire`), and an answer tells whoever waits for it.
 
 Invariants: a request is answered once, by a reply, the clock or the end of the connection; one that
 nobody waits for any more is forgotten, and its late answer is dropped.
@@ -13,59 +13,46 @@ import math
 from itertools import count
 from typing import TYPE_CHECKING
 
-import trio
-
-from raftmq.errors import RemoteProtocolError, RequestTimedOut
+from raftmq.errors import RemoteProtocolError, RequestTimedOut, error_for
+from raftmq.rpc.reply import NOBODY, Answer
+from raftmq.wire.envelopes import decode_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.errors import RaftmqError
-    from raftmq.rpc.reply import Answer, Payload
+    from raftmq.rpc.reply import Payload
     from raftmq.wire.bodies import Request
+    from raftmq.wire.envelopes import ResponseHeader
 
 
 class Call:
     """One request and, once it is known, what came of it."""
 
     __slots__ = (
-        "_task", "deadline", "head", "number", "on_outcome", "outcome", "payload", "request",
-        "timeout",
+        "deadline", "head", "number", "on_outcome", "outcome", "payload", "request", "timeout",
     )  # fmt: skip
 
     def __init__(
         self,
         number: int,
         request: type[Request],
+        *,
         timeout: float,
+        now: float,
         on_outcome: Callable[[Answer | RaftmqError], None] | None = None,
     ) -> None:
         self.on_outcome = on_outcome
         self.number, self.request, self.timeout = number, request, timeout
-        self.deadline = trio.current_time() + timeout
+        self.deadline = now + timeout
         self.head, self.payload = b"", _NOTHING
         self.outcome: Answer | RaftmqError | None = None
-        self._task: trio.lowlevel.Task | None = None
 
     def settle(self, outcome: Answer | RaftmqError) -> None:
         assert self.outcome is None, "answered twice"
         self.outcome = outcome
         if self.on_outcome is not None:
             self.on_outcome(outcome)
-        elif self._task is not None:
-            trio.lowlevel.reschedule(self._task)
-            self._task = None
-
-    async def wait(self, forget: Callable[[Call], None]) -> None:
-        """Until it is settled; `forget` is called where the wait is cancelled. One task only."""
-
-        def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
-            self._task = None
-            forget(self)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._task = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(give_up)
 
 
 class Calls:
@@ -83,15 +70,9 @@ class Calls:
     def __len__(self) -> int:
         return len(self._in_flight) + len(self._in_line)
 
-    def new(
-        self,
-        request: type[Request],
-        *,
-        timeout_seconds: float,
-        on_outcome: Callable[[Answer | RaftmqError], None] | None = None,
-    ) -> Call:
-        """A call that is to be `enter`ed at once. Somebody waits for it, or is told."""
-        return Call(next(self._numbers), request, timeout_seconds, on_outcome)
+    def next_number(self) -> int:
+        """Of a call that is to be `enter`ed at once."""
+        return next(self._numbers)
 
     def enter(self, call: Call, *, waits: bool = True) -> None:
         """Send it when it is its turn; or now, if it is one of few that never wait in line."""
@@ -123,6 +104,22 @@ class Calls:
         if call is None and (number > self._number_max or number in self._in_line):
             raise RemoteProtocolError(f"an answer to request {number}, which was not sent")
         return call
+
+    def on_answer(self, answer: ResponseHeader, payload: bytes | memoryview) -> None:
+        """Settle the call that it is for, if anybody waits for that one.
+
+        Raises:
+            RemoteProtocolError: it is no answer to anything that was asked.
+        """
+        number = answer.correlation_id
+        call = None if number == NOBODY else self.find(number)
+        if call is None:
+            return
+        if answer.error:
+            self.settle(call, error_for(answer.error, answer.message))
+        else:
+            body = decode_reply(call.request.reply, answer.body)
+            self.settle(call, Answer(body, payload, answer.metadata_version, answer.throttle_ms))
 
     def settle(self, call: Call, outcome: Answer | RaftmqError) -> None:
         self.forget(call)

@@ -16,19 +16,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.errors import (
-    Disconnected,
-    MessageTooLarge,
-    Unreachable,
-    UnsupportedVersion,
-    error_for,
-)
+from raftmq.errors import Disconnected, Unreachable
 from raftmq.rpc.calls import Call, Calls
 from raftmq.rpc.connection import Connection
 from raftmq.rpc.limits import Limits
-from raftmq.rpc.reply import NOBODY, Answer, payload_length
-from raftmq.wire.envelopes import decode_reply, decode_response, encode_request
-from raftmq.wire.frames import LENGTH
+from raftmq.rpc.offer import Offer
+from raftmq.rpc.reply import NOBODY, Answer
+from raftmq.rpc.waited_call import WaitedCall
+from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.messages.cluster import Ping
 
 if TYPE_CHECKING:
@@ -66,8 +61,7 @@ class Channel:
             send=self._send,
             may_send=lambda: self._outbox.queued_bytes < limits.bytes_in_flight_max,
         )
-        self._versions: Mapping[int, range] | None = None  # of the server's requests
-        self._frame_bytes_max = limits.frame_bytes_max
+        self._offer = Offer(name, frame_bytes_max=limits.frame_bytes_max)
         self._pinged_at = -math.inf
 
     @property
@@ -105,11 +99,7 @@ class Channel:
         """
         answer = await self.request(hello, timeout_seconds=self._limits.hello_seconds_max)
         self.server = answer.body
-        self._frame_bytes_max = min(self._frame_bytes_max, self.server.frame_bytes_max)
-        self._versions = {
-            found.api_key: range(found.version_min, found.version_max + 1)
-            for found in self.server.api_versions
-        }
+        self._offer.on_hello(self.server)
 
     async def request(
         self,
@@ -133,7 +123,7 @@ class Channel:
             RaftmqError: what the server answered.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        call = self._calls.new(type(body), timeout_seconds=timeout_seconds)
+        call = WaitedCall(self._calls.next_number(), type(body), timeout=timeout_seconds)
         call.head = self._encode(call.number, body, payload, trace)
         call.payload = payload
         self._calls.enter(call)
@@ -157,7 +147,13 @@ class Channel:
         Raises:
             Unreachable, MessageTooLarge, UnsupportedVersion: see `request`; nothing was sent.
         """
-        call = self._calls.new(type(body), timeout_seconds=timeout_seconds, on_outcome=on_outcome)
+        call = Call(
+            self._calls.next_number(),
+            type(body),
+            timeout=timeout_seconds,
+            now=trio.current_time(),
+            on_outcome=on_outcome,
+        )
         call.head = self._encode(call.number, body, (), None)
         self._calls.enter(call, waits=False)  # what is sent one way after it must not overtake it
         self._connection.look_by(call.deadline)
@@ -180,24 +176,7 @@ class Channel:
         """The frame but for its payload. Raises what is the matter with it."""
         if self.is_ended:
             raise Unreachable(f"{self.name}: the connection had ended before: {self.reason}")
-        if self._versions is not None:
-            self._check_version(body)
-        length = payload_length(payload) if payload else 0
-        head = encode_request(number, body, payload_length=length, trace=trace)
-        if len(head) - LENGTH.size + length > self._frame_bytes_max:
-            raise MessageTooLarge(
-                f"{type(body).__name__}: {len(head) + length} bytes, at most "
-                f"{self._frame_bytes_max}: send less at once"
-            )
-        return head
-
-    def _check_version(self, body: Request) -> None:
-        assert self._versions is not None
-        known = self._versions.get(body.api_key)
-        if known is None or body.version not in known:
-            raise UnsupportedVersion(
-                f"{type(body).__name__} in version {body.version}: {self.name} does not serve it"
-            )
+        return self._offer.encode(number, body, payload, trace)
 
     def _send(self, call: Call) -> None:
         self._outbox.put(call.head, call.payload)
@@ -214,17 +193,7 @@ class Channel:
     def _on_frame(self, frame: Frame) -> None:
         answer = decode_response(frame.header)
         self.metadata_version = max(self.metadata_version, answer.metadata_version)
-        if answer.correlation_id == NOBODY:
-            return
-        call = self._calls.find(answer.correlation_id)
-        if call is None:
-            return
-        if answer.error:
-            self._calls.settle(call, error_for(answer.error, answer.message))
-        else:
-            body = decode_reply(call.request.reply, answer.body)
-            told = answer.metadata_version, answer.throttle_ms
-            self._calls.settle(call, Answer(body, frame.payload, *told))
+        self._calls.on_answer(answer, frame.payload)
 
     def _look(self, now: float) -> float:
         limits, heard_at = self._limits, self._connection.heard_at

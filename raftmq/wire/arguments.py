@@ -102,7 +102,7 @@ def check_values(values: Sequence[object]) -> Sequence[Value] | None:
     """Bytes and None; None altogether where no record has a value."""
     if _is_plain(values):
         return _as_list(values)
-    return _or_none([_to_value(item, f"values[{index}]") for index, item in enumerate(values)])
+    return _or_none([check_value(item, f"values[{index}]") for index, item in enumerate(values)])
 
 
 def check_keys(keys: Sequence[object] | None) -> Sequence[Key] | None:
@@ -111,7 +111,7 @@ def check_keys(keys: Sequence[object] | None) -> Sequence[Key] | None:
         return None
     if _is_plain(keys):
         return _as_list(keys)
-    return _or_none([_to_key(item, f"keys[{index}]") for index, item in enumerate(keys)])
+    return _or_none([check_key(item, f"keys[{index}]") for index, item in enumerate(keys)])
 
 
 def _is_plain(column: Sequence[object]) -> bool:
@@ -128,7 +128,7 @@ def _or_none(column: list[Item]) -> list[Item] | None:
     return None if column.count(None) == len(column) else column  # type: ignore[arg-type]
 
 
-def _to_value(item: object, name: str) -> Value:
+def check_value(item: object, name: str) -> Value:
     if item is None:
         return None
     if isinstance(item, (bytes, bytearray, memoryview)):
@@ -136,17 +136,17 @@ def _to_value(item: object, name: str) -> Value:
     raise InvalidRecord(f"{name} is a {type(item).__name__}, expected bytes or None")
 
 
-def _to_key(item: object, name: str) -> Key:
+def check_key(item: object, name: str) -> Key:
     if isinstance(item, int) and not isinstance(item, bool):
-        return _to_int64(item, name)
+        return check_int64(item, name)
     if isinstance(item, str):
         return encode_text(item, name)
     if item is None or isinstance(item, (bytes, bytearray, memoryview)):
-        return _to_value(item, name)
+        return check_value(item, name)
     raise InvalidRecord(f"{name} is a {type(item).__name__}, expected bytes, str, int or None")
 
 
-def _to_int64(item: object, name: str) -> int:
+def check_int64(item: object, name: str) -> int:
     if not isinstance(item, int) or isinstance(item, bool):
         raise InvalidRecord(f"{name} is a {type(item).__name__}, expected int")
     if not INT64_MIN <= item <= INT64_MAX:
@@ -158,7 +158,7 @@ def _to_integers(column: Sequence[object], name: str) -> list[int]:
     try:
         return msgspec.convert(list(column), list[int])
     except msgspec.ValidationError:
-        return [_to_int64(item, f"{name}[{index}]") for index, item in enumerate(column)]
+        return [check_int64(item, f"{name}[{index}]") for index, item in enumerate(column)]
 
 
 def encode_text(text: str, name: str) -> bytes:
@@ -175,7 +175,7 @@ def check_timestamps(
     if (timestamps is None) == (timestamp is None):
         raise InvalidRecord("give either timestamps or timestamp")
     if timestamps is None:
-        single = _to_int64(timestamp, "timestamp")
+        single = check_int64(timestamp, "timestamp")
         return Timestamps(single, single, None)
     given = _to_integers(timestamps, "timestamps")
     base = given[0]
@@ -221,7 +221,7 @@ def _to_flat(given: object, where: str, names: dict[object, bytes]) -> FlatHeade
     try:
         for name, value in given:
             flat.append(names.get(name) or _to_name(name, where, names))
-            flat.append(value if type(value) is bytes else _to_value(value, f"{where}: {name!r}"))
+            flat.append(value if type(value) is bytes else check_value(value, f"{where}: {name!r}"))
     except (TypeError, ValueError) as error:  # no pair, or a name that is not even hashable
         raise InvalidRecord(f"{where}: expected pairs of name and value: {error}") from error
     return flat

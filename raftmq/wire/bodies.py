@@ -51,6 +51,7 @@ Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
 ErrorNumber: TypeAlias = Annotated[int, Meta(ge=-(1 << 15), le=(1 << 15) - 1)]
 Version: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 15) - 1)]
 TopicId: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+ACKS_ALL, ACKS_NONE = -1, 0  # all in sync; nobody is asked
 Acks: TypeAlias = Annotated[int, Meta(ge=-1, le=REPLICAS_MAX)]  # -1: as many as are in sync
 Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 ErrorMessage: TypeAlias = Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.client.admin import create_topic, wait_leaders
-from raftmq.client.cluster import Cluster
 from raftmq.client.fetching import fetch
+from raftmq.client.network.network import TcpNetwork
 from raftmq.client.producing import ACKS_ALL, produce
+from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError
-from raftmq.rpc.network import TcpNetwork
 from raftmq.wire.header import iter_batches
 from tests.cluster.broker_ledger import StoredBatch, batch_of
 from tests.cluster.broker_watch import Watch

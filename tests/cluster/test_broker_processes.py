@@ -74,15 +74,6 @@ def test_a_stop_moves_leaders_first(brokers: BrokerCluster) -> None:
     brokers.compare()
 
 
-def test_the_program_of_the_readme(brokers: BrokerCluster) -> None:
-    """It makes its topic, writes and reads; the second time the topic is there."""
-    for expected in (b"written at offset 0", b"written at offset 2"):
-        command = [sys.executable, "examples/cluster_program.py", str(brokers.address(2))]
-        done = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True, timeout=60)
-        assert expected in done.stdout
-        assert done.stdout.endswith(b"b'world'\n")
-
-
 def test_a_broker_that_does_not_vote(tmp_path: Path) -> None:
     """Node 4 follows the quorum of the other three, hosts replicas, and comes back from a kill."""
     with BrokerCluster(tmp_path, nodes=[1, 2, 3, 4]) as cluster:

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftmq.broker.broker import Host
-from raftmq.cli import broker_run
 from raftmq.cli.main import main as raftmq
+from raftmq.cli.nodes import broker_run
 from raftmq.partition.storage.inspect import TOPICS_FOLDER
 from tests.cluster.broker_process import die_with_parent
 from tests.powercut.faulty_files import ForgetfulFiles, RebootedFiles

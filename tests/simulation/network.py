@@ -19,7 +19,7 @@ import trio
 from raftmq.errors import Unreachable
 from raftmq.model import Address
 from raftmq.rpc.address import format_address
-from raftmq.rpc.network import CONNECT_SECONDS_MAX
+from raftmq.rpc.sockets import CONNECT_SECONDS_MAX
 from tests.simulation.network_pipe import Latency, Link, Signal
 from tests.simulation.network_stream import Process, connect
 
@@ -42,7 +42,7 @@ class SimulatedNetwork:
         latency: of every link of which `slow` says nothing else.
         window_bytes: how much of a direction of a connection may be sent and not read yet.
         silence_seconds_max: how long a connection outlives a cut, either way. TcpNetwork's limit
-            is raftmq.rpc.network.SILENCE_SECONDS_MAX; without one, cut bytes arrive however late.
+            is raftmq.rpc.sockets.SILENCE_SECONDS_MAX; without one, cut bytes arrive however late.
         trace: told one line for each event but the bytes.
     """
 

@@ -73,7 +73,7 @@ class Garden:
         self.cases = {bug.__name__: case for bug, case in cases.items()}
         if seeds_file is not None and seeds_file.exists():
             for name, seeds in json.loads(seeds_file.read_text()).items():
-                if name in self.cases:
+                if name in self.cases and seeds:  # of what is harmless none are found
                     self.cases[name] = self.cases[name]._replace(seeds=tuple(seeds))
 
     @contextmanager

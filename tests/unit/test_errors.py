@@ -15,6 +15,7 @@ from raftmq.errors import (
     ErrorCode,
     InvalidConfig,
     InvalidRecord,
+    LeaderNotAvailable,
     MessageTooLarge,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
@@ -213,10 +214,12 @@ def test_classes_that_share_a_number_have_one_that_stands_for_it() -> None:
         if sum(cls.code == code for cls in error_classes()) > 1
     } == {
         "UNKNOWN_SERVER_ERROR": "ServerError",
+        "OFFSET_OUT_OF_RANGE": "OffsetOutOfRange",
         "NOT_LEADER_OR_FOLLOWER": "NotLeaderOrFollower",
         "REQUEST_TIMED_OUT": "RequestTimedOut",
         "NETWORK_EXCEPTION": "Disconnected",
         "UNSUPPORTED_VERSION": "UnsupportedVersion",
+        "THROTTLING_QUOTA_EXCEEDED": "QuorumBusy",
         "NOT_CONTROLLER": "NotController",
         "INVALID_REQUEST": "InvalidRequest",
         "KAFKA_STORAGE_ERROR": "StorageError",
@@ -266,3 +269,35 @@ def test_no_error_is_no_error() -> None:
     """Whoever makes one of number 0 has not looked."""
     with pytest.raises(AssertionError):
         error_for(ErrorCode.NONE, "")
+
+
+def test_an_error_of_one_partition_is_a_copy() -> None:
+    """Of one failed request many partitions are told; notes of one are not those of another."""
+    error = CorruptRecord("bad magic", position=4)
+    error.__cause__ = ValueError("cause")
+    error.add_note("first")
+    copy = error.at("orders", 3)
+    copy.add_note("second")
+    assert (type(copy), copy.position, copy.__cause__) == (CorruptRecord, 4, error.__cause__)
+    assert (copy.topic, copy.partition, error.topic) == ("orders", 3, None)
+    assert (error.__notes__, copy.__notes__) == (["first"], ["first", "second"])
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "text", "told"),
+    [
+        ("orders", 1, "too few in sync", "orders-1: too few in sync"),
+        ("orders", 1, "orders-1: nobody leads", "orders-1: nobody leads"),
+        ("orders", 1, "orders-10: nobody leads", "orders-1: orders-10: nobody leads"),
+        ("t", None, "not in time", "t: not in time"),
+        ("t", None, "there is no topic 't'", "there is no topic 't'"),
+        (None, None, "not in time", "not in time"),
+    ],
+)
+def test_an_error_names_its_topic_once(
+    topic: str | None, partition: int | None, text: str, told: str
+) -> None:
+    """In front of the text, unless that names it as a word of its own."""
+    error = LeaderNotAvailable(text)
+    error.topic, error.partition = topic, partition
+    assert str(error) == told

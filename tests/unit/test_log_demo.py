@@ -36,7 +36,7 @@ def test_it_loses_nothing_and_finds_the_flipped_bit(tmp_path: Path) -> None:
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.stderr == ""
     assert process.returncode == 0, process.stdout
-    assert "the cluster comes later" in process.stdout
+    assert "the partition log of raftmq alone" in process.stdout
     assert "CRC-32C is" in process.stdout
     assert "0 of the acknowledged ones are missing" in process.stdout
     assert list(tmp_path.iterdir()) == []

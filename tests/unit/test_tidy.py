@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CODE = ("raftmq", "tests", "benchmarks", "examples")
-SKIPPED = {"build", "dist", "demo-data", "results", "__pycache__"}
+SKIPPED = {"build", "dist", "demo-data", "raftmq-data", "results", "__pycache__"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".service"}
 TEXT_NAMES = {"Makefile", "run", "Containerfile", "Dockerfile"}
 

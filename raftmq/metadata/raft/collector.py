@@ -31,7 +31,7 @@ class Collector:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._holders = self._pauses = 0
+        self._holders = self._pauses = self._hosts = 0
         self._was_enabled = True
         self._thresholds = gc.get_threshold()
         self._began = 0.0
@@ -39,6 +39,9 @@ class Collector:
     @contextmanager
     def bounded(self) -> Iterator[None]:
         """For as long as a node is open: no full collection takes long twice."""
+        if self._hosts:
+            yield
+            return
         with self._lock:
             self._holders += 1
             if self._holders == 1:
@@ -50,6 +53,18 @@ class Collector:
                 self._holders -= 1
                 if self._holders == 0:
                     self._end()
+
+    @contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """The process is somebody else's: nodes that are opened meanwhile, and closed before the
+        end, freeze nothing. They must be small."""
+        with self._lock:
+            self._hosts += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._hosts -= 1
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -66,7 +81,8 @@ class Collector:
             with self._lock:
                 self._pauses -= 1
                 if self._pauses == 0:
-                    gc.freeze()
+                    if self._hosts == 0:
+                        gc.freeze()
                     if self._was_enabled:
                         gc.enable()
 

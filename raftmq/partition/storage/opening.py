@@ -70,7 +70,8 @@ async def open_log_directory(
         except BaseExceptionGroup as group:
             if len(group.exceptions) > 1:
                 raise
-            raise group.exceptions[0] from None  # what the caller's own code raised, as it was
+            error = group.exceptions[0]  # what the caller's own code raised, as it was
+            raise error from error.__cause__
         finally:
             directory.unlock()  # only now has every worker thread come home
 

@@ -27,6 +27,7 @@ from raftmq.wire.bodies import (
 COMMAND_BYTES_MAX = 1 << 20  # of a command of the metadata: a header must have room for it
 RESULT_BYTES_MAX = 1 << 20
 LISTENERS_MAX = 32
+VOTERS_MAX = 99
 SECONDS_MAX = 1e9
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
 
@@ -46,12 +47,23 @@ class BrokerDescription(Body, frozen=True):
     in_controlled_shutdown: bool = False
 
 
+class VoterAddress(Body, frozen=True):
+    """Where a voter listens for the others, and for whoever asks how the quorum is."""
+
+    node_id: BrokerId
+    host: Name
+    port: Port
+
+
 class DescribeClusterReply(Body, frozen=True):
+    """`voters`: as the settings of the broker that answers have them."""
+
     cluster_id: Name
     controller_id: BrokerIdOrAbsent = ABSENT
     metadata_version: NaturalOrAbsent = ABSENT
     feature_level: Natural = 0
     brokers: Annotated[tuple[BrokerDescription, ...], Meta(max_length=BROKERS_MAX)] = ()
+    voters: Annotated[tuple[VoterAddress, ...], Meta(max_length=VOTERS_MAX)] = ()
 
 
 class DescribeCluster(Request, frozen=True):

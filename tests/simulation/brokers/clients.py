@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
-from raftmq.client.attempts import Repeats
-from raftmq.client.cluster import Cluster
 from raftmq.client.fetching import fetch, list_offset
 from raftmq.client.producing import produce
+from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
 from raftmq.model import RecordFormat
 from raftmq.wire.messages.offsets import EARLIEST
@@ -24,10 +24,11 @@ from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 from raftmq.wire.records import encode_batch
 from tests.simulation.brokers.hosts import NAME, now_ms
 from tests.simulation.brokers.ledger import ACKS_ALL, Spot, records_in
+from tests.simulation.client_network import ClientNetwork
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
-    from raftmq.client.routing import Place
+    from raftmq.client.routing.routes import Place
     from tests.simulation.brokers.ledger import Sent
     from tests.simulation.brokers.plan import TopicPlan
     from tests.simulation.brokers.world import World
@@ -45,7 +46,7 @@ class Program:
 
     def _cluster(self) -> Cluster:
         NAME.set(self.name)
-        network = self.world.network.node(self.name)
+        network = ClientNetwork(self.world.network.node(self.name))
         addresses = [host.address for host in self.world.hosts]
         return Cluster(addresses, network, random=Random(f"{self.world.seed}/{self.name}/net"))
 

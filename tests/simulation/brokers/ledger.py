@@ -1,6 +1,7 @@
 """What producers were told and consumers saw, and what that obliges everybody to.
 
-Owns the promises to users. Every value is sent once, so wherever it is seen says enough. What was
+Owns the promises to users. Every value is sent by one call, so wherever it is seen says enough. It
+stands at one offset, unless a producer that repeats by itself says that there may be two. What was
 acknowledged by all, or was read once, stands at its offset for ever; it is compared at once with
 all that was known before, so that a trace ends where a promise is broken.
 """
@@ -8,9 +9,10 @@ all that was known before, so that a trace ends where a promise is broken.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import accumulate, count
+from itertools import accumulate, count, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.wire.header import iter_batches
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from raftmq.wire.header import Buffer
 
 ACKS_ALL = -1
+ANYWHERE = -1  # a partition that is not known yet
 
 
 class Spot(NamedTuple):
@@ -49,9 +52,12 @@ class Outcome(Enum):
 @dataclass
 class Sent:
     """Attributes:
+    spot: its partition may be known later only.
     leader_epoch: the newest one that the sender knew: it was appended in that one or a later one.
     sent_at, answered_at: by the book's own clock.
     is_stray: the topic got a successor of the same name meanwhile: it may be that one that has it.
+    may_stand_twice: as far as anybody was told.
+    line: who has handed in other records, too, one after the other, which is their order.
     """
 
     spot: Spot
@@ -63,6 +69,8 @@ class Sent:
     base_offset: int = -1
     answered_at: int = -1
     is_stray: bool = False
+    may_stand_twice: bool = False
+    line: str = ""
 
 
 class Found(NamedTuple):
@@ -95,14 +103,23 @@ class SpotBook:
         self.spot, self.deleted_to, self.expires = spot, 0, expires
         self.predecessor = predecessor
         self.stands: dict[int, bytes] = {}
-        self._offsets: dict[bytes, int] = {}
+        self._offsets: dict[bytes, list[int]] = {}
         self.sent: dict[bytes, Sent] = {}
 
-    def stand(self, offset: int, value: bytes, who: str) -> None:
+    def stand(self, offset: int, value: bytes, who: str, sent: Sent) -> None:
         known = self.stands.setdefault(offset, value)
         demand(known == value, f"{who}: {value!r} at {self.spot} {offset}, where {known!r} stands")
-        at = self._offsets.setdefault(value, offset)
-        demand(at == offset, f"{who}: {value!r} at {self.spot} {offset}, and at {at}")
+        places = self._offsets.setdefault(value, [])
+        if offset not in places:
+            places.append(offset)
+        self.judge_copies(sent, value, who)
+
+    def judge_copies(self, sent: Sent, value: bytes, who: str) -> None:
+        places = self._offsets.get(value, [])
+        demand(
+            len(places) <= 1 or sent.may_stand_twice,
+            f"{who}: {value!r} stands at {self.spot} {places}",
+        )
 
     def see(self, offset: int, value: bytes, who: str) -> None:
         sent = self.sent.get(value) or self._stray(value)
@@ -110,17 +127,38 @@ class SpotBook:
         assert sent is not None
         failed = sent.outcome is Outcome.FAILED
         demand(not failed, f"{who}: {value!r} at {self.spot} {offset}, which has failed")
-        self.stand(offset, value, who)
+        if sent.spot.life == self.spot.life:
+            place(sent, self.spot, who)
+        self.stand(offset, value, who, sent)
 
     def _stray(self, value: bytes) -> Sent | None:
-        sent = self.predecessor.sent.get(value) if self.predecessor else None
+        before = self.predecessor
+        while before is not None and value not in before.sent:
+            before = before.predecessor
+        sent = before.sent[value] if before else None
         return sent if sent is not None and (sent.is_stray or sent.answered_at < 0) else None
 
-    def is_seen(self, value: bytes) -> bool:
-        return value in self._offsets
+    def offsets_of(self, value: bytes) -> list[int]:
+        """Where it was seen; more than one if there are copies."""
+        return self._offsets.get(value, [])
+
+    def acknowledged(self) -> list[Sent]:
+        """By all, in this partition, in the order in which they were sent."""
+        return [
+            sent
+            for sent in {id(sent): sent for sent in self.sent.values()}.values()
+            if sent.outcome is Outcome.OK and sent.acks == ACKS_ALL and sent.spot == self.spot
+        ]
 
     def may_have_deleted(self, offset: int) -> bool:
         return self.expires or offset < self.deleted_to
+
+
+def place(sent: Sent, spot: Spot, who: str) -> None:
+    """It is in that partition, and in no other one."""
+    if sent.spot.partition == ANYWHERE:
+        sent.spot = spot
+    demand(sent.spot == spot, f"{who}: {sent.values} in {spot}, and in {sent.spot}")
 
 
 class Ledger:
@@ -165,14 +203,35 @@ class Ledger:
         sent.base_offset = base_offset
         if sent.acks == ACKS_ALL:
             for offset, value in enumerate(sent.values, base_offset):
-                self.book(sent.spot).stand(offset, value, "acknowledged")
+                self.book(sent.spot).stand(offset, value, "acknowledged", sent)
 
     def on_failed(self, sent: Sent, why: str) -> None:
         self.failed += 1
         sent.outcome, sent.answered_at = Outcome.FAILED, next(self._clock)
-        for value in sent.values:
-            is_seen = self.book(sent.spot).is_seen(value)
+        for value in sent.values if sent.spot.partition != ANYWHERE else ():
+            is_seen = self.book(sent.spot).offsets_of(value)
             demand(not is_seen, f"{value!r} of {sent.spot} was read, and has failed: {why}")
+
+    # Producers that repeat by themselves
+
+    def on_hand_in(
+        self, spot: Spot, value: bytes, *, acks: int, line: str, partition_count: int
+    ) -> Sent:
+        """One record; into which partition the producer decides, if `spot` does not say."""
+        sent = Sent(spot, (value,), acks, -1, next(self._clock), may_stand_twice=True, line=line)
+        known = spot.partition != ANYWHERE
+        for partition in (spot.partition,) if known else range(partition_count):
+            self.book(spot._replace(partition=partition)).sent[value] = sent
+        return sent
+
+    def on_delivered(
+        self, sent: Sent, partition: int, offset: int, *, is_repeated: bool, leader_epoch: int
+    ) -> None:
+        """`is_repeated`: the producer says that there may be two. `leader_epoch`: see `Sent`."""
+        place(sent, sent.spot._replace(partition=partition), "acknowledged")
+        sent.may_stand_twice, sent.leader_epoch = is_repeated, leader_epoch
+        self.book(sent.spot).judge_copies(sent, sent.values[0], "acknowledged")
+        self.on_acknowledged(sent, offset)
 
     # Consumers
 
@@ -196,7 +255,7 @@ class Ledger:
         demand(not missing, f"{spot}: {book.stands.get(missing[0]) if missing else b''!r} is gone, "
                f"all of {missing[:5]}; there are {start} to {start + len(there)}")  # fmt: skip
         for sent in {id(sent): sent for sent in book.sent.values()}.values():
-            if sent.outcome is Outcome.OK and sent.acks > 0:
+            if sent.outcome is Outcome.OK and sent.acks > 0 and sent.spot == spot:
                 self._judge_light(sent, there, start=start, latest_epoch=latest_epoch)
 
     def _judge_light(
@@ -216,17 +275,37 @@ class Ledger:
             )
 
     def judge_order(self) -> None:
-        """What was acknowledged before another one was sent stands before it."""
+        """What was acknowledged before another one was sent stands before it; and of what one
+        program has handed in, the order is kept, even among copies.
+        """
         for spot, book in self.books.items():
-            acked = [
-                sent
-                for sent in {id(sent): sent for sent in book.sent.values()}.values()
-                if sent.outcome is Outcome.OK and sent.acks == ACKS_ALL
-            ]
-            acked.sort(key=lambda sent: sent.answered_at)
+            acked = sorted(book.acknowledged(), key=lambda sent: sent.answered_at)
             times = [sent.answered_at for sent in acked]
             ends = list(accumulate((s.base_offset + len(s.values) for s in acked), max))
             for sent in acked:
                 before = bisect_left(times, sent.sent_at)
                 end = ends[before - 1] if before else 0
                 demand(end <= sent.base_offset, f"{spot}: {sent} stands before {end}")
+            _judge_lines(book)
+
+    @property
+    def copies(self) -> int:
+        """Values that stand twice, or more often."""
+        books = self.books.values()
+        return sum(len(book.offsets_of(value)) > 1 for book in books for value in book.sent)
+
+
+def _judge_lines(book: SpotBook) -> None:
+    lines: defaultdict[str, list[Sent]] = defaultdict(list)
+    for sent in sorted(book.acknowledged(), key=lambda sent: sent.sent_at):
+        if sent.line:
+            lines[sent.line].append(sent)
+    is_complete = not book.expires and not book.deleted_to  # first copies are where they were
+    for before, after in (pair for line in lines.values() for pair in pairwise(line)):
+        in_order = before.base_offset < after.base_offset
+        demand(in_order, f"{book.spot}: {after} was handed in after {before}")
+        firsts = [min(book.offsets_of(sent.values[0])) for sent in (before, after)]
+        demand(
+            firsts[0] < firsts[1] or not is_complete,
+            f"{book.spot}: the first copy of {after} is before that of {before}: {firsts}",
+        )

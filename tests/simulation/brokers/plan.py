@@ -41,6 +41,7 @@ POWER_KINDS = ("power_midway", "power_of_all", "blink", "darkness", "amnesia", "
 # Who lags leaves an in-sync set before who is silent is deposed; then some plots have time.
 SLOW_SESSION_KINDS = ("newcomer", "secession")
 BUSY_PAIRS = 4  # of producers and partitions
+SDK_SHARE = 0.5  # of worlds in which programs use the SDK, too
 RETENTION_SHARE = 0.25
 RETENTIONS = ({"retention.bytes": "3000"}, {"retention.ms": "4000", "segment.ms": "1500"})
 
@@ -78,6 +79,8 @@ class Plan(NamedTuple):
     lag_seconds: float
     latency: Latency
     disk_seconds: tuple[float, float]
+    sdk_producer_count: int = 0  # of programs that use the SDK, beside the others
+    sdk_consumer_count: int = 0
 
     @property
     def trusts_page_cache(self) -> bool:
@@ -113,7 +116,21 @@ def draw_plan(seed: int, seconds: float, wanted: tuple[str, ...] = ()) -> Plan:
     )
     share = plan.producer_count * sum(topic.partition_count for topic in topics) / BUSY_PAIRS
     plan = plan._replace(think_seconds=plan.think_seconds * max(1.0, share))
-    return _staged(plan, random) if wanted else plan
+    return _with_sdk(_staged(plan, random) if wanted else plan, Random(f"{seed}/sdk"))
+
+
+def _with_sdk(plan: Plan, random: Random) -> Plan:
+    """Its producers write columns, so there has to be a topic of such."""
+    if random.random() >= SDK_SHARE:
+        return plan
+    first, *others = plan.topics
+    if all(topic.configs["record.format"] != "columns" for topic in plan.topics):
+        first = first._replace(configs={**first.configs, "record.format": "columns"})
+    return plan._replace(
+        topics=(first, *others),
+        sdk_producer_count=random.choice((1, 1, 2)),
+        sdk_consumer_count=random.choice((1, 1, 2)),
+    )
 
 
 def _staged(plan: Plan, random: Random) -> Plan:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.simulation import planting
 from tests.simulation.brokers import bugs_of_brokers as brokers
+from tests.simulation.brokers import bugs_of_clients as clients
 from tests.simulation.brokers import bugs_of_replicas as replicas
 from tests.simulation.brokers.world import World
 from tests.simulation.planting import Case, Garden
@@ -52,6 +53,13 @@ _CASES = {
     brokers.elect_anybody: _by("outsider"),
     brokers.elect_in_the_same_epoch: _by("comeback"),
     brokers.a_name_is_enough: _by("recreate"),
+    clients.a_failed_batch_goes_to_the_back: _by("kill_leader"),
+    clients.send_before_the_answer: _by("kill_leader"),
+    clients.deny_what_may_have_happened: _by("kill_leader"),
+    clients.copies_are_not_told: _by("kill_leader"),
+    clients.a_cancelled_wait_takes_a_batch_along: _by("restart"),
+    clients.the_rest_of_a_batch_is_dropped: _by("restart"),
+    clients.a_late_answer_counts: _by("restart"),
 }
 HARMLESS = replicas.high_watermarks_are_forgotten
 HARMLESS_CASE = Case((0, 1), ("comeback", "restart", "kill_leader"), SECONDS)

@@ -28,6 +28,8 @@ from tests.simulation.brokers.ledger import ACKS_ALL, Ledger, Outcome, Spot
 from tests.simulation.brokers.log_starts import watch_log_starts
 from tests.simulation.brokers.plan import draw_plan, tuned
 from tests.simulation.brokers.plots import Plots
+from tests.simulation.brokers.sdk_consumers import SdkConsumer
+from tests.simulation.brokers.sdk_producers import SdkProducer
 from tests.simulation.raft.checks import TooLittle, Violation, demand
 from tests.simulation.story import Story, failure_of
 
@@ -53,6 +55,7 @@ class World(Story):
     formats: of the records of each topic.
     deleted: topics that somebody has asked to delete.
     reborn: those of them that get a successor; clients go on meanwhile.
+    is_repaired: nothing bad happens any more.
     """
 
     module = "tests.simulation.brokers"
@@ -76,6 +79,7 @@ class World(Story):
         self.topic_ids: dict[tuple[str, int], bytes] = {}
         self.deleted: set[str] = set()
         self.reborn: set[str] = set()
+        self.is_repaired = False
         self.end_seconds = 0.0
         self._probes = 0
 
@@ -95,6 +99,7 @@ class World(Story):
             f"seed {self.seed}: {self.plan.broker_count} brokers, {ledger.acknowledged} done,"
             f" {ledger.unknown} unknown, {ledger.failed} failed, {ledger.reads} read,"
             f" {self.nemesis.counts.total()} faults, {ledger.lost_lightly} lost lightly,"
+            f" {ledger.copies} twice,"
             f" healed in {self.heal_seconds:.1f} s, {self.end_seconds:.0f} s, {self.digest[:16]}"
         )
 
@@ -102,8 +107,12 @@ class World(Story):
 
     @property
     def client_names(self) -> list[str]:
-        producers = [f"p{number}" for number in range(self.plan.producer_count)]
-        return [*producers, *(f"c{number}" for number in range(self.plan.consumer_count))]
+        plan = self.plan
+        counts = {
+            "p": plan.producer_count, "c": plan.consumer_count,
+            "sp": plan.sdk_producer_count, "sc": plan.sdk_consumer_count,
+        }  # fmt: skip
+        return [f"{kind}{number}" for kind, end in counts.items() for number in range(end)]
 
     def living_topics(self) -> list[str]:
         return [name for name, count in self.topics.items() if count and name not in self.deleted]
@@ -197,6 +206,10 @@ class World(Story):
                 clients.start_soon(Producer(self, number).run)
             for number in range(self.plan.consumer_count):
                 clients.start_soon(Consumer(self, f"c{number}").run)
+            for number in range(self.plan.sdk_producer_count):
+                clients.start_soon(SdkProducer(self, number).run)
+            for number in range(self.plan.sdk_consumer_count):
+                clients.start_soon(SdkConsumer(self, number).run)
             with trio.move_on_after(self.plan.seconds) as trouble:
                 clients.start_soon(self.prolong, trouble)
                 await self.nemesis.run()
@@ -208,6 +221,7 @@ class World(Story):
             self.is_closing = True
 
     def _repair(self) -> None:
+        self.is_repaired = True
         self.mend()
         for host in self.hosts:
             host.thaw()

@@ -183,6 +183,20 @@ async def test_a_fetch_waits_for_enough(autojump_clock: MockClock) -> None:
         }
 
 
+async def test_a_fetch_does_not_wait_for_what_will_not_fit(autojump_clock: MockClock) -> None:
+    """More is there than may be told of one partition, and that is less than was asked for."""
+    async with alone() as broker:
+        replica, size = await leading(broker), len(batch(b"x"))
+        for _ in range(3):
+            replica.append(batch(b"x"), acks=1)
+        await settle()
+        began_at = trio.current_time()
+        wanted = want(bytes_max=2 * size)
+        reply = await ask(broker, wanted, wait_ms=5000, bytes_min=9 * size)
+        assert 0 < told_of(reply)[0].length <= 2 * size
+        assert trio.current_time() - began_at < 1.0
+
+
 async def test_a_wait_ends_when_the_part_changes(autojump_clock: MockClock) -> None:
     """Somebody else leads, or the partition is deleted."""
     async with alone() as broker, trio.open_nursery() as nursery:

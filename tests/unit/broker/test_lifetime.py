@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -87,6 +88,28 @@ async def test_heartbeats_keep_a_broker_in_service(autojump_clock: MockClock) ->
         version = world.image.version
         await trio.sleep(60)
         assert world.image.version == version
+
+
+async def test_only_who_was_heard_before_is_missed(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cluster begins before its controller is in office: no warning. Whoever is cut off warns."""
+    caplog.set_level(logging.INFO, "raftmq.broker.lifetime")
+    async with open_world(3) as world:
+        await world.nodes[3].start(with_office=False)
+        await world.nodes[1].start(with_office=False)
+        await trio.sleep(10)
+        world.nodes[1].kill()
+        await world.start(1)
+        await eventually(lambda: world.nodes[3].is_active)
+        world.network.isolate("n3")
+        await trio.sleep(SESSION_SECONDS)
+    levels = [
+        record.levelname
+        for record in caplog.records
+        if "heartbeat not heard: broker=3" in record.getMessage()
+    ]
+    assert levels == ["INFO", "WARNING"]
 
 
 async def test_a_silent_broker_is_fenced(autojump_clock: MockClock) -> None:

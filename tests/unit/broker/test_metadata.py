@@ -11,9 +11,10 @@ from raftmq.broker import metadata
 from raftmq.broker.metadata import ClusterMetadata
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import BeginControlledShutdown, DeleteTopic
+from raftmq.model import Address
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ABSENT, encode_body
-from raftmq.wire.messages.cluster import DescribeCluster, ListenerAddress
+from raftmq.wire.messages.cluster import DescribeCluster, ListenerAddress, VoterAddress
 from raftmq.wire.messages.metadata import Broker, Metadata, MetadataReply, PartitionMetadata
 from tests.unit.broker.asking import CONTEXT, NODE, ORDERS, ask, cluster_of, fence, make, said
 
@@ -207,3 +208,13 @@ async def test_the_cluster_is_described(autojump_clock: MockClock) -> None:
     assert reply.brokers[0].rack == "a"
     assert reply.brokers[1].broker_epoch == epoch
     assert ListenerAddress("brokers", "inner3", 9000) in reply.brokers[2].listeners
+    assert reply.voters == ()
+
+
+async def test_where_the_voters_meet(autojump_clock: MockClock) -> None:
+    """As the settings have it, in the order of their ids."""
+    cluster = await cluster_of(None)
+    voters = {2: Address("b", 9002), 1: Address("a", 9001)}
+    told = ClusterMetadata(cluster.nodes[NODE], cluster_id="here", voters=voters)
+    reply = await ask(told.describe_cluster, DescribeCluster())
+    assert reply.voters == (VoterAddress(1, "a", 9001), VoterAddress(2, "b", 9002))

@@ -51,42 +51,217 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert settings.is_voter
 
 
+def problems_of(text: str, path: Path) -> list[str]:
+    with pytest.raises(InvalidConfig) as caught:
+        load_settings(write(path / "node.toml", text))
+    return caught.value.problems
+
+
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
-    """Misspelt, missing, and of the wrong kind: one line for each, with its key."""
-    text = GOOD.replace("rack", "rakc").replace("id = 1", 'id = "1"').replace("10.0.0.1:9293", "x")
-    with pytest.raises(InvalidConfig) as error:
-        load_settings(write(tmp_path / "node.toml", text))
-    message = str(error.value)
-    assert "node.rakc: unknown, did you mean node.rack?" in message
-    assert "node.id = '1': expected a whole number" in message
-    assert "quorum.voters.1: " in message
+    """Five mistakes are five lines, each with its key; what is misspelt is not missing as well."""
+    text = (
+        GOOD.replace("id = 1", 'id = "1"')
+        .replace("cluster_id", "clusterid")
+        .replace("rack = ", "rakc = ")
+        .replace("10.0.0.1:9293", "x")
+        .replace('name = "brokers"', 'name = "Brokers"')
+    )
+    assert problems_of(text, tmp_path) == [
+        "node.clusterid: unknown, did you mean node.cluster_id?",
+        "node.rakc: unknown, did you mean node.rack?",
+        "node.id = '1': expected a whole number from 0 to 2147483647",
+        "quorum.voters.1 = 'x': no port; write host:port",
+        "listeners.Brokers.name = 'Brokers': expected a name of 1 to 32 characters a-z, 0-9, _ and"
+        " -, a letter first",
+    ]
+
+
+NEEDED = "a whole number from 0 to 2147483647"
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("before", "after", "problem"),
     [
-        ("", "[node]: this section is missing"),
-        ("[node", "node.toml: "),
-        (GOOD.replace('"brokers"', '"others"'), 'exactly one must be named "brokers"'),
-        (GOOD.replace('"brokers"', '"clients"'), "names must differ"),
-        (GOOD.replace("1 =", "one ="), "quorum.voters.one: expected a node id"),
-        (GOOD.replace('bind = "10.0.0.1:9294"', ""), "listeners[1].bind = None"),
+        ("id = 1\n", "", f"node.id: missing, expected {NEEDED}"),
+        ("id = 1\n", "id = -1\n", f"node.id = -1: expected {NEEDED}"),
+        ("id = 1\n", "id = 2147483648\n", f"node.id = 2147483648: expected {NEEDED}"),
+        ("id = 1\n", "id = true\n", f"node.id = True: expected {NEEDED}"),
+        (
+            '"orders"',
+            '""',
+            "node.cluster_id = '': expected a text of 1 to 255 printable characters",
+        ),
+        (
+            '"orders"',
+            "7",
+            "node.cluster_id = 7: expected a text of 1 to 255 printable characters, in quotes",
+        ),
+        (
+            '"orders"',
+            '"orders "',
+            "node.cluster_id = 'orders ': expected printable characters, and no space at either"
+            " end",
+        ),
+        ('"/var/raftmq"', "1", "node.directory = 1: expected a path"),
+        (
+            '"/var/raftmq"',
+            '"~/raftmq"',
+            "node.directory = '~/raftmq': only shells know what ~ is, write the whole path",
+        ),
+        ("[node]", "[nodes]", "[nodes]: unknown section, did you mean [node]?"),
+        (
+            "[node]",
+            "[[node]]",
+            "node = [{'id': 1, 'cluster_id': 'orders', 'directory': '/var/raf...:"
+            " expected a section [node]",
+        ),
+        ("[quorum.voters]", "[quorum.voter]", "quorum.voter: unknown, did you mean quorum.voters?"),
+        (
+            "[node]",
+            "rack = 1\n[node]",
+            "rack: unknown, and in no section, did you mean node.rack, in its section?",
+        ),
+        ("1 = ", "one = ", f"quorum.voters.one: 'one' is no node id, expected {NEEDED}"),
+        ("1 = ", "01 = ", f"quorum.voters.01: '01' is no node id, expected {NEEDED}"),
+        (
+            "[2001:db8::2]",
+            "10.0.0.1",
+            "quorum.voters.2 = 10.0.0.1:9293: that is voter 1's address, each has its own",
+        ),
+        (
+            "[2001:db8::2]",
+            "[::]",
+            "quorum.voters.2 = [::]:9293: nobody can call that address, say"
+            " where voter 2 is reached",
+        ),
+        (
+            'bind = "10.0.0.1:9294"',
+            "",
+            'listeners.brokers.bind: missing, expected "host:port"',
+        ),
+        (
+            'bind = "10.0.0.1:9294"',
+            'bind = "10.0.0.1:9293"',
+            "quorum.voters.1 = 10.0.0.1:9293: listeners.brokers.bind = 10.0.0.1:9293 listens there"
+            " already, give each a port of its own",
+        ),
+        (
+            'bind = "10.0.0.1:9294"',
+            'bind = "10.0.0.1:9292"',
+            "listeners.brokers.bind = 10.0.0.1:9292: listeners.clients.bind = 0.0.0.0:9292 listens"
+            " there already, give each a port of its own",
+        ),
+        (
+            'advertised = "broker1:9292"',
+            "",
+            "listeners.clients.advertised = 0.0.0.0:9292: nobody can call that address, say where"
+            " others reach this node",
+        ),
+        (
+            '"brokers"',
+            '"others"',
+            'listeners: exactly one must be named "brokers", for the other'
+            " brokers, here are clients, others",
+        ),
+        ('"clients"', '"brokers"', "listeners: names must differ, 'brokers' is there 2 times"),
+        (
+            'bind = "10.0.0.1:9294"',
+            'bin = "10.0.0.1:9294"',
+            "listeners.brokers.bin: unknown, did you mean listeners.brokers.bind?",
+        ),
+        (
+            'name = "clients"',
+            "",
+            "listeners[0].name: missing, expected a name of 1 to 32 characters a-z, 0-9, _ and -, a"
+            " letter first",
+        ),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, problem: str) -> None:
-    """Nothing is guessed."""
-    with pytest.raises(InvalidConfig) as error:
-        load_settings(write(tmp_path / "node.toml", text))
-    assert problem in str(error.value)
+def test_what_is_wrong_is_named(tmp_path: Path, before: str, after: str, problem: str) -> None:
+    """One mistake is one line: its key, its value, and what was expected or meant."""
+    assert before in GOOD
+    assert problems_of(GOOD.replace(before, after), tmp_path) == [problem]
+
+
+def test_brokers_need_no_clients(tmp_path: Path) -> None:
+    """A node may listen for other brokers alone."""
+    clients, rest = GOOD.index("[[listeners]]"), GOOD.rindex("[[listeners]]")
+    settings = load_settings(write(tmp_path / "node.toml", GOOD[:clients] + GOOD[rest:]))
+    assert [one.name for one in settings.listeners] == [BROKERS]
+
+
+def test_a_section_that_is_missing(tmp_path: Path) -> None:
+    """Of an empty file it is said once for each section, not for each key in it."""
+    assert problems_of("", tmp_path) == [
+        "[node]: this section is missing",
+        "[quorum]: this section is missing",
+        "[[listeners]]: this section is missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [(b"[node", "is no TOML: Expected ']'"), (b"\xff", "is no text in UTF-8: ")],
+)
+def test_what_is_no_toml(tmp_path: Path, data: bytes, told: str) -> None:
+    """The file is named, and where in it."""
+    path = tmp_path / "node.toml"
+    path.write_bytes(data)
+    with pytest.raises(InvalidConfig) as caught:
+        load_settings(path)
+    assert str(caught.value).startswith(f"{path}: {told}")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """The path stands in the message."""
-    with pytest.raises(InvalidConfig, match="no-such-file"):
-        load_settings(tmp_path / "no-such-file")
+    """The path stands in the message; a directory is no file either."""
+    path = tmp_path / "no-such-file"
+    with pytest.raises(InvalidConfig) as caught:
+        load_settings(path)
+    assert str(caught.value) == f"{path}: there is no such file, name one with --config"
+    with pytest.raises(InvalidConfig, match=f"{tmp_path}: cannot be read: Is a directory"):
+        load_settings(tmp_path)
 
 
-def test_listeners_must_be_tables() -> None:
-    """A text in place of a list of tables."""
-    with pytest.raises(InvalidConfig, match="listeners"):
-        parse_settings({"node": {}, "quorum": {}, "listeners": "0.0.0.0:1"})
+@pytest.mark.parametrize("listeners", ["0.0.0.0:1", {"clients": {}}])
+def test_listeners_must_be_a_list(listeners: object) -> None:
+    """A text, or a section for each, in place of a list of tables."""
+    with pytest.raises(InvalidConfig) as caught:
+        parse_settings({"node": {}, "quorum": {}, "listeners": listeners})
+    assert r"[[listeners]]: expected [[listeners]], once for each" in caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("count", "warned"),
+    [
+        (1, ["quorum.voters: a single voter: while it is down nothing can change, and with its disk"
+             " the cluster is lost; three are safe"]),
+        (2, ["quorum.voters: 2 voters, an even number: none may be down, which 1 would allow as"
+             " well; take 1 or 3"]),
+        (3, []),
+        (4, ["quorum.voters: 4 voters, an even number: 1 may be down, which 3 would allow as well;"
+             " take 3 or 5"]),
+        (5, []),
+    ],
+)  # fmt: skip
+def test_numbers_of_voters_that_are_unwise(count: int, warned: list[str]) -> None:
+    """They work, and are warned of."""
+    voters = {str(voter): f"host{voter}:9293" for voter in range(1, count + 1)}
+    node = {"id": 1, "cluster_id": "a", "directory": "/a"}
+    listeners = [{"name": BROKERS, "bind": "host1:9294"}]
+    settings = parse_settings({"node": node, "quorum": {"voters": voters}, "listeners": listeners})
+    assert settings.warnings == warned
+
+
+def test_too_many_voters() -> None:
+    """A greeting has room for 99 of them."""
+    voters = {str(voter): f"host{voter}:9293" for voter in range(100)}
+    with pytest.raises(InvalidConfig) as caught:
+        parse_settings({"node": {}, "quorum": {"voters": voters}, "listeners": []})
+    assert "quorum.voters: 100 of them, allowed are 99; take three or five" in caught.value.problems
+
+
+def test_which_setting_an_address_comes_from(tmp_path: Path) -> None:
+    """Whoever cannot listen somewhere wants to know where that is written."""
+    settings = load_settings(write(tmp_path / "node.toml", GOOD))
+    assert settings.key_of(Address("0.0.0.0", 9292)) == "listeners.clients.bind"
+    assert settings.key_of(Address("10.0.0.1", 9293)) == "quorum.voters.1"

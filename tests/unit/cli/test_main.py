@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -15,6 +16,8 @@ import raftmq
 from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.main import Program, main
 from raftmq.errors import StorageError
+
+CHANGES = {"create", "alter", "delete", "trim"}  # of topics; everything else answers in JSON, too
 
 
 def invoke(*arguments: str) -> Result:
@@ -57,7 +60,9 @@ def test_help_loads_nothing_heavy() -> None:
     "command",
     [
         "--help", "-h", "log -h", "log dump -h", "log verify -h", "quorum -h", "quorum status -h",
-        "quorum verify -h", "broker -h",
+        "quorum verify -h", "broker -h", "topic -h", "topic list -h", "topic describe -h",
+        "topic create -h", "topic alter -h", "topic delete -h", "topic trim -h", "cluster -h",
+        "cluster health -h", "cluster status -h", "cluster info -h",
     ],
 )  # fmt: skip
 def test_every_help_is_there(command: str) -> None:
@@ -69,7 +74,35 @@ def test_every_help_is_there(command: str) -> None:
     assert not re.search(r"[a-z,] {2,}[(a-z].*[,.]", result.stdout.split("Examples:")[-1])
     if len(arguments) == 3:
         assert "Examples:" in result.stdout
-        assert "JSON: one object per line" in result.stdout
+        is_read = arguments[1] not in CHANGES
+        assert ("JSON: one object per line" in result.stdout) == is_read
+
+
+def test_the_nouns_are_in_the_order_of_their_use() -> None:
+    """Whoever begins finds at the top what comes first."""
+    shown = invoke("--help").stdout
+    nouns = ["dev", "broker", "topic", "cluster", "quorum", "log"]
+    places = [shown.index(f"│ {noun} ") for noun in nouns]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("noun", "verbs"),
+    [
+        ("topic", ["list", "describe", "create", "alter", "delete", "trim"]),
+        ("dev", ["status", "stop", "kill", "restart"]),
+    ],
+)
+def test_the_verbs_are_in_order(noun: str, verbs: list[str]) -> None:
+    """Those that look come first."""
+    shown = invoke(noun, "--help").stdout
+    places = [shown.index(f"│ {verb} ") for verb in verbs]
+    assert places == sorted(places)
+
+
+def test_the_first_example_is_where_one_begins() -> None:
+    """Of all examples, a cluster on this machine comes first."""
+    assert invoke("--help").stdout.split("Examples:")[1].split()[:2] == ["raftmq", "dev"]
 
 
 def test_without_arguments_it_shows_its_help() -> None:
@@ -91,6 +124,9 @@ def test_without_arguments_it_shows_its_help() -> None:
         ("log dump . --from -1", "Invalid value for '--from': -1 is not in the range x>=0."),
         ("log dump . -n 0", "Invalid value for '-n': 0 is not in the range x>=1."),
         ("log verify . --frm 1", "No such option '--frm'"),
+        ("topic list --timeout nan", "Invalid value for '--timeout': 'nan' is not a valid float."),
+        ("bench latency t --rate nan", "Invalid value for '--rate': 'nan' is not a valid float."),
+        ("produce t --timeout nan", "Invalid value for '--timeout': 'nan' is not a valid float."),
     ],
 )
 def test_a_wrong_command_line_is_one_line_on_stderr(arguments: str, line: str) -> None:
@@ -146,3 +182,54 @@ def test_the_result_of_a_command_is_the_exit_code() -> None:
     program.command("good")(lambda: None)
     assert CliRunner().invoke(program, ["bad"]).exit_code == 7
     assert CliRunner().invoke(program, ["good"]).exit_code == 0
+
+
+def test_streams_that_are_closed() -> None:
+    """Whoever has closed stdout wants to hear nothing: no traceback, and the exit code counts."""
+    program = (
+        "from raftmq.cli.main import click, Program\n"
+        "from raftmq.cli.output import write_json, write_prose, write_table\n"
+        "@click.command(cls=type('One', (Program,), {}), invoke_without_command=True)\n"
+        "def told(): write_json([{}]); write_prose('so'); write_table(['a'], [['b']]); return 7\n"
+        "told([])"
+    )
+    process = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, program],
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (ExitCode.UNHEALTHY, b"")
+
+
+def test_a_full_disk_below_stdout() -> None:
+    """The line says what could not be written; an error that has a name keeps it."""
+    assert told(OSError(errno.ENOSPC, "No space left")) == (
+        "raftmq: cannot write to stdout: No space left\n"
+    )
+    assert told(OSError(errno.ENOSPC, "No space left", "/x")).endswith("No space left: '/x'\n")
+
+
+def told(error: Exception) -> str:
+    @click.group(cls=Program)
+    def program() -> None: ...
+
+    @program.command()
+    def fail() -> None:
+        raise error
+
+    return CliRunner().invoke(program, ["fail"]).stderr
+
+
+def test_interrupted_while_modules_are_loaded() -> None:
+    """Ctrl-C ends it at any moment without a traceback."""
+    program = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'rich_click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from raftmq.__main__ import main\n"
+        "main()"
+    )
+    process = python("-c", program)
+    assert (process.returncode, process.stderr) == (ExitCode.INTERRUPTED, "")

@@ -1,20 +1,18 @@
-"""`-o key=value`: into tables, into lists of tables, and what is no place for a value."""
+"""`-o key=value` and variables: into tables, into lists of tables, and what is no place for one."""
 
 from __future__ import annotations
 
-import re
-import shlex
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raftmq.broker.node_keys import NODE_KEYS
 from raftmq.broker.settings import parse_settings
-from raftmq.cli.overrides import override
+from raftmq.broker.settings_reader import Origin
+from raftmq.cli.nodes.overrides import override, override_by_variables, variable_of
 from raftmq.errors import InvalidConfig
 
-README = Path(__file__).parents[3] / "README.md"
 FILE = """
 [node]
 id = 1
@@ -79,19 +77,80 @@ def test_every_problem_is_told() -> None:
     ]
 
 
-def test_the_cluster_of_the_readme() -> None:
-    """One file and two command lines make three nodes that share nothing but the voters."""
-    readme = README.read_text()
-    [text] = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
-    commands = re.findall(r"raftmq broker --config cluster.toml((?:.*\\\n)*.*)", readme)
-    nodes = []
-    for command in commands:
-        values = tomllib.loads(text)
-        override(
-            values, [word for word in shlex.split(command.replace("\\\n", "")) if word != "-o"]
+def test_listeners_of_a_file_that_has_none() -> None:
+    """They become a list, as in a file."""
+    values: dict[str, Any] = {}
+    override(values, ["listeners.clients.bind=b:2"])
+    assert values == {"listeners": [{"name": "clients", "bind": "b:2"}]}
+
+
+def with_variables(**variables: str) -> tuple[dict[str, Any], dict[str, Origin]]:
+    values, origins = tomllib.loads(FILE), dict[str, Origin]()
+    override_by_variables(values, variables, origins)
+    return values, origins
+
+
+def test_variables_of_the_environment() -> None:
+    """Two underscores for each dot; where each value comes from is known afterwards."""
+    values, origins = with_variables(
+        RAFTMQ_NODE__ID="2",
+        RAFTMQ_NODE__CLUSTER_ID=" orders ",
+        RAFTMQ_QUORUM__VOTERS__3="c:3",
+        RAFTMQ_LISTENERS__CLIENTS__BIND="b:2",
+        RAFTMQ_LISTENERS__INSIDE_1__BIND="c:4",
+    )
+    assert values == {
+        "node": {"id": 2, "cluster_id": "orders"},
+        "quorum": {"voters": {"3": "c:3"}},
+        "listeners": [{"name": "clients", "bind": "b:2"}, {"name": "inside_1", "bind": "c:4"}],
+    }
+    assert origins["node.id"] == Origin("RAFTMQ_NODE__ID", "2")
+    assert origins["listeners.inside_1.bind"].source == "RAFTMQ_LISTENERS__INSIDE_1__BIND"
+
+
+def test_variables_of_others() -> None:
+    """The client's, a container's, and whatever else has no two underscores."""
+    values, origins = with_variables(
+        RAFTMQ_BOOTSTRAP="a:1", RAFTMQ_SERVICE_HOST="10.0.0.1", RAFTMQ="1", OTHER__KEY="2"
+    )
+    assert (values, origins) == (tomllib.loads(FILE), {})
+
+
+def test_variables_that_mean_nothing() -> None:
+    """Each is named, with what may have been meant."""
+    with pytest.raises(InvalidConfig) as caught:
+        with_variables(
+            RAFTMQ_NODE__IDD="2",
+            RAFTMQ_NODE__="2",
+            RAFTMQ_LISTENERS__CLIENTS__BIN="b:2",
+            RAFTMQ_COLOUR__OF__THE__SEA="green",
         )
-        nodes.append(parse_settings(values))
-    assert [node.node_id for node in nodes] == [1, 2, 3]
-    assert len({node.directory for node in nodes}) == 3
-    binds = [listener.bind for node in nodes for listener in node.listeners]
-    assert len({*binds, *nodes[0].voters.values()}) == 9
+    assert caught.value.problems == [
+        "RAFTMQ_COLOUR__OF__THE__SEA: means no setting",
+        "RAFTMQ_LISTENERS__CLIENTS__BIN: means no setting, did you mean"
+        " RAFTMQ_LISTENERS__CLIENTS__BIND?",
+        "RAFTMQ_NODE__: means no setting, did you mean RAFTMQ_NODE__ID?",
+        "RAFTMQ_NODE__IDD: means no setting, did you mean RAFTMQ_NODE__ID?",
+    ]
+
+
+def test_each_key_has_a_variable() -> None:
+    """As docs/CONFIGURATION.md lists them."""
+    assert [variable_of(key.name) for key in NODE_KEYS[:2]] == [
+        "RAFTMQ_NODE__ID",
+        "RAFTMQ_NODE__CLUSTER_ID",
+    ]
+
+
+def test_a_wrong_value_names_its_variable() -> None:
+    """Nobody looks for it in the file."""
+    values, origins = with_variables(RAFTMQ_NODE__ID="two", RAFTMQ_NODE__RACK="3")
+    override(values, ["listeners.clients.bind=x"], origins)
+    with pytest.raises(InvalidConfig) as caught:
+        parse_settings(values, origins)
+    assert (
+        "node.id = 'two' from RAFTMQ_NODE__ID: expected a whole number from 0 to 2147483647"
+        in caught.value.problems
+    )
+    assert "listeners.clients.bind = 'x' from -o: no port; write host:port" in caught.value.problems
+    assert not any(problem.startswith("node.rack") for problem in caught.value.problems)

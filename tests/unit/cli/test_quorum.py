@@ -14,8 +14,8 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
+from raftmq.cli.clusters.quorum_status import Answer, Silence, ask_all, judge, report
 from raftmq.cli.main import main
-from raftmq.cli.quorum_status import Answer, Silence, ask_all, judge, report
 from raftmq.metadata.raft.messages import StatusReply
 from raftmq.metadata.raft.status import (
     ObserverStatus,
@@ -25,7 +25,10 @@ from raftmq.metadata.raft.status import (
     encode_status,
 )
 from raftmq.model import Address
+from raftmq.rpc.address import parse_address
 from raftmq.rpc.network import TcpNetwork
+from raftmq.wire.messages.cluster import VoterAddress
+from tests.unit.client.administration.served import serve_bureau
 from tests.unit.metadata.raft.voters import ADDRESSES, Stranger, hello_of, open_network
 
 if TYPE_CHECKING:
@@ -240,9 +243,39 @@ def test_status_where_nobody_listens() -> None:
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     result = quorum("status", "-b", ",".join(addresses))
     assert (result.exit_code, result.stdout) == (5, "")
-    assert [line.split(": ")[1] for line in result.stderr.splitlines()] == [
+    *lines, last = result.stderr.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
         f"connect to {address}" for address in addresses
     ]
+    assert "`raftmq dev`" in last
+
+
+def test_status_by_way_of_a_broker(address: str) -> None:
+    """A listener for clients is no voter's port, but its broker knows those of the voters."""
+    nobody = Address("127.0.0.1", free_port())
+    with serve_bureau() as (bureau, broker):
+        at = parse_address(address)
+        bureau.voters = (VoterAddress(1, *at), VoterAddress(2, *nobody))
+        result = quorum("status", "-b", broker)
+        assert result.exit_code == 0
+        assert result.stdout.endswith("node 1 leads in term 7 with 2 of 3 voters\n")
+        assert result.stderr == (
+            f"raftmq: connect to {nobody}: Connection refused (a voter, as the broker at {broker}"
+            " says)\n"
+        )
+        assert quorum("status", "-b", f"{broker},{address}").stdout == result.stdout
+        bureau.voters = ()
+        silent = quorum("status", "-b", broker)
+        assert (silent.exit_code, silent.stdout) == (5, "")
+        assert "give the address that the voters know each other by" in silent.stderr
+
+
+def test_a_client_at_a_voters_port(address: str) -> None:
+    """It is told where it is."""
+    result = CliRunner().invoke(main, ["-b", address, "topic", "list"])
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert f"{address} is where the voters of cluster 'ours' meet, and serves" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_status_that_is_interrupted() -> None:

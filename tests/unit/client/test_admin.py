@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
     from tests.unit.client.world import Broker
 
 PAGE = 2  # partitions

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.experience import THROTTLE_SECONDS_MAX
 from raftmq.client.fetching import fetch
 from raftmq.client.producing import produce
+from raftmq.client.routing.experience import THROTTLE_SECONDS_MAX
 from raftmq.errors import Unreachable
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.produce import Produce
@@ -18,7 +18,7 @@ from tests.unit.client.world import World, batch, open_world
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.client.cluster import Cluster
+    from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Reply
     from tests.unit.client.world import Step, Turn
 

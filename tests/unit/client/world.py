@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import trio
 
-from raftmq.client.cluster import Cluster
+from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import ErrorCode
 from raftmq.model import Address
 from raftmq.rpc.context import Identity, Listener, RequestContext
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey
-from raftmq.wire.header import iter_batches, pack_prefix
 from raftmq.wire.messages import metadata as wire
-from raftmq.wire.messages.fetch import Fetch, FetchReply, PartitionFetched
+from raftmq.wire.messages.fetch import Diverging, Fetch, FetchReply, PartitionFetched
 from raftmq.wire.messages.offsets import (
     EARLIEST,
     LATEST,
@@ -31,10 +30,13 @@ from raftmq.wire.messages.offsets import (
     ListOffsets,
     ListOffsetsReply,
 )
+from raftmq.wire.messages.payloads import split_payload
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProduceReply
 from raftmq.wire.records import encode_batch
+from tests.simulation.client_network import ClientNetwork
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.network_pipe import Latency
+from tests.unit.client.logs import Partition, Topic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -58,36 +60,6 @@ class Turn(NamedTuple):
 
 def batch(*values: str) -> bytes:
     return bytes(encode_batch(values=[value.encode() for value in values], timestamp=1000))
-
-
-class Partition:
-    """Its log is one for all replicas: nothing is lost when the leader changes."""
-
-    def __init__(self, leader: int) -> None:
-        self.leader, self.leader_epoch = leader, 0
-        self.log_start_offset = self.end_offset = 0
-        self.batches: list[tuple[int, int, bytes]] = []  # base offset, end offset, bytes
-
-    def append(self, data: bytes | memoryview) -> int:
-        first = self.end_offset
-        for position, header in iter_batches(data):
-            prefix = pack_prefix(
-                header, base_offset=self.end_offset, leader_epoch=self.leader_epoch
-            )
-            rest = bytes(data[position + len(prefix) : position + header.size])
-            end_offset = self.end_offset + header.last_offset_delta + 1
-            self.batches.append((self.end_offset, end_offset, prefix + rest))
-            self.end_offset = end_offset
-        return first
-
-    def read(self, offset: int) -> bytes:
-        return b"".join(data for _, end_offset, data in self.batches if end_offset > offset)
-
-
-class Topic:
-    def __init__(self, number: int, leaders: Sequence[int]) -> None:
-        self.topic_id = number.to_bytes(16, "big")
-        self.partitions = [Partition(leader) for leader in leaders]
 
 
 class Broker:
@@ -158,31 +130,76 @@ class Broker:
 
     def _on_produce(self, _context: Any, body: Produce, payload: Any) -> Any:
         def carry_out() -> Reply:
-            (wanted,) = body.partitions
-            error = self._refusal(wanted)
-            if error:
-                return self.produced(wanted, error)
-            partition = self.world.find(wanted.topic_id, wanted.partition)
-            assert partition is not None, "led, and not there"
-            return self.produced(wanted, base_offset=partition.append(payload))
+            lengths = [wanted.length for wanted in body.partitions]
+            parts = split_payload(lengths, payload)
+            return _joined(
+                [self._append(*each) for each in zip(body.partitions, parts, strict=True)]
+            )
 
-        refuse = partial(self.produced, body.partitions[0])
+        def refuse(*arguments: Any, **named: Any) -> Reply:
+            return _joined([self.produced(each, *arguments, **named) for each in body.partitions])
+
         reply = self._take_turn(self.produces, carry_out, refuse)
         return None if body.acks == 0 else reply
 
+    def _append(self, wanted: Any, data: Any) -> Reply:
+        error = self._refusal(wanted)
+        partition = self.world.find(wanted.topic_id, wanted.partition)
+        if error or partition is None:
+            return self.produced(wanted, error)
+        return self.produced(wanted, base_offset=partition.append(data))
+
     def _on_fetch(self, _context: Any, body: Fetch, _payload: Any) -> Any:
         def carry_out() -> Reply:
-            (wanted,) = body.partitions
-            error = self._refusal(wanted)
-            partition = self.world.find(wanted.topic_id, wanted.partition)
-            if error or partition is None:
-                return self.fetched(wanted, error)
-            if not partition.log_start_offset <= wanted.fetch_offset <= partition.end_offset:
-                return self.fetched(wanted, ErrorCode.OFFSET_OUT_OF_RANGE)
-            return self.fetched(wanted, data=partition.read(wanted.fetch_offset))
+            return self._read(body)
 
-        refuse = partial(self.fetched, body.partitions[0])
-        return self._take_turn(self.fetches, carry_out, refuse)
+        def refuse(*arguments: Any, **named: Any) -> Reply:
+            return _joined(
+                [self.fetched(each, *arguments, **named) for each in body.partitions], FetchReply
+            )
+
+        if self.fetches:
+            return self._take_turn(self.fetches, carry_out, refuse)
+        return self._poll(body)
+
+    async def _poll(self, body: Fetch) -> Reply:
+        """Until there is something to tell, or the time is over."""
+        deadline = trio.current_time() + body.max_wait_ms / 1000
+        while True:
+            reply = self._read(body)
+            is_told = bool(reply.payload) or any(
+                one.error or one.diverging
+                for one in reply.body.partitions  # type: ignore[union-attr]
+            )
+            if is_told or trio.current_time() >= deadline:
+                return reply
+            with trio.move_on_at(deadline):
+                await self.world.appended.wait()
+
+    def _read(self, body: Fetch) -> Reply:
+        """In order, until an answer is full; but of each partition it is told where it ends."""
+        replies: list[Reply] = []
+        room = body.bytes_max
+        for wanted in body.partitions:
+            reply = self._read_one(wanted, min(wanted.bytes_max, room))
+            size = sum(map(len, reply.payload))  # type: ignore[arg-type]
+            if size <= room or room == body.bytes_max:
+                replies.append(reply)
+                room -= size
+        return _joined(replies, FetchReply)
+
+    def _read_one(self, wanted: Any, bytes_max: int) -> Reply:
+        error = self._refusal(wanted)
+        partition = self.world.find(wanted.topic_id, wanted.partition)
+        if error or partition is None:
+            return self.fetched(wanted, error)
+        if wanted.last_fetched_epoch >= 0 and (
+            diverging := partition.divergence(wanted.last_fetched_epoch, wanted.fetch_offset)
+        ):
+            return self.fetched(wanted, diverging=diverging)
+        if not partition.log_start_offset <= wanted.fetch_offset <= partition.end_offset:
+            return self.fetched(wanted, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return self.fetched(wanted, data=partition.read(wanted.fetch_offset, bytes_max))
 
     def _take_turn(
         self, steps: list[Step], carry_out: Callable[[], Reply], refuse: Callable[..., Reply]
@@ -191,15 +208,16 @@ class Broker:
         return steps.pop(0)(turn) if steps else carry_out()
 
     def _on_list_offsets(self, _context: Any, body: ListOffsets, _payload: Any) -> Reply:
-        (wanted,) = body.partitions
+        return Reply(ListOffsetsReply(tuple(self._find_offset(each) for each in body.partitions)))
+
+    def _find_offset(self, wanted: Any) -> FoundOffset:
         error = self._refusal(wanted)
         partition = self.world.find(wanted.topic_id, wanted.partition)
-        offset = -1
-        if partition is not None:
-            known = {EARLIEST: partition.log_start_offset, LATEST: partition.end_offset}
-            offset = known.get(wanted.timestamp, -1)
-        found = FoundOffset(wanted.topic_id, wanted.partition, error, offset=offset)
-        return Reply(ListOffsetsReply((found,)))
+        if error or partition is None:
+            return FoundOffset(wanted.topic_id, wanted.partition, error)
+        ends = {EARLIEST: partition.log_start_offset, LATEST: partition.end_offset}
+        offset = ends.get(wanted.timestamp, partition.find_time(wanted.timestamp))
+        return FoundOffset(wanted.topic_id, wanted.partition, offset=offset)
 
     def _refusal(self, wanted: Any) -> ErrorCode:
         partition = self.world.find(wanted.topic_id, wanted.partition)
@@ -224,7 +242,13 @@ class Broker:
         )
         return Reply(ProduceReply((produced,)))
 
-    def fetched(self, wanted: Any, error: ErrorCode = ErrorCode.NONE, data: bytes = b"") -> Reply:
+    def fetched(
+        self,
+        wanted: Any,
+        error: ErrorCode = ErrorCode.NONE,
+        data: bytes = b"",
+        diverging: Diverging | None = None,
+    ) -> Reply:
         partition = self.world.find(wanted.topic_id, wanted.partition)
         fetched = PartitionFetched(
             wanted.topic_id,
@@ -233,9 +257,17 @@ class Broker:
             high_watermark=partition.end_offset if partition else -1,
             log_start_offset=partition.log_start_offset if partition else -1,
             length=len(data),
+            diverging=diverging,
             **self.world.hint(wanted),
         )
         return Reply(FetchReply(partitions=(fetched,)), (data,) if data else ())
+
+
+def _joined(replies: Sequence[Reply], kind: Any = ProduceReply) -> Reply:
+    """One answer about several partitions."""
+    partitions = [found for reply in replies for found in reply.body.partitions]  # type: ignore
+    payload = [piece for reply in replies for piece in reply.payload]
+    return Reply(kind(partitions=tuple(partitions)), payload)
 
 
 class World:
@@ -249,6 +281,7 @@ class World:
         self.topics: dict[str, Topic] = {}
         self.brokers = {number: Broker(self, number) for number in range(1, broker_count + 1)}
         self.gives_hints = False
+        self.appended = trio.Event()
 
     @property
     def metadata_requests(self) -> int:
@@ -256,14 +289,25 @@ class World:
 
     def add_topic(self, name: str, *leaders: int) -> Topic:
         self.version += 1
-        self.topics[name] = Topic(self.version, leaders)
+        self.topics[name] = Topic(self.version, leaders, self._on_append)
         return self.topics[name]
+
+    def add_partition(self, name: str, leader: int) -> Partition:
+        self.version += 1
+        self.topics[name].partitions.append(Partition(leader, self._on_append))
+        return self.topics[name].partitions[-1]
+
+    def _on_append(self) -> None:
+        """Whoever waits for records looks again."""
+        self.appended.set()
+        self.appended = trio.Event()
 
     def lead(self, topic: str, partition: int, leader: int) -> None:
         """Another broker leads from now on; -1: nobody."""
         self.version += 1
         found = self.topics[topic].partitions[partition]
         found.leader, found.leader_epoch = leader, found.leader_epoch + 1
+        self._on_append()
 
     def find(self, topic_id: bytes, partition: int) -> Partition | None:
         for topic in self.topics.values():
@@ -300,7 +344,7 @@ class World:
 
     def client(self, *bootstrap: Address) -> Cluster:
         addresses = bootstrap or [broker.address for broker in self.brokers.values()]
-        network = self.network.node("client")
+        network = ClientNetwork(self.network.node("client"))
         return Cluster(addresses, network, random=Random(1), client_id="test")
 
 

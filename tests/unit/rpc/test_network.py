@@ -17,7 +17,8 @@ import trio.testing
 
 from raftmq.errors import Unreachable
 from raftmq.model import Address
-from raftmq.rpc.network import SILENCE_SECONDS_MAX, TcpNetwork
+from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.sockets import SILENCE_SECONDS_MAX
 from tests.simulation.deterministic import run
 from tests.simulation.network import SimulatedNetwork
 

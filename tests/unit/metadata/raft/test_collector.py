@@ -94,3 +94,15 @@ def test_two_nodes_share_the_bounds_until_the_last_one_closes() -> None:
             pass
         assert gc.get_threshold() == changed
     assert gc.get_threshold() == thresholds
+
+
+def test_a_process_that_is_somebody_else_s_is_left_alone() -> None:
+    """A guest's image is made, and a full collection is slow: nothing is frozen for ever."""
+    collector = Collector(Clock(step=1.0))
+    found = (gc.get_threshold(), list(gc.callbacks), gc.get_freeze_count())
+    with collector.left_alone():
+        with collector.bounded(), collector.paused():
+            assert not gc.isenabled()
+        with collector.bounded():
+            gc.collect()
+            assert (gc.get_threshold(), list(gc.callbacks), gc.get_freeze_count()) == found

@@ -1,0 +1,56 @@
+"""Read again from a point in time, and at one's own pace: `python examples/replay.py HOST:PORT`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+import anyio
+
+import raftmq
+from raftmq.errors import RaftmqError, TopicAlreadyExists
+
+TOPIC = "temperatures"
+START = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+async def main(bootstrap: str) -> None:
+    async with raftmq.connect(bootstrap) as mq:
+        try:
+            await mq.admin.create_topic(TOPIC, partitions=1)
+        except TopicAlreadyExists:
+            say(f"{TOPIC} is there already")
+        async with mq.producer() as producer:
+            for hour in range(24):  # a day of measurements, each with its own time
+                taken = START + timedelta(hours=hour)
+                value, timestamp = b"%d" % (hour + 4), int(taken.timestamp() * 1000)
+                await producer.enqueue(TOPIC, value, timestamp=timestamp)
+        await read(mq)
+
+
+async def read(mq: raftmq.Client) -> None:
+    middle = START + timedelta(hours=12)
+    async with mq.consumer(assign=[(TOPIC, 0)], start=middle) as consumer:
+        record = await anext(consumer)
+        when = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+        say(
+            f"from the middle of the day on: offset {record.offset}, {record.value!r}, {when:%H:%M}"
+        )
+        consumer.seek(TOPIC, 0, offset=record.offset - 2)
+        say(f"two before: {(await anext(consumer)).value!r}")
+        consumer.pause((TOPIC, 0))
+        with anyio.move_on_after(0.2):
+            await anext(consumer)
+        consumer.resume((TOPIC, 0))
+        say(f"after a pause it goes on: {(await anext(consumer)).value!r}")
+
+
+if __name__ == "__main__":
+    try:
+        anyio.run(main, sys.argv[1] if sys.argv[1:] else "127.0.0.1:9292")
+    except RaftmqError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,209 @@
+"""Every key of a node's settings: its name, what it takes, and what it is good for.
+
+Owns `NODE_KEYS`, the one definition behind the reader of settings files, the names that variables
+of the environment may have, and the page docs/CONFIGURATION.md. Pure: a value becomes what the key
+stands for, or a ValueError that says what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from raftmq.errors import InvalidConfig
+from raftmq.metadata.raft.settings import CLUSTER_ID_LENGTH_MAX, NODE_ID_MAX
+from raftmq.rpc.address import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+BROKERS = "brokers"  # the name of the listener on which brokers talk to each other
+NAME_LENGTH_MAX = 32
+_LISTENER_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
+
+
+class Kind(Enum):
+    """What a value is; the words are those of messages and of the page."""
+
+    NUMBER = "a whole number"
+    TEXT = "a text"
+    NAME = "a name"
+    PATH = "a path"
+    ADDRESS = "host:port"
+
+
+class NodeKey(NamedTuple):
+    """Attributes:
+    name: as people type it; `<id>` and `<name>` stand for what they choose.
+    maximum: of a number, or of the characters of a text.
+    default: what holds where the key is left out, in words; "" where it must be there.
+    """
+
+    name: str
+    kind: Kind
+    doc: str
+    maximum: int = 0
+    default: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in words."""
+        if self.kind is Kind.NUMBER:
+            return f"a whole number from 0 to {self.maximum}"
+        if self.kind is Kind.TEXT:
+            return f"a text of 1 to {self.maximum} printable characters"
+        if self.kind is Kind.NAME:
+            return f"a name of 1 to {self.maximum} characters a-z, 0-9, _ and -, a letter first"
+        return "a path" if self.kind is Kind.PATH else '"host:port"'
+
+    @property
+    def last_name(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+NODE_ID = NodeKey(
+    "node.id",
+    Kind.NUMBER,
+    "Who this node is, in its cluster, for ever. A node whose id is among `quorum.voters` votes;"
+    " any other one follows the quorum, and hosts partitions like the rest.",
+    NODE_ID_MAX,
+)
+CLUSTER_ID = NodeKey(
+    "node.cluster_id",
+    Kind.TEXT,
+    "The same on all nodes of a cluster, for ever. Nodes and clients of another cluster are turned"
+    " away.",
+    CLUSTER_ID_LENGTH_MAX,
+)
+DIRECTORY = NodeKey(
+    "node.directory",
+    Kind.PATH,
+    "Where this node keeps everything; this node's alone. Made where there is none; one that holds"
+    " other things is refused. A relative path is taken from where the node is started.",
+)
+RACK = NodeKey(
+    "node.rack",
+    Kind.TEXT,
+    "What fails together: a rack, a room, a zone. Replicas of one partition are spread over racks.",
+    CLUSTER_ID_LENGTH_MAX,
+    default="none",
+)
+VOTER = NodeKey(
+    "quorum.voters.<id>",
+    Kind.ADDRESS,
+    "Where the voter with this id listens for the other nodes: the same on all of them. The set of"
+    " ids is for ever; take three or five. A voter listens at its own address, unless its own"
+    " settings name another one there, such as `0.0.0.0:9293`.",
+)
+LISTENER_NAME = NodeKey(
+    "listeners.<name>.name",
+    Kind.NAME,
+    f'Exactly one is named `"{BROKERS}"`, and is for the other brokers. All others are for clients,'
+    " who are told the addresses of the listeners that have the same name on the other brokers.",
+    NAME_LENGTH_MAX,
+)
+BIND = NodeKey(
+    "listeners.<name>.bind",
+    Kind.ADDRESS,
+    "Where to listen. `0.0.0.0` stands for every IPv4 address of the machine, `[::]` for every"
+    " IPv6 one.",
+)
+ADVERTISED = NodeKey(
+    "listeners.<name>.advertised",
+    Kind.ADDRESS,
+    "Where others reach this listener: what brokers and clients are told.",
+    default="`bind`",
+)
+NODE_KEYS = (NODE_ID, CLUSTER_ID, DIRECTORY, RACK, VOTER, LISTENER_NAME, BIND, ADVERTISED)
+
+
+def known_below(section: str) -> list[str]:
+    """The names that may stand in a section: `node` knows `id` and others, "" the sections."""
+    start = f"{section}." if section else ""
+    below = (key.name.removeprefix(start) for key in NODE_KEYS if key.name.startswith(start))
+    return list(dict.fromkeys(name.partition(".")[0] for name in below))
+
+
+def find_key(name: str) -> NodeKey | None:
+    """The key that a dotted name means, whatever stands in the place of `<id>`."""
+    return next((key for key in NODE_KEYS if _filled(key, name) == name), None)
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Which of them somebody may have meant; "" for none."""
+    return next(iter(get_close_matches(name, list(known), n=1)), "")
+
+
+def closest_key(name: str) -> str:
+    """Which dotted name somebody may have meant; "" for none."""
+    return closest(name, [_filled(key, name) for key in NODE_KEYS])
+
+
+def _filled(key: NodeKey, name: str) -> str:
+    """The key's name, with what `name` has in the places that people choose."""
+    parts, given = key.name.split("."), name.split(".")
+    for at, part in enumerate(parts):
+        if part.startswith("<") and at < len(given) and given[at]:
+            parts[at] = given[at]
+    return ".".join(parts)
+
+
+def convert(key: NodeKey, value: object) -> Any:  # noqa: ANN401  # as the key is
+    """What the value stands for.
+
+    Raises:
+        ValueError: what was expected.
+    """
+    return _CONVERT[key.kind](key, value)
+
+
+def _number(key: NodeKey, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= key.maximum:
+        return value
+    raise ValueError(f"expected {key.allowed}")
+
+
+def _text(key: NodeKey, value: object) -> str:
+    """People compare them in messages: two that differ must look different."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected {key.allowed}, in quotes")
+    if not 1 <= len(value) <= key.maximum:
+        raise ValueError(f"expected {key.allowed}")
+    if not value.isprintable() or value != value.strip():
+        raise ValueError("expected printable characters, and no space at either end")
+    return value
+
+
+def _name(key: NodeKey, value: object) -> str:
+    if isinstance(value, str) and len(value) <= key.maximum and _LISTENER_NAME.fullmatch(value):
+        return value
+    raise ValueError(f"expected {key.allowed}")
+
+
+def _path(_key: NodeKey, value: object) -> Path:
+    if not (isinstance(value, str) and value.strip() and value.isprintable()):
+        raise ValueError("expected a path")
+    if value.startswith("~"):
+        raise ValueError("only shells know what ~ is, write the whole path")
+    return Path(value)
+
+
+def _address(_key: NodeKey, value: object) -> object:
+    if not isinstance(value, str):
+        raise ValueError('expected "host:port"')
+    try:
+        return parse_address(value)
+    except InvalidConfig as error:
+        raise ValueError(str(error).partition(": ")[2]) from error
+
+
+_CONVERT: dict[Kind, Callable[[NodeKey, object], object]] = {
+    Kind.NUMBER: _number,
+    Kind.TEXT: _text,
+    Kind.NAME: _name,
+    Kind.PATH: _path,
+    Kind.ADDRESS: _address,
+}

@@ -1,0 +1,1 @@
+"""What `raftmq bench` measures, and how it tells."""

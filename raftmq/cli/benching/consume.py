@@ -1,0 +1,99 @@
+"""`raftmq bench consume`: how fast the records of a topic are read, from the oldest one on.
+
+The values are decoded and counted, as any program would; keys and headers are not touched.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+
+from raftmq.cli.benching.figures import quantiles_of, rates_of
+from raftmq.cli.data.consume_run import Wish, begin, find_ranges, open_consumer
+from raftmq.cli.data.extent import Extent
+from raftmq.cli.data.live import Progress, show_progress, show_rates
+from raftmq.cli.data.offset_option import From, Place
+from raftmq.cli.data.topics_there import check_there
+
+if TYPE_CHECKING:
+    from raftmq.cli.output import Row
+    from raftmq.client.client import Client
+    from raftmq.client.consumer.batch import ConsumedBatch
+    from raftmq.client.consumer.consumer import Consumer
+
+
+class Plan(NamedTuple):
+    """Attributes:
+    seconds: None: until the end.
+    """
+
+    topic: str
+    records_max: int | None
+    seconds: float | None
+    quiet: bool
+
+
+async def bench_consume(client: Client, plan: Plan) -> Row:
+    await check_there(client, plan.topic)
+    wish = Wish((plan.topic,), From(Place.START), (), plan.records_max, until_end=True)
+    ranges = await find_ranges(client, wish)
+    there = sum((one.end or one.start) - one.start for one in ranges.values())
+    run = Run(Extent(ranges, plan.records_max), min(there, plan.records_max or there))
+    if there:
+        async with open_consumer(client, wish, ranges) as consumer:
+            begin(consumer, ranges)
+            await run.go(consumer, plan)
+    figures: Row = {"bench": "consume", "topic": plan.topic}
+    return figures | run.rates() | {"batches": len(run.waits), "wait_ms": quantiles_of(run.waits)}
+
+
+class Run:
+    """Attributes:
+    waits: for each batch, in seconds.
+    """
+
+    def __init__(self, extent: Extent, total: int) -> None:
+        self._extent, self._total = extent, total
+        self._count = self._byte_count = 0
+        self._start = self._end = time.monotonic()
+        self._cpu_start = self._cpu_end = time.process_time()
+        self.waits: list[float] = []
+
+    async def go(self, consumer: Consumer, plan: Plan) -> None:
+        async with anyio.create_task_group() as tasks:
+            progress = Progress(lambda: self._count, self._told, self._total)
+            tasks.start_soon(partial(show_progress, progress, quiet=plan.quiet))
+            with anyio.move_on_after(plan.seconds):
+                await self._read(consumer)
+            self._end, self._cpu_end = time.monotonic(), time.process_time()
+            tasks.cancel_scope.cancel()
+
+    async def _read(self, consumer: Consumer) -> None:
+        asked = time.monotonic()
+        async for batch in consumer.batches():
+            self.waits.append(time.monotonic() - asked)
+            self._take(batch)
+            if self._extent.is_over:
+                return
+            asked = time.monotonic()
+
+    def _take(self, batch: ConsumedBatch) -> None:
+        key = (batch.topic, batch.partition)
+        rows = self._extent.take(key, batch.offsets, batch.end_offset)
+        self._count += rows.stop - rows.start
+        self._byte_count += sum([len(value or b"") for value in batch.values[rows]])
+
+    def rates(self) -> dict[str, object]:
+        return rates_of(
+            records=self._count,
+            byte_count=self._byte_count,
+            seconds=self._end - self._start,
+            cpu_seconds=self._cpu_end - self._cpu_start,
+        )
+
+    def _told(self) -> str:
+        seconds = time.monotonic() - self._start
+        return show_rates(records=self._count, byte_count=self._byte_count, seconds=seconds)

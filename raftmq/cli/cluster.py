@@ -1,0 +1,105 @@
+"""`raftmq cluster`: is it healthy, who carries what, what is it made of.
+
+Owns options and help texts. The work is done by `cluster_health` and `cluster_reads`, imported
+when a command runs: they bring the event loop and the client with them.
+"""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+
+import rich_click as click
+
+from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.options import connection_options, output_option
+
+
+@click.group()
+def cluster() -> None:
+    """The cluster: is it healthy, and who is in it."""
+
+
+@cluster.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq cluster health || echo 'somebody should look'
+
+    raftmq cluster health --wait --timeout 120
+
+    raftmq cluster health --watch
+
+    JSON: one object per line, for each look. It has is_healthy, cluster_id, controller_id, brokers,
+    topics, partitions (numbers), brokers_down (broker ids), leaderless and under_replicated (lists:
+    topic, partition, missing, which are broker ids). What is not known is null.
+    """)
+)
+@click.option("--wait", is_flag=True, help="Until it is healthy, or --timeout is over.")
+@click.option("--watch", is_flag=True, help="Look every second, until Ctrl-C.")
+@output_option()
+@connection_options
+def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str | None) -> int:
+    """Look whether all is well.
+
+    All is well if the quorum has a leader, no broker is down, every partition is led, and every
+    replica is in sync. A broker that is stopping counts as down.
+
+    Exit code 7 if something is not. With --wait, 5 if nobody has answered until --timeout.
+    """
+    from raftmq.cli.clusters.cluster_health import Look, look_once, watch_health
+    from raftmq.cli.clusters.cluster_health import wait_healthy as wait_until
+
+    if wait and watch:
+        raise CommandError("--wait and --watch: choose one", ExitCode.USAGE)
+    look = Look(bootstrap, timeout, as_json=output == "json")
+    run = wait_until if wait else watch_health if watch else look_once
+    return run(look)
+
+
+@cluster.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq cluster status
+
+    raftmq cluster status -o json | jq 'select(.type == "broker") | .leads'
+
+    JSON: one object per line, told apart by type. A broker has broker_id, address, rack, state
+    (active, down, stopping), is_controller, leads, replicas, not_in_sync (numbers of partitions);
+    the summary comes last and has cluster_id, controller_id, brokers, topics, partitions,
+    leaderless, under_replicated (numbers). What is not known is null.
+    """)
+)
+@output_option()
+@connection_options
+def status(output: str, timeout: float, bootstrap: str | None) -> int:
+    """Show the brokers, and what each of them carries.
+
+    leads: partitions whose leader it is. replicas: partitions that it holds. not in sync: those of
+    them in which it lags, or which it cannot serve.
+    """
+    from raftmq.cli.clusters.cluster_reads import show_status
+
+    return show_status(bootstrap, timeout, as_json=output == "json")
+
+
+@cluster.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq cluster info
+
+    raftmq cluster info -o json | jq -r '.voters[].address'
+
+    JSON: one object per line, and there is one. It has cluster_id, controller_id, metadata_version,
+    feature_level, brokers (a list: broker_id, address, rack, state, listeners by name) and voters
+    (a list: node_id, address). What is not known is null.
+    """)
+)
+@output_option()
+@connection_options
+def info(output: str, timeout: float, bootstrap: str | None) -> int:
+    """Show what the cluster is made of: its name, its version, every address."""
+    from raftmq.cli.clusters.cluster_reads import show_info
+
+    return show_info(bootstrap, timeout, as_json=output == "json")

@@ -1,0 +1,160 @@
+"""`raftmq cluster health`: one look, a wait until all is well, or a look every second.
+
+Owns the words of the verdict and its exit code. Who waits or watches is patient with a cluster that
+does not answer for a while; who looks once is told at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+import msgspec
+
+from raftmq.cli.clusters.topic_reads import counted
+from raftmq.cli.connected import GRACE_SECONDS, run_connected
+from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.output import Row, write_json
+from raftmq.errors import RaftmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.client.administration.results import AilingPartition, Health
+    from raftmq.client.client import Client
+
+WAIT_SECONDS = 0.5  # between looks
+WATCH_SECONDS = 1.0
+ANSWER_SECONDS_MAX = 5.0  # of one look among many
+NAMED_MAX = 10
+CLEAR = "\x1b[H\x1b[J"
+
+
+class Look(NamedTuple):
+    """What was typed."""
+
+    bootstrap: str | None
+    timeout: float
+    as_json: bool
+
+
+def look_once(look: Look) -> int:
+    async def ask(client: Client) -> Health:
+        return await client.admin.with_timeout(look.timeout).health()
+
+    return _report(run_connected(ask, look.bootstrap, timeout_seconds=look.timeout), look)
+
+
+def wait_healthy(look: Look) -> int:
+    """The last look counts; what was wrong before is told on stderr, when it changes."""
+    health = run_connected(_wait, look.bootstrap, timeout_seconds=look.timeout, is_patient=True)
+    return _report(health, look)
+
+
+async def _wait(client: Client) -> Health:
+    """All well, or as it was when the time was over.
+
+    Raises:
+        CommandError: nobody has told how it is.
+    """
+    deadline = anyio.current_effective_deadline() - GRACE_SECONDS
+    last: Health | None = None
+    said = ""
+    while True:
+        left = deadline - anyio.current_time()
+        health, what = await _try(client, min(left, ANSWER_SECONDS_MAX))
+        last = health or last
+        if last is not None and (last.is_healthy or left <= WAIT_SECONDS):
+            return last
+        if left <= WAIT_SECONDS:
+            raise CommandError(what, ExitCode.UNREACHABLE)
+        if what != said:
+            sys.stderr.write(f"raftmq: waiting: {what}\n")
+            said = what
+        await anyio.sleep(WAIT_SECONDS)
+
+
+def watch_health(look: Look) -> int:
+    """Until Ctrl-C."""
+    is_screen = sys.stdout.isatty() and not look.as_json
+
+    async def ask(client: Client) -> None:
+        while True:
+            health, what = await _try(client, min(look.timeout, ANSWER_SECONDS_MAX))
+            sys.stdout.write(CLEAR if is_screen else "")
+            if health is not None:
+                _report(health, look)
+            elif look.as_json:
+                sys.stderr.write(f"raftmq: {what}\n")
+            else:
+                sys.stdout.write(f"{what}\n")
+                sys.stdout.flush()
+            await anyio.sleep(WATCH_SECONDS)
+
+    run_connected(ask, look.bootstrap, is_patient=True)
+    return ExitCode.OK
+
+
+async def _try(client: Client, seconds: float) -> tuple[Health | None, str]:
+    """How it is, or None, and that in a few words."""
+    try:
+        health = await client.admin.with_timeout(max(seconds, 0.1)).health()
+    except RaftmqError as error:
+        if exit_code_of(error) is not ExitCode.UNREACHABLE:
+            raise
+        return None, f"no answer: {error}"
+    return health, "; ".join(problems_of(health)) or "healthy"
+
+
+def _report(health: Health, look: Look) -> int:
+    if look.as_json:
+        write_json([_object(health)])
+    else:
+        sys.stdout.write("\n".join(_lines(health)) + "\n")
+        sys.stdout.flush()
+    return ExitCode.OK if health.is_healthy else ExitCode.UNHEALTHY
+
+
+def _lines(health: Health) -> list[str]:
+    what = (
+        f"cluster {health.cluster_id}: {counted(health.broker_count, 'broker')},"
+        f" {counted(health.topic_count, 'topic')}, {counted(health.partition_count, 'partition')}"
+    )
+    found = problems_of(health)
+    return [f"{'unhealthy' if found else 'healthy'}: {what}", *(f"  {each}" for each in found)]
+
+
+def problems_of(health: Health) -> list[str]:
+    """A line for each kind of them, worst first."""
+    found = []
+    if health.controller_id is None:
+        found.append("the quorum has no leader: nothing can be changed, see `raftmq quorum status`")
+    if health.leaderless:
+        found.append(f"nobody leads {_named(health.leaderless)}: not to be written, nor read")
+    if health.brokers_down:
+        down = ", ".join(map(str, health.brokers_down))
+        found.append(f"{'broker' if len(health.brokers_down) == 1 else 'brokers'} down: {down}")
+    if health.under_replicated:
+        found.append(f"replicas not in sync: {_named(health.under_replicated)}")
+    return found
+
+
+def _named(partitions: Sequence[AilingPartition]) -> str:
+    named = [f"{one.topic}-{one.partition}" for one in partitions[:NAMED_MAX]]
+    more = len(partitions) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _object(health: Health) -> Row:
+    return {
+        "is_healthy": health.is_healthy,
+        "cluster_id": health.cluster_id,
+        "controller_id": health.controller_id,
+        "brokers": health.broker_count,
+        "topics": health.topic_count,
+        "partitions": health.partition_count,
+        "brokers_down": list(health.brokers_down),
+        "leaderless": msgspec.to_builtins(health.leaderless),
+        "under_replicated": msgspec.to_builtins(health.under_replicated),
+    }

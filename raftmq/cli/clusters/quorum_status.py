@@ -1,0 +1,235 @@
+"""`raftmq quorum status`: ask voters how the quorum is, and say it in rows.
+
+Owns the verdict over several answers. Voters listen on ports of their own; where a broker listens
+for clients instead, it is asked where the voters are. Voters may see things differently, above all
+while a network is cut: every answer is shown, the newest first.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import trio
+
+from raftmq.cli.connected import WAY_OUT, open_client, quiet_logs
+from raftmq.cli.exits import ExitCode
+from raftmq.cli.output import Row, write_json, write_prose, write_table
+from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
+from raftmq.metadata.raft.leaderless import ESTABLISHED, Sight, explain
+from raftmq.metadata.raft.visiting import ask_status
+from raftmq.rpc.address import format_address
+from raftmq.rpc.network import TcpNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from raftmq.metadata.raft.network_protocol import Network
+    from raftmq.metadata.raft.status import QuorumStatus
+    from raftmq.model import Address
+
+BROKER_SECONDS_MAX = 5.0
+ANSWER_TITLES = ("node", "address", "state", "leader", "term")
+LOG_TITLES = (
+    "node", "commit", "applied", "last", "journal bytes", "snapshot", "snapshot bytes",
+)  # fmt: skip
+MEMBER_TITLES = ("seen by", "node", "role", "connected", "standing", "lag")
+
+
+class Answer(NamedTuple):
+    address: Address
+    status: QuorumStatus
+
+
+class Silence(NamedTuple):
+    """Why there is no answer from this address."""
+
+    address: Address
+    what: str
+    is_stranger: bool = False  # somebody answered who is no voter
+
+
+class Verdict(NamedTuple):
+    is_healthy: bool
+    leader_id: int | None
+    term: int
+    what: str
+
+
+def show_status(addresses: Sequence[Address], *, as_json: bool) -> int:
+    """Ask, print, and return the exit code."""
+    quiet_logs()
+    try:
+        answers, silences = trio.run(partial(ask_everybody, TcpNetwork(), addresses))
+    except BaseExceptionGroup as group:
+        if group.split(KeyboardInterrupt)[1] is None:
+            raise KeyboardInterrupt from None
+        raise
+    return report(answers, silences, as_json=as_json)
+
+
+async def ask_everybody(
+    network: Network[Address], addresses: Sequence[Address]
+) -> tuple[list[Answer], list[Silence]]:
+    """The voters at `addresses`, and those of whom the brokers there tell."""
+    answers, silences = await ask_all(network, addresses)
+    strangers = [silence for silence in silences if silence.is_stranger]
+    told: dict[Address, Silence] = {}
+    for stranger in strangers:
+        voters = await _voters_known_at(stranger.address)
+        told |= dict.fromkeys(voters, stranger)
+        if voters:
+            silences.remove(stranger)
+    asked = {answer.address for answer in answers} | {silence.address for silence in silences}
+    more, silent = await ask_all(network, [one for one in told if one not in asked])
+    silent = [_via(silence, told[silence.address]) for silence in silent]
+    by_node = {answer.status.node_id: answer for answer in [*more, *answers]}
+    return sorted(by_node.values(), key=_rank), [*silences, *silent]
+
+
+async def _voters_known_at(address: Address) -> list[Address]:
+    """None, if it is no broker, or an older one, which does not tell."""
+    with trio.move_on_after(BROKER_SECONDS_MAX):
+        with suppress(RaftmqError):
+            async with open_client([address]) as client:
+                return list((await client.admin.describe_cluster()).voters.values())
+    return []
+
+
+def _via(silence: Silence, broker: Silence) -> Silence:
+    return silence._replace(
+        what=f"{silence.what} (a voter, as the broker at {broker.address} says)"
+    )
+
+
+async def ask_all(
+    network: Network[Address], addresses: Sequence[Address]
+) -> tuple[list[Answer], list[Silence]]:
+    """All at the same time; the best answer first, what failed in the order of `addresses`."""
+    found: dict[Address, Answer | Silence] = {}
+    async with trio.open_nursery() as nursery:
+        for address in addresses:
+            nursery.start_soon(_ask, network, address, found)
+    answers = [it for it in found.values() if isinstance(it, Answer)]
+    silences = [it for key in addresses if isinstance(it := found[key], Silence)]
+    return sorted(answers, key=_rank), silences
+
+
+async def _ask(
+    network: Network[Address], address: Address, found: dict[Address, Answer | Silence]
+) -> None:
+    try:
+        stream = await network.dial(address)
+    except (OSError, RaftmqError) as error:
+        found[address] = Silence(address, str(error))
+        return
+    try:
+        found[address] = Answer(address, await ask_status(stream))
+    except (RemoteProtocolError, Unreachable) as error:
+        is_stranger = isinstance(error, RemoteProtocolError)
+        found[address] = Silence(address, f"ask {format_address(address)}: {error}", is_stranger)
+
+
+def _rank(answer: Answer) -> tuple[bool, int, int, int]:
+    """Leaders first, and of those the newest: one that was cut off may not know that it fell."""
+    status = answer.status
+    return status.state != "leader", -status.term, -status.commit_index, status.node_id
+
+
+# -- the verdict -------------------------------------------------------------------------------
+
+
+def judge(answers: Sequence[Answer]) -> Verdict:
+    """Whether a leader with a majority is known, by the best answer.
+
+    1. It is the leader's: a majority of the voters is connected to it and established.
+    2. It is another's, which can only say whom it follows.
+    """
+    status = answers[0].status
+    total, node = len(status.voters), status.node_id
+    sight = _sight(status)
+    if status.state == "leader":
+        count = sum(standing == ESTABLISHED for standing in sight.standings.values())
+        is_healthy = 2 * count > total
+        what = f"node {node} leads in term {status.term} with {count} of {total} voters"
+        if not is_healthy:
+            what += f", which is no majority: nothing is committed; {explain(sight)}"
+        return Verdict(is_healthy, node, status.term, what)
+    connected = {voter.node_id for voter in status.voters if voter.is_connected}
+    if status.leader_id not in connected:
+        what = f"no leader is known in term {status.term}, says node {node}; {explain(sight)}"
+        return Verdict(False, None, status.term, what)
+    what = f"node {status.leader_id} leads in term {status.term}, says node {node}"
+    return Verdict(True, status.leader_id, status.term, f"{what}; ask it for the lags")
+
+
+def _sight(status: QuorumStatus) -> Sight:
+    standings = {v.node_id: v.standing if v.is_connected else None for v in status.voters}
+    return Sight(status.term, standings)
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def report(answers: Sequence[Answer], silences: Sequence[Silence], *, as_json: bool) -> int:
+    """Print everything; returns the exit code."""
+    verdict = judge(answers) if answers else Verdict(False, None, 0, "nobody answers")
+    if as_json:
+        write_json(_objects(answers, silences, verdict))
+    elif answers:
+        write_table(ANSWER_TITLES, map(_answer_row, answers))
+        sys.stdout.write("\n")
+        write_table(LOG_TITLES, map(_log_row, answers))
+        sys.stdout.write("\n")
+        write_table(MEMBER_TITLES, (row for answer in answers for row in _member_rows(answer)))
+        sys.stdout.write("\n")
+        write_prose(verdict.what)
+    for silence in silences:
+        sys.stderr.write(f"raftmq: {silence.what}\n")
+    if not answers:
+        sys.stderr.write(f"raftmq: {WAY_OUT}\n")
+        return ExitCode.UNREACHABLE
+    return ExitCode.OK if verdict.is_healthy else ExitCode.UNHEALTHY
+
+
+def _objects(
+    answers: Sequence[Answer], silences: Sequence[Silence], verdict: Verdict
+) -> Iterator[Row]:
+    for address, status in answers:
+        row: Row = {"type": "voter", "address": format_address(address)}
+        yield row | msgspec.to_builtins(status)
+    for address, what, _ in silences:
+        yield {"type": "unreachable", "address": format_address(address), "what": what}
+    yield {"type": "summary", **verdict._asdict()}
+
+
+def _answer_row(answer: Answer) -> tuple[object, ...]:
+    status = answer.status
+    address = format_address(answer.address)
+    return status.node_id, address, status.state, status.leader_id, status.term
+
+
+def _log_row(answer: Answer) -> tuple[object, ...]:
+    status, snapshot = answer.status, answer.status.snapshot
+    return (
+        status.node_id,
+        status.commit_index,
+        status.applied_index,
+        status.last_index,
+        status.journal_bytes,
+        snapshot.index if snapshot else None,
+        snapshot.size_bytes if snapshot else None,
+    )
+
+
+def _member_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
+    status = answer.status
+    for voter in sorted(status.voters, key=lambda voter: voter.node_id):
+        is_there = voter.is_connected
+        known = (voter.standing, voter.lag) if is_there else (None, None)
+        yield status.node_id, voter.node_id, "voter", "yes" if is_there else "no", *known
+    for observer in status.observers:
+        yield status.node_id, observer.node_id, "observer", "yes", None, observer.lag

@@ -1,0 +1,148 @@
+"""`raftmq topic create`, `alter` and `delete`: what is changed, and a line about each change.
+
+What a person has mistyped is told before anybody is asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.cli.clusters.topic_reads import counted
+from raftmq.cli.confirm import check_can_ask, confirm
+from raftmq.cli.connected import run_connected
+from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.client.administration.checks import check_changes, check_config, check_topic
+from raftmq.errors import TopicAlreadyExists, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.client.administration.results import CreatedTopic, TopicSummary
+    from raftmq.client.client import Client
+
+
+class Wanted(NamedTuple):
+    """A new topic, as it was typed; None is the cluster's choice."""
+
+    name: str
+    partitions: int | None
+    replication_factor: int | None
+    settings: Sequence[str]
+
+
+def create_topic(
+    wanted: Wanted, bootstrap: str | None, timeout: float, *, if_not_exists: bool
+) -> int:
+    check_topic(wanted.name)
+    config = check_config(parse_settings(wanted.settings))
+
+    async def create(client: Client) -> CreatedTopic:
+        return await client.admin.with_timeout(timeout).create_topic(
+            wanted.name,
+            partitions=wanted.partitions,
+            replication_factor=wanted.replication_factor,
+            config=config,
+        )
+
+    try:
+        made = run_connected(create, bootstrap, timeout_seconds=timeout)
+    except TopicAlreadyExists:
+        if not if_not_exists:
+            raise
+        _say(f"topic {wanted.name} exists already, and stays as it is")
+        return ExitCode.OK
+    factor = f"replication factor {made.replication_factor}"
+    if wanted.replication_factor is None:
+        factor += " (the cluster's choice)"
+    _say(f"topic {made.name}: {counted(made.partition_count, 'partition')}, {factor}")
+    return ExitCode.OK
+
+
+def alter_topic(
+    name: str,
+    partitions: int | None,
+    settings: Sequence[str],
+    resets: Sequence[str],
+    bootstrap: str | None,
+    timeout: float,
+) -> int:
+    check_topic(name)
+    changes = _changes(settings, resets)
+    if not changes and partitions is None:
+        raise CommandError(
+            "nothing to change: give -c KEY=VALUE, --reset KEY or --partitions N", ExitCode.USAGE
+        )
+
+    async def alter(client: Client) -> None:
+        admin = client.admin.with_timeout(timeout)
+        if changes:
+            await admin.alter_config(name, changes)
+            told = [f"{key} = {_told(value)}" for key, value in changes.items()]
+            _say(f"topic {name}: {', '.join(told)}")
+        if partitions is not None:
+            await admin.create_partitions(name, partitions)
+            _say(f"topic {name}: {counted(partitions, 'partition')}")
+
+    run_connected(alter, bootstrap, timeout_seconds=timeout)
+    return ExitCode.OK
+
+
+def delete_topics(
+    names: Sequence[str], bootstrap: str | None, timeout: float, *, is_sure: bool
+) -> int:
+    """All of them must be there before the first one is deleted."""
+    names = list(dict.fromkeys(names))
+    for name in names:
+        check_topic(name)
+    check_can_ask(f"delete {', '.join(names)}", is_sure=is_sure)
+
+    async def look(client: Client) -> list[TopicSummary]:
+        known = {one.name: one for one in await client.admin.with_timeout(timeout).list_topics()}
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise UnknownTopicOrPartition(
+                f"no topic {', '.join(missing)}: `raftmq topic list` shows what there is"
+            )
+        return [known[name] for name in names]
+
+    async def delete(client: Client) -> None:
+        admin = client.admin.with_timeout(timeout)
+        for name in names:
+            await admin.delete_topic(name)
+            _say(f"topic {name}: deleted")
+
+    found = run_connected(look, bootstrap, timeout_seconds=timeout)
+    told = [f"{one.name} ({counted(one.partition_count, 'partition')})" for one in found]
+    confirm(f"Delete {', '.join(told)} with all records, for good?", is_sure=is_sure)
+    run_connected(delete, bootstrap, timeout_seconds=timeout)
+    return ExitCode.OK
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Of `-c key=value`, the last one of a key for good."""
+    wrong = [text for text in settings if not text.partition("=")[1]]
+    if wrong:
+        raise CommandError(
+            f"-c {wrong[0]}: expected KEY=VALUE, like -c retention.ms=86400000", ExitCode.USAGE
+        )
+    parts = (text.partition("=") for text in settings)
+    return {key.strip(): value.strip() for key, _, value in parts}
+
+
+def _changes(settings: Sequence[str], resets: Sequence[str]) -> dict[str, str | None]:
+    kept = parse_settings(settings)
+    both = [key for key in resets if key in kept]
+    if both:
+        raise CommandError(f"{both[0]}: both set and reset: choose one", ExitCode.USAGE)
+    changes: dict[str, str | None] = {**kept, **dict.fromkeys(resets)}
+    return check_changes(changes) if changes else {}
+
+
+def _told(value: str | None) -> str:
+    return "its default" if value is None else value
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,108 @@
+"""`raftmq topic trim`: which records it would delete, whether to, and what is left.
+
+A time means each partition's first record at or after it. Where no record is so young, all that was
+committed before the question is meant, and nothing that comes meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.cli.clusters.topic_reads import counted
+from raftmq.cli.confirm import check_can_ask, confirm
+from raftmq.cli.connected import run_connected
+from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.output import write_table
+from raftmq.cli.times import parse_time
+from raftmq.client.administration.checks import check_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.client.administration.admin import Admin
+    from raftmq.client.client import Client
+
+_PLACE = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
+
+
+class Cut(NamedTuple):
+    """Records from `start` up to `end` of a partition, which go."""
+
+    partition: int
+    start: int
+    end: int
+
+
+def trim_topic(
+    name: str,
+    offsets: Sequence[str],
+    time: str | None,
+    bootstrap: str | None,
+    timeout: float,
+    *,
+    is_sure: bool,
+) -> int:
+    check_topic(name)
+    before = _parse_offsets(offsets)
+    timestamp = _parse_time(time)
+    if bool(before) == (timestamp is not None):
+        raise CommandError("give --before-offset P:OFFSET, or --before-time TIME", ExitCode.USAGE)
+    check_can_ask(f"trim {name}", is_sure=is_sure)
+
+    async def look(client: Client) -> list[Cut]:
+        admin = client.admin.with_timeout(timeout)
+        wanted = before if timestamp is None else await _offsets_of(admin, name, timestamp)
+        starts = await admin.offsets(name, "earliest", partitions=list(wanted))
+        cuts = [Cut(number, starts[number] or 0, end) for number, end in sorted(wanted.items())]
+        return [cut for cut in cuts if cut.start < cut.end]
+
+    async def trim(client: Client) -> dict[int, int]:
+        admin = client.admin.with_timeout(timeout)
+        return await admin.delete_records(name, {cut.partition: cut.end for cut in cuts})
+
+    cuts = run_connected(look, bootstrap, timeout_seconds=timeout)
+    if not cuts:
+        sys.stdout.write(f"topic {name}: there are no such records, nothing to delete\n")
+        return ExitCode.OK
+    _ask(name, cuts, is_sure=is_sure)
+    starts = run_connected(trim, bootstrap, timeout_seconds=timeout)
+    write_table(("partition", "begins with"), sorted(starts.items()))
+    return ExitCode.OK
+
+
+def _ask(name: str, cuts: Sequence[Cut], *, is_sure: bool) -> None:
+    if is_sure:
+        return
+    for cut in cuts:
+        sys.stderr.write(f"partition {cut.partition}: offsets {cut.start} to {cut.end - 1}\n")
+    count = counted(sum(cut.end - cut.start for cut in cuts), "offset")
+    confirm(f"Delete these {count} of topic {name}, for good?", is_sure=is_sure)
+
+
+async def _offsets_of(admin: Admin, name: str, timestamp: int) -> dict[int, int]:
+    """The ends are asked for first: what comes afterwards is not meant."""
+    ends = await admin.offsets(name, "latest")
+    found = await admin.offsets(name, timestamp)
+    wanted = {number: ends.get(number) if at is None else at for number, at in found.items()}
+    return {number: at for number, at in wanted.items() if at is not None}
+
+
+def _parse_offsets(texts: Sequence[str]) -> dict[int, int]:
+    before: dict[int, int] = {}
+    for text in texts:
+        match = _PLACE.fullmatch(text.strip())
+        if match is None:
+            raise CommandError(
+                f"--before-offset {text}: expected PARTITION:OFFSET, like 0:1200", ExitCode.USAGE
+            )
+        before[int(match[1])] = int(match[2])
+    return before
+
+
+def _parse_time(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_time(text)
+    except ValueError as error:
+        raise CommandError(f"--before-time: {error}", ExitCode.USAGE) from error

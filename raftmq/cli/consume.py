@@ -1,0 +1,104 @@
+"""`raftmq consume`: records of topics, as lines.
+
+Owns options and help texts; the work is done by `consume_run`, imported when the command runs.
+"""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+
+import rich_click as click
+
+from raftmq.cli.bootstrap import bootstrap_option
+
+PARTITION = click.IntRange(0, 1_000_000)
+COUNT = click.IntRange(min=1)
+NO_GROUPS = (
+    "consumer groups are not there yet, so -g cannot be used: leave it out and say with -o where"
+    " to begin"
+)
+
+
+@click.command(
+    epilog=cleandoc(r"""
+    Examples:
+
+    raftmq consume orders
+
+    raftmq consume orders -e -f '%p@%o %k: %s\n'
+
+    raftmq consume orders returns -o @2026-11-21T10:00:00Z -n 100 -f json | jq .value
+
+    raftmq consume orders -o -10 -e
+
+    FORMAT, as kcat has it: %t topic, %p partition, %o offset, %k key, %s value, %h headers
+    (name=value, with commas between), %T timestamp, %K and %S lengths of key and value in bytes
+    (-1 where there is none), %R the length of the value as four bytes, big-endian, %% a percent
+    sign; \n \r \t \0 \\ and \xNN. Nothing is added to it, so end it with \n.
+
+    JSON: one object per line with topic, partition, offset, timestamp, key, value, headers (a list
+    of name and value), tags. Bytes are text where they are UTF-8; where they are not, key_base64 or
+    value_base64 stands in place of key or value. What there is not is null. Timestamps are
+    milliseconds since 1970-01-01 UTC, -1 for none.
+
+    Exit codes: 3 if there is no such topic or partition, 5 if no broker was reached, 130
+    interrupted.
+    """)
+)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--offset",
+    metavar="start|end|N|-N|@TIME",
+    help="Where to begin: with the oldest records; with what comes from now on; at an offset; with"
+    " the last N of each partition; or at a time, like @2026-11-21T10:00:00Z or @ and milliseconds"
+    " since 1970. The default is end, and start where -e is given.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=PARTITION,
+    metavar="N",
+    multiple=True,
+    help="Only this one. May be repeated.",
+)
+@click.option("-n", "--count", type=COUNT, metavar="N", help="End after N records.")
+@click.option(
+    "-e",
+    "--exit-at-end",
+    "until_end",
+    is_flag=True,
+    help="End where the partitions have ended when the command was called.",
+)
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    metavar="FORMAT|json",
+    help="Else the value and a newline; on a terminal with what it cannot print as \\xNN.",
+)
+@click.option("-g", "--group", metavar="GROUP", help="Not there yet.")
+@click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
+@bootstrap_option()
+def consume(
+    topics: tuple[str, ...],
+    offset: str | None,
+    partitions: tuple[int, ...],
+    count: int | None,
+    until_end: bool,
+    form: str | None,
+    group: str | None,
+    quiet: bool,
+    bootstrap: str | None,
+) -> int:
+    """Print the records of topics, and go on with what comes, until Ctrl-C.
+
+    Records of one partition come in order; those of different ones in the order of their arrival.
+    """
+    if group is not None:
+        raise click.UsageError(NO_GROUPS)
+    from raftmq.cli.data.consume_run import run_consume, wish_of
+
+    wish = wish_of(topics, offset, partitions, count, form, until_end=until_end)
+    return run_consume(wish, bootstrap, quiet=quiet)

@@ -1,0 +1,54 @@
+"""Where reading begins, as people type it after `-o`. Pure."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import NamedTuple
+
+from raftmq.cli.times import parse_time
+from raftmq.wire.bodies import NUMBER_MAX
+
+_NUMBER = re.compile(r"(-?)([0-9]{1,19})", re.ASCII)
+TIME_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
+_START = ("start", "beginning", "earliest")
+_END = ("end", "latest")
+
+
+class Place(Enum):
+    START = auto()
+    END = auto()
+    OFFSET = auto()
+    LAST = auto()  # so many of each partition
+    TIME = auto()  # milliseconds since 1970-01-01 UTC
+
+
+class From(NamedTuple):
+    """`number` is that of an offset, of records, or of milliseconds."""
+
+    place: Place
+    number: int = 0
+
+
+def parse_from(text: str) -> From:
+    """Raises ValueError: says how it is written."""
+    if text in _START:
+        return From(Place.START)
+    if text in _END:
+        return From(Place.END)
+    if text.startswith("@"):
+        return From(Place.TIME, _in_range(text, parse_time(text[1:]), TIME_MAX))
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            f"{text!r}: expected start, end, an offset, -N for the last N of each partition, or"
+            " @TIME like @2026-11-21T10:00:00Z or @ and milliseconds since 1970"
+        )
+    number = _in_range(text, int(found[2]))
+    return From(Place.LAST if found[1] else Place.OFFSET, number)
+
+
+def _in_range(text: str, number: int, number_max: int = NUMBER_MAX) -> int:
+    if number > number_max:
+        raise ValueError(f"{text!r}: {number} is more than {number_max}, the largest there is")
+    return number

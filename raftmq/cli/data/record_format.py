@@ -1,0 +1,171 @@
+r"""Records as text: kcat's format strings, JSON, and what a terminal can stand. Pure.
+
+A format is compiled once. Then each column of a batch is turned into bytes as a whole, and all of
+them are interleaved: nothing but the letters that stand in it is decoded, or costs anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from raftmq.cli.data.escapes import unescape
+from raftmq.cli.output import Row, put_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from raftmq.client.consumer.batch import ConsumedBatch
+    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.record_headers import Headers
+
+LETTERS = "%t %p %o %k %s %h %T %K %S %R %%"
+ABSENT_LENGTH = -1  # of a key, or a value, that there is not
+
+Format: TypeAlias = "Callable[[ConsumedBatch, slice], bytes]"
+Column: TypeAlias = "Callable[[ConsumedBatch, slice], Iterable[bytes]]"
+
+_PART = re.compile(r"%(.?)|((?:[^%\\]|\\.?)+)", re.DOTALL)
+
+
+def compile_format(text: str) -> Format:
+    r"""`"%t-%p@%o %k: %s\n"`.
+
+    Raises:
+        ValueError: a letter, or an escape, that there is not.
+    """
+    columns = [_column(part[1], part[2]) for part in _PART.finditer(text)]
+
+    def write(batch: ConsumedBatch, rows: slice) -> bytes:
+        found = [column(batch, rows) for column in columns]
+        return b"".join(chain.from_iterable(zip(*found, strict=False)))
+
+    has_letters = any(part[1] and part[1] != "%" for part in _PART.finditer(text))
+    return write if has_letters else _literal_format(columns)
+
+
+def _literal_format(columns: list[Column]) -> Format:
+    """The same for each record: there is no column that ends."""
+
+    def write(batch: ConsumedBatch, rows: slice) -> bytes:
+        count = len(batch.offsets[rows])
+        return b"".join(next(iter(column(batch, rows))) for column in columns) * count
+
+    return write
+
+
+def _column(letter: str | None, literal: str | None) -> Column:
+    if literal is not None:
+        return _literal(unescape(literal))
+    if letter == "%":
+        return _literal(b"%")
+    if letter not in _COLUMNS:
+        raise ValueError(f"%{letter} means nothing: there are {LETTERS}")
+    return _COLUMNS[letter]
+
+
+def _literal(text: bytes) -> Column:
+    return lambda _batch, _rows: repeat(text)
+
+
+def _bytes(item: Key | Value) -> bytes:
+    if item is None:
+        return b""
+    return item if isinstance(item, bytes) else b"%d" % item
+
+
+def _length(item: Key | Value) -> int:
+    return ABSENT_LENGTH if item is None else len(_bytes(item))
+
+
+def _headers(headers: Headers) -> bytes:
+    return b",".join(
+        [name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers]
+    )
+
+
+def _numbers(numbers: Iterable[int]) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+_COLUMNS: dict[str | None, Column] = {
+    "t": lambda batch, _rows: repeat(batch.topic.encode()),
+    "p": lambda batch, _rows: repeat(b"%d" % batch.partition),
+    "o": lambda batch, rows: _numbers(batch.offsets[rows]),
+    "k": lambda batch, rows: map(_bytes, batch.keys[rows]),
+    "s": lambda batch, rows: [value or b"" for value in batch.values[rows]],
+    "h": lambda batch, rows: map(_headers, batch.headers[rows]),
+    "T": lambda batch, rows: _numbers(batch.timestamps[rows]),
+    "K": lambda batch, rows: _numbers(map(_length, batch.keys[rows])),
+    "S": lambda batch, rows: _numbers(map(_length, batch.values[rows])),
+    "R": lambda batch, rows: [
+        _length(value).to_bytes(4, "big", signed=True) for value in batch.values[rows]
+    ],
+}
+
+
+# -- without a format string -------------------------------------------------------------------
+
+
+def write_values(batch: ConsumedBatch, rows: slice) -> bytes:
+    r"""As `"%s\n"`."""
+    values = [value or b"" for value in batch.values[rows]]
+    return b"\n".join([*values, b""])
+
+
+def write_readable(batch: ConsumedBatch, rows: slice) -> bytes:
+    """The same for a terminal, whose cursor no record shall move."""
+    return "".join([f"{_readable(value or b'')}\n" for value in batch.values[rows]]).encode()
+
+
+def _readable(value: bytes) -> str:
+    text = value.decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text])
+
+
+_encode_lines = msgspec.json.Encoder().encode_lines
+_encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def write_json_lines(batch: ConsumedBatch, rows: slice) -> bytes:
+    columns = (
+        batch.offsets[rows], batch.timestamps[rows], batch.keys[rows], batch.values[rows],
+        batch.headers[rows], batch.tags[rows],
+    )  # fmt: skip
+    objects = [_object(batch, *row) for row in zip(*columns, strict=True)]
+    lines = _encode_lines(objects)
+    if lines.isascii():
+        return lines
+    return "\n".join([*map(_encode_ascii, objects), ""]).encode()  # in the same form, but slower
+
+
+def _object(
+    batch: ConsumedBatch,
+    offset: int,
+    timestamp: int,
+    key: Key,
+    value: Value,
+    headers: Headers,
+    tags: Iterable[str],
+) -> Row:
+    row: Row = {
+        "topic": batch.topic, "partition": batch.partition, "offset": offset,
+        "timestamp": timestamp,
+    }  # fmt: skip
+    put_bytes(row, "key", key)
+    put_bytes(row, "value", value)
+    row["headers"] = [_header_object(*header) for header in headers] if headers else []
+    row["tags"] = list(tags)
+    return row
+
+
+def _header_object(name: str, value: bytes | None) -> Row:
+    row: Row = {"name": name}
+    put_bytes(row, "value", value)
+    return row

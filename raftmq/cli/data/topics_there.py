@@ -1,0 +1,41 @@
+"""Whether a topic, and its partitions, are there: told before anything is read or typed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.client.administration.checks import check_topic
+from raftmq.errors import RaftmqError, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.client.client import Client
+
+LEADERS_SECONDS_MAX = 2.0
+
+
+async def check_there(client: Client, topic: str, partitions: Sequence[int] = ()) -> None:
+    """
+    Raises:
+        InvalidTopic: no topic can have that name.
+        UnknownTopicOrPartition: with the way out.
+    """
+    check_topic(topic)
+    try:
+        await client.admin.describe_config(topic)
+    except UnknownTopicOrPartition as error:
+        raise UnknownTopicOrPartition(f"{error}; `raftmq topic create {topic}` makes it") from error
+    if partitions:
+        await _check_partitions(client, topic, partitions)
+
+
+async def _check_partitions(client: Client, topic: str, partitions: Sequence[int]) -> None:
+    """A partition that nobody leads is there nevertheless."""
+    admin = client.admin.with_timeout(LEADERS_SECONDS_MAX)
+    try:
+        await admin.offsets(topic, "latest", partitions=partitions)
+    except UnknownTopicOrPartition:
+        raise
+    except RaftmqError:
+        return

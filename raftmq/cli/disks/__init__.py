@@ -1,0 +1,1 @@
+"""Commands that read what brokers have written, without a broker."""

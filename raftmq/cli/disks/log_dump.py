@@ -1,0 +1,246 @@
+"""`raftmq log dump`: the batches of a partition folder, or their records, as rows.
+
+Owns what a row shows. Bytes that are no batch are passed over and named on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.cli.disks.folders import find_one_partition
+from raftmq.cli.exits import ExitCode
+from raftmq.cli.output import Row, put_bytes, show_time, shown, write_json, write_table
+from raftmq.disk.files import OsFiles
+from raftmq.errors import CorruptRecord, UnsupportedCompression
+from raftmq.model import NO_TIMESTAMP, Compression
+from raftmq.partition.epochs import UNDEFINED_EPOCH
+from raftmq.partition.storage.inspect import (
+    BadBytes,
+    SegmentFile,
+    inspect_batches,
+    list_segments,
+    start_near,
+)
+from raftmq.wire.header import COMPRESSION_BITS, TIMESTAMP_TYPE_BIT
+from raftmq.wire.records import RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from raftmq.disk.files import File, Files
+    from raftmq.wire.header import BatchHeader
+    from raftmq.wire.records import Record
+
+KEY_LENGTH_MAX = 24
+VALUE_LENGTH_MAX = 60
+CODEC_NAMES = {int(codec): codec.name.lower() for codec in Compression}
+
+BATCH_TITLES = (
+    "offset", "end", "segment", "byte", "bytes", "records", "epoch", "timestamp", "+ms",
+    "compression", "encoding", "producer", "flags",
+)  # fmt: skip
+RECORD_TITLES = ("offset", "timestamp", "key", "value", "headers", "tags")
+
+
+class Selection(NamedTuple):
+    """Offsets [start_offset, end_offset), at most `rows_max` rows; None: no limit."""
+
+    start_offset: int
+    end_offset: int | None
+    rows_max: int | None
+
+    def has(self, offset: int) -> bool:
+        return offset >= self.start_offset and not self.is_behind(offset)
+
+    def is_behind(self, offset: int) -> bool:
+        return self.end_offset is not None and offset >= self.end_offset
+
+
+class Batch(NamedTuple):
+    """Where one batch was found."""
+
+    file: File
+    position: int
+    header: BatchHeader
+
+
+class Dump:
+    """One reading of a folder. `exit_code` is final when everything was taken."""
+
+    def __init__(self, files: Files, folder: Path, selection: Selection) -> None:
+        self._files, self._selection = files, selection
+        self._segments = list_segments(files, folder)
+        self.exit_code = ExitCode.OK
+
+    def batches(self) -> Iterator[Batch]:
+        """Those that hold a selected offset, in the order of the log."""
+        leader_epoch = UNDEFINED_EPOCH
+        for segment in self._selected_segments():
+            start = start_near(self._files, segment, self._selection.start_offset)
+            file = self._files.open(segment.path)
+            for each in inspect_batches(file, start, segment.size, leader_epoch):
+                if isinstance(each, BadBytes):
+                    self._complain(segment, each)
+                    continue
+                leader_epoch = each.header.leader_epoch
+                if self._selection.is_behind(each.header.base_offset):
+                    return
+                if each.header.end_offset > self._selection.start_offset:
+                    yield Batch(file, *each)
+
+    def _selected_segments(self) -> Iterator[SegmentFile]:
+        ends = [segment.base_offset for segment in self._segments[1:]]
+        for segment, end in zip(self._segments, [*ends, None], strict=True):
+            if end is None or end > self._selection.start_offset:
+                yield segment
+
+    def records(self) -> Iterator[Record]:
+        for batch in self.batches():
+            try:
+                yield from self._records_of(batch)
+            except (CorruptRecord, UnsupportedCompression) as error:
+                where = f"{batch.file.path}, batch at byte {batch.position}"
+                self._fail(f"{where}, offset {batch.header.base_offset}: {error}")
+
+    def _records_of(self, batch: Batch) -> Iterator[Record]:
+        data = batch.file.read(batch.position, batch.header.size)
+        for record in RecordBatch.decode(data).records():
+            if self._selection.has(record.offset):
+                yield record
+
+    def _complain(self, segment: SegmentFile, bad: BadBytes) -> None:
+        where = f"{segment.path}, byte {bad.position}, offset {bad.offset}: {bad.what}"
+        if bad.end == bad.position:
+            self._fail(f"{where}; the batch is shown as it is")
+        elif bad.sound_follows or segment != self._segments[-1]:
+            self._fail(f"{where}; {bad.end - bad.position} bytes passed over")
+        else:
+            _say(f"{where}; a tail of {bad.end - bad.position} bytes that is torn, or just written")
+
+    def _fail(self, line: str) -> None:
+        self.exit_code = ExitCode.FAILED
+        _say(line)
+
+
+def _say(line: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"raftmq: {line}\n")
+
+
+def dump_log(folder: Path, selection: Selection, *, records: bool, as_json: bool) -> int:
+    """Print what was selected; returns the exit code."""
+    files = OsFiles(read_only=True)
+    dump = Dump(files, find_one_partition(files, folder), selection)
+    if records:
+        _write_records(islice(dump.records(), selection.rows_max), as_json=as_json)
+    else:
+        _write_batches(islice(dump.batches(), selection.rows_max), as_json=as_json)
+    return dump.exit_code
+
+
+def _write_batches(batches: Iterable[Batch], *, as_json: bool) -> None:
+    if as_json:
+        write_json(map(batch_object, batches))
+    else:
+        write_table(BATCH_TITLES, map(_batch_row, batches))
+
+
+def _write_records(records: Iterable[Record], *, as_json: bool) -> None:
+    if as_json:
+        write_json(map(record_object, records))
+    else:
+        write_table(RECORD_TITLES, map(_record_row, records))
+
+
+# -- batches -----------------------------------------------------------------------------------
+
+
+def batch_object(batch: Batch) -> Row:
+    header = batch.header
+    return {
+        "segment": batch.file.path.name,
+        "position": batch.position,
+        "base_offset": header.base_offset,
+        "end_offset": header.end_offset,
+        "bytes": header.size,
+        "records": header.record_count,
+        "leader_epoch": header.leader_epoch,
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "compression": _codec_name(header),
+        "encoding": _encoding(header),
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "flags": _flags(header),
+    }
+
+
+def _batch_row(batch: Batch) -> tuple[object, ...]:
+    header = batch.header
+    return (
+        header.base_offset,
+        header.end_offset,
+        int(batch.file.path.stem),
+        batch.position,
+        header.size,
+        header.record_count,
+        header.leader_epoch,
+        show_time(header.base_timestamp),
+        None if NO_TIMESTAMP in header[7:9] else header.max_timestamp - header.base_timestamp,
+        _codec_name(header),
+        _encoding(header),
+        None if header.producer_id < 0 else f"{header.producer_id}/{header.producer_epoch}",
+        " ".join(_flags(header)),
+    )
+
+
+def _codec_name(header: BatchHeader) -> str:
+    codec = header.attributes & COMPRESSION_BITS
+    return CODEC_NAMES.get(codec, f"unknown ({codec})")
+
+
+def _encoding(header: BatchHeader) -> str:
+    return "columns" if header.is_columns else "kafka"
+
+
+def _flags(header: BatchHeader) -> list[str]:
+    flags = {
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "log_append_time": bool(header.attributes & TIMESTAMP_TYPE_BIT),
+    }
+    return [name for name, is_set in flags.items() if is_set]
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+def record_object(record: Record) -> Row:
+    row: Row = {"offset": record.offset, "timestamp": record.timestamp}
+    put_bytes(row, "key", record.key)
+    put_bytes(row, "value", record.value)
+    row["headers"] = [_header_object(*header) for header in record.headers]
+    row["tags"] = list(record.tags)
+    return row
+
+
+def _header_object(name: str, value: bytes | None) -> Row:
+    row: Row = {"name": name}
+    put_bytes(row, "value", value)
+    return row
+
+
+def _record_row(record: Record) -> tuple[object, ...]:
+    headers = " ".join(f"{name}={shown(value, KEY_LENGTH_MAX)}" for name, value in record.headers)
+    return (
+        record.offset,
+        show_time(record.timestamp),
+        shown(record.key, KEY_LENGTH_MAX),
+        shown(record.value, VALUE_LENGTH_MAX),
+        shown(headers, VALUE_LENGTH_MAX),
+        shown(" ".join(record.tags), VALUE_LENGTH_MAX),
+    )

@@ -1,0 +1,1 @@
+"""Commands that run brokers: one node of a deployment, or a cluster on this machine."""

@@ -1,0 +1,114 @@
+"""`raftmq dev` without a verb: start the cluster, say where it is, and stay.
+
+Owns the signals, and what is said meanwhile: progress on stderr, the way in on stdout. While it
+stays it watches what others do to the cluster, and ends when they stop it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from raftmq.cli.exits import ExitCode
+from raftmq.cli.nodes.dev_words import dev_command, tell, telling
+from raftmq.local.cluster import LocalCluster
+from raftmq.local.plan import PORT_DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LOOK_SECONDS = 0.2
+
+
+def run_cluster(directory: Path, *, brokers: int | None, port: int | None, detach: bool) -> int:
+    """Until a signal, or until it is ready where it is to be left alone; the exit code."""
+    with telling(), _interrupted():
+        cluster = LocalCluster.open(directory, brokers=brokers, port=port, detach=detach)
+        _tell_start(cluster)
+        began, is_ready = time.monotonic(), False
+        try:
+            with cluster:
+                is_ready = True
+                tell(f"ready after {time.monotonic() - began:.1f} s")
+                sys.stdout.write(welcome(cluster, directory, detach=detach))
+                sys.stdout.flush()
+                if not detach:
+                    _stay(cluster, directory)
+        except KeyboardInterrupt:  # once more while it was stopping: killed
+            if not is_ready:
+                raise
+    return ExitCode.OK
+
+
+@contextmanager
+def _interrupted() -> Iterator[None]:
+    """Whatever asks to end is a KeyboardInterrupt; a hangup only where nobody said otherwise."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell_start(cluster: LocalCluster) -> None:
+    count = cluster.plan.brokers
+    if count % 2 == 0:
+        tell(
+            f"warning: with {count} brokers no more may be down than with {count - 1}, as a"
+            " majority must be up: take an odd number"
+        )
+    tell(f"starting {count} {'broker' if count == 1 else 'brokers'} in {cluster.directory}")
+
+
+def _stay(cluster: LocalCluster, directory: Path) -> None:
+    """Until a signal, or until others have stopped it."""
+    told = {one.node_id: one.state for one in cluster.status()}
+    try:
+        while cluster.is_started:
+            for one in cluster.status():
+                if one.state != told[one.node_id]:
+                    told[one.node_id] = one.state
+                    tell(_news(one.node_id, one.state, directory))
+            time.sleep(_LOOK_SECONDS)
+    except KeyboardInterrupt:
+        tell("stopping; Ctrl-C once more kills")
+    else:
+        tell("stopped by somebody else")
+
+
+def _news(broker_id: int, state: str, directory: Path) -> str:
+    if state == "ended":
+        again = dev_command(f"restart {broker_id}", directory)
+        return f"broker {broker_id} has ended; `{again}` brings it back"
+    return f"broker {broker_id} is {state}"
+
+
+def welcome(cluster: LocalCluster, directory: Path, *, detach: bool) -> str:
+    """The way in, and what to try."""
+    is_default = cluster.plan.port == PORT_DEFAULT
+    where = "" if is_default else f" -b {cluster.plan.address(1)}"
+    # Whom to kill: the last one, as commands without -b ask the first.
+    last = cluster.plan.brokers
+    lines = [
+        f"bootstrap: {cluster.bootstrap}",
+        "",
+        f"  raftmq topic create orders{where}",
+        f"  echo hello | raftmq produce orders{where}",
+        f"  raftmq consume orders -o start -e{where}",
+        *(f"  {dev_command(verb, directory)}" for verb in (f"kill {last}", "status")),
+        f"  {dev_command(f'restart {last}', directory)}",
+    ]
+    if detach:
+        lines.append(f"  {dev_command('stop', directory)}")
+    else:
+        again = dev_command("", directory)
+        lines += ["", f"Ctrl-C stops it; `{again}` brings it back with its data."]
+    return "\n".join([*lines, ""])

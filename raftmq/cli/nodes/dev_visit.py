@@ -1,0 +1,112 @@
+"""`raftmq dev status`, `stop`, `kill` and `restart`: what is done to a cluster that runs elsewhere.
+
+Owns the rows of `status`, and what is said where there is nothing to do it to.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.nodes.dev_words import dev_command, tell, telling
+from raftmq.cli.output import Row, write_json, write_table
+from raftmq.local.cluster import LocalCluster
+from raftmq.local.directory import find_layout, is_ours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from raftmq.local.cluster import NodeStatus
+
+TITLES = ("broker", "state", "pid", "address", "log")
+
+
+def show_status(directory: Path, *, as_json: bool) -> int:
+    """Print, and return the exit code."""
+    with telling():
+        cluster = _attach(directory)
+        rows = cluster.status()
+        ready = sum(row.state == "ready" for row in rows)
+        if as_json:
+            write_json(_objects(cluster, rows))
+        else:
+            write_table(TITLES, ((*row[:4], row.log) for row in rows))
+            sys.stdout.write(f"\nbootstrap: {cluster.bootstrap}\n")
+    return ExitCode.OK if ready == len(rows) else ExitCode.UNHEALTHY
+
+
+def _objects(cluster: LocalCluster, rows: Sequence[NodeStatus]) -> Iterator[Row]:
+    for row in rows:
+        yield {
+            "type": "broker",
+            "broker_id": row.node_id,
+            "state": row.state,
+            "pid": row.pid,
+            "address": str(row.address),
+            "directory": str(row.directory),
+            "log": str(row.log),
+        }
+    yield {
+        "type": "summary",
+        "directory": str(cluster.directory),
+        "bootstrap": cluster.bootstrap,
+        "brokers": len(rows),
+        "ready": sum(row.state == "ready" for row in rows),
+        "is_started": cluster.is_started,
+        "is_detached": cluster.is_detached if cluster.is_started else None,
+    }
+
+
+def stop_cluster(directory: Path) -> int:
+    with telling():
+        cluster = _attach(directory)
+        if not cluster.is_started and not any(row.pid for row in cluster.status()):
+            tell(f"no broker runs in {cluster.directory}")
+            return ExitCode.OK
+        tell(f"stopping all brokers in {cluster.directory}")
+        late = cluster.stop()
+        if late:
+            tell(f"killed, as they did not end in time: brokers {', '.join(map(str, late))}")
+        tell("stopped")
+    return ExitCode.OK
+
+
+def kill_broker(directory: Path, broker_id: int) -> int:
+    with telling():
+        cluster = _attach(directory, broker_id)
+        again = dev_command(f"restart {broker_id}", directory)
+        if not cluster.kill(broker_id):
+            what = f"broker {broker_id} does not run: `{again}` starts it"
+            raise CommandError(what, ExitCode.FAILED)
+        tell(f"broker {broker_id} is killed; `{again}` brings it back")
+    return ExitCode.OK
+
+
+def restart_broker(directory: Path, broker_id: int) -> int:
+    with telling():
+        cluster = _attach(directory, broker_id)
+        began = time.monotonic()
+        cluster.stop(broker_id)
+        cluster.start(broker_id)
+        tell(f"starting broker {broker_id}")
+        cluster.wait_ready(broker_id)
+        tell(f"broker {broker_id} is ready after {time.monotonic() - began:.1f} s")
+    return ExitCode.OK
+
+
+def _attach(directory: Path, broker_id: int | None = None) -> LocalCluster:
+    """To a cluster that was made here; for one of its brokers it must run."""
+    if not is_ours(find_layout(directory)):
+        what = f"there is no cluster in {directory}: `{dev_command('', directory)}` starts one"
+        raise CommandError(what, ExitCode.NOT_FOUND)
+    cluster = LocalCluster.attach(directory)
+    if broker_id is not None:
+        cluster.plan.check_node(broker_id)
+        if not cluster.is_started:
+            what = f"the cluster in {directory} does not run"
+            again = dev_command("", directory)
+            raise CommandError(f"{what}: `{again}` starts it", ExitCode.FAILED)
+    return cluster

@@ -1,0 +1,114 @@
+"""What to do when the machine under a node refuses: a disk, a right, an address, a lock.
+
+Owns the advice that follows an error of the operating system in what `raftmq broker` says. Looks at
+the machine (who holds a lock), changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raftmq.errors import DirectoryInUse, Unreachable
+from raftmq.rpc.network import TcpNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import trio
+
+    from raftmq.broker.settings import BrokerSettings
+    from raftmq.model import Address
+
+LOCKS = Path("/proc/locks")
+_LOCK = re.compile(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ")
+
+_DISK_ADVICE = {
+    errno.ENOSPC: "the disk is full: free some space on it and start again, nothing is lost",
+    errno.EDQUOT: "the quota is used up: raise it and start again, nothing is lost",
+    errno.EROFS: "the file system is read-only: if it was not meant to be, its disk has failed"
+    " (see the kernel's log)",
+    errno.EIO: "the disk has failed (see the kernel's log): give the node another one, empty",
+    errno.EMFILE: "too many open files: raise the limit (ulimit -n, LimitNOFILE)",
+}
+_ADDRESS_ADVICE = {
+    errno.EADDRINUSE: "another process listens there: stop it (`ss -ltnp` names it), or choose"
+    " another port",
+    errno.EADDRNOTAVAIL: "this machine has no such address: name one of its own, or 0.0.0.0",
+    errno.EACCES: "ports below 1024 are for root: choose a higher one",
+}
+
+
+class ListeningNetwork(TcpNetwork):
+    """Says which setting names an address that cannot be listened on."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    async def open_listeners(self, address: Address) -> list[trio.SocketListener]:
+        try:
+            return await super().open_listeners(address)
+        except Unreachable as error:
+            key, advice = self._settings.key_of(address), _advice(error, _ADDRESS_ADVICE)
+            raise Unreachable(f"{key}: cannot {error}{advice}") from error
+
+
+def told(error: BaseException, settings: BrokerSettings | None) -> str:
+    """The error with the way out, in one line."""
+    line = " ".join(str(error).split())
+    if settings is None:
+        return line
+    if isinstance(error, DirectoryInUse):
+        holder = lock_holder(settings.directory / ".lock")
+        return f"{line}; it is held by {holder}" if holder else line
+    if isinstance(error, Unreachable):
+        return line
+    return line + _advice(error, _DISK_ADVICE | _rights(settings.directory))
+
+
+def _rights(directory: Path) -> dict[int, str]:
+    needed = f"the user that runs this (uid {os.getuid()}) must own {directory}"
+    advice = f"{needed} and what is in it, see `ls -ld {directory}`"
+    return {errno.EACCES: advice, errno.EPERM: advice}
+
+
+def _advice(error: BaseException, known: dict[int, str]) -> str:
+    found = (known[number] for number in _numbers(error) if number in known)
+    return next((f"; {advice}" for advice in found), "")
+
+
+def _numbers(error: BaseException | None) -> Iterator[int]:
+    """What the system said, in this error or in those that it comes from."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            yield error.errno
+        if isinstance(error, BaseExceptionGroup):
+            for each in error.exceptions:
+                yield from _numbers(each)
+        error = error.__cause__
+
+
+def lock_holder(path: Path, locks: Path = LOCKS) -> str:
+    """Which process holds the lock, as far as this one may know; "" if it may not."""
+    with suppress(OSError, ValueError):
+        status = path.stat()
+        for found in _LOCK.finditer(locks.read_text()):
+            device = os.makedev(int(found[2], 16), int(found[3], 16))
+            if (device, int(found[4])) == (status.st_dev, status.st_ino):
+                return _process_named(int(found[1]))
+    return ""
+
+
+def _process_named(pid: int) -> str:
+    if pid <= 0:
+        return ""  # of another container
+    command = ""
+    with suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        command = " ".join(words).strip()
+    return f"process {pid}" + (f" ({command})" if command else "")

@@ -1,0 +1,122 @@
+"""`raftmq produce`: lines of standard input, or of files, become records.
+
+Owns options and help texts; the work is done by `produce_run`, imported when the command runs.
+"""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+from typing import Any
+
+import rich_click as click
+
+from raftmq.cli.bootstrap import bootstrap_option
+from raftmq.cli.options import NumberRange
+
+CODECS = ("gzip", "lz4", "zstd")
+PRESETS = ("high_throughput", "low_latency")
+PARTITION = click.IntRange(0, 1_000_000)
+FILE = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
+DELIVERY_SECONDS = 120.0
+
+
+class Acks(click.ParamType[Any]):
+    """`all`, or a number of replicas."""
+
+    name = "acks"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  # click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int | str:
+        text = str(value)
+        if text == "all":
+            return text
+        if text.isdecimal() and text.isascii():
+            return int(text)
+        self.fail(f"{value!r} is neither 0, 1, a number of replicas, nor all", param, ctx)
+
+
+@click.command(
+    epilog=cleandoc(r"""
+    Examples:
+
+    raftmq produce orders < orders.txt
+
+    tail -F app.log | raftmq produce logs -z zstd --acks 1
+
+    printf 'c-17:paid\n' | raftmq produce orders -K : -H source=shop -t eu
+
+    find . -print0 | raftmq produce files -D '\0'
+
+    Exit codes: 0 when every record was acknowledged, 1 when one was refused, 3 if there is no such
+    topic, 5 if no broker was reached or the time was over, 130 interrupted. How many were
+    delivered, how many were not, and of how many nobody knows, is told on stderr.
+    """)
+)
+@click.argument("topic", metavar="TOPIC")
+@click.option("-k", "--key", metavar="KEY", help="One key for all records.")
+@click.option(
+    "-K",
+    "--key-delimiter",
+    metavar="DELIM",
+    help=r"What stands before the first DELIM of a line is its key; without any, -k is. Takes"
+    r" \t, \xNN and so on.",
+)
+@click.option(
+    "-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated."
+)
+@click.option("-t", "--tag", "tags", metavar="TAG", multiple=True, help="May be repeated.")
+@click.option("-p", "--partition", type=PARTITION, metavar="N", help="Else as the key says.")
+@click.option(
+    "-F",
+    "--file",
+    "files",
+    type=FILE,
+    metavar="FILE",
+    multiple=True,
+    help="Read it in place of standard input, which is -. May be repeated.",
+)
+@click.option(
+    "-D",
+    "--delimiter",
+    metavar="DELIM",
+    default=r"\n",
+    show_default=True,
+    help=r"What ends a record. Takes \0, \xNN and so on.",
+)
+@click.option(
+    "-Z", "--null", "is_null", is_flag=True, help="An empty value, or key, is sent as none at all."
+)
+@click.option(
+    "--acks",
+    type=Acks(),
+    metavar="all|0|1|K",
+    default="all",
+    show_default=True,
+    help="How many replicas must hold a record before it counts; all: every one that is in sync.",
+)
+@click.option("-z", "--compression", type=click.Choice(CODECS), help="Of whole batches.")
+@click.option("--preset", type=click.Choice(PRESETS), help="Settings that belong together.")
+@click.option(
+    "--timeout",
+    type=NumberRange(min=0.001, max=1e6),
+    metavar="SECONDS",
+    default=DELIVERY_SECONDS,
+    show_default=True,
+    help="Give a record up that was not delivered after that long.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress, and no summary.")
+@bootstrap_option()
+def produce(topic: str, bootstrap: str | None, timeout: float, quiet: bool, **given: Any) -> int:  # noqa: ANN401  # click's
+    """Send records to TOPIC: one for each line of standard input.
+
+    Lines are bytes: nothing is decoded or stripped but the newline that ends them, and an empty
+    line is an empty record. What is typed or comes slowly leaves at once, what comes fast leaves in
+    batches. While brokers are away the records wait for them, and nothing more is read.
+    """
+    from raftmq.cli.data.produce_run import order_of, run_produce
+
+    return run_produce(order_of(topic, timeout, **given), bootstrap, quiet=quiet)

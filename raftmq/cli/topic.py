@@ -1,0 +1,237 @@
+"""`raftmq topic`: make topics, look at them, change them, empty them.
+
+Owns options, help texts, and what is refused before anybody is asked. The work is done by
+`topic_reads`, `topic_changes` and `topic_trim`, imported when a command runs: they bring the event
+loop and the client with them.
+"""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from raftmq.cli.options import InOrder, connection_options, output_option, yes_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PARTITION_COUNT = click.IntRange(1, 10_000)
+REPLICATION_FACTOR = click.IntRange(1, 16)
+NAME = click.argument("name", metavar="NAME")
+
+
+@click.group(cls=InOrder)
+def topic() -> None:
+    """Topics: make them, look at them, change them, empty them."""
+
+
+def _config_option(what: str) -> Callable[[Any], Any]:
+    return click.option("-c", "--config", "settings", metavar="KEY=VALUE", multiple=True, help=what)
+
+
+@topic.command(
+    "list",
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq topic list
+
+    raftmq topic list -o json | jq -r 'select(.leaderless > 0) | .name'
+
+    JSON: one object per line, by name. A topic has name, topic_id (hexadecimal), partitions,
+    replication_factor, under_replicated, leaderless (numbers of partitions).
+    """),
+)
+@output_option()
+@connection_options
+def list_(output: str, timeout: float, bootstrap: str | None) -> int:
+    """List all topics.
+
+    under-replicated: partitions of which a replica is not in sync, or not there. leaderless:
+    partitions that can be neither written nor read now.
+    """
+    from raftmq.cli.clusters.topic_reads import list_topics
+
+    return list_topics(bootstrap, timeout, as_json=output == "json")
+
+
+@topic.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq topic describe orders
+
+    raftmq topic describe orders -o json | jq '.partitions[] | select(.leader == null)'
+
+    JSON: one object per line. A topic has name, topic_id (hexadecimal), replication_factor,
+    partitions (a list: partition, leader, leader_epoch, partition_epoch, replicas, isr,
+    start_offset, end_offset, is_recovering) and config (by key: value, is_default). What is not
+    known is null.
+    """)
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@output_option()
+@connection_options
+def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str | None) -> int:
+    """Show the partitions and the configuration of topics.
+
+    The replicas of a partition begin with its preferred leader; isr are those in sync. start and
+    end are the offset of the oldest record, and the one after the newest that is committed.
+
+    Exit code 3 if there is no such topic.
+    """
+    from raftmq.cli.clusters.topic_reads import describe_topics
+
+    return describe_topics(names, bootstrap, timeout, as_json=output == "json")
+
+
+@topic.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq topic create orders --partitions 6 --replication-factor 3
+
+    raftmq topic create audit -c retention.ms=-1 -c min.insync.replicas=2 --if-not-exists
+    """)
+)
+@NAME
+@click.option(
+    "-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="Else the cluster's default."
+)
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=REPLICATION_FACTOR,
+    metavar="N",
+    help="Copies of each record, on as many brokers; else the cluster's default, or one on each"
+    " broker where there are fewer.",
+)
+@_config_option("A setting of the topic. May be repeated; `topic describe` lists all.")
+@click.option("--if-not-exists", is_flag=True, help="Be content if there is one already.")
+@connection_options
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+    if_not_exists: bool,
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
+    """Make a topic, and wait until it can be used.
+
+    Says what was made. Exit code 4 if a topic of this name exists; nothing is changed then.
+    """
+    from raftmq.cli.clusters.topic_changes import Wanted, create_topic
+
+    wanted = Wanted(name, partitions, replication_factor, settings)
+    return create_topic(wanted, bootstrap, timeout, if_not_exists=if_not_exists)
+
+
+@topic.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq topic alter orders -c retention.ms=3600000 --reset max.message.bytes
+
+    raftmq topic alter orders --partitions 12
+    """)
+)
+@NAME
+@click.option(
+    "-p", "--partitions", type=PARTITION_COUNT, metavar="N", help="How many there shall be."
+)
+@_config_option("Set a key. May be repeated.")
+@click.option(
+    "--reset", "resets", metavar="KEY", multiple=True, help="Back to the default. May be repeated."
+)
+@connection_options
+def alter(
+    name: str,
+    partitions: int | None,
+    settings: tuple[str, ...],
+    resets: tuple[str, ...],
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
+    """Change the configuration of a topic, or let it grow.
+
+    The keys change all together or not at all; other keys stay as they are. A topic never shrinks.
+    After it has grown, new records of a key may come to another partition than its old ones.
+
+    Exit code 3 if there is no such topic.
+    """
+    from raftmq.cli.clusters.topic_changes import alter_topic
+
+    return alter_topic(name, partitions, settings, resets, bootstrap, timeout)
+
+
+@topic.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq topic delete orders
+
+    raftmq topic delete orders returns --yes
+    """)
+)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@yes_option()
+@connection_options
+def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str | None) -> int:
+    """Delete topics with all of their records, for good.
+
+    Asks first; without a terminal it refuses unless --yes is given. Exit code 3 if there is no
+    such topic: then none of them is deleted.
+    """
+    from raftmq.cli.clusters.topic_changes import delete_topics
+
+    return delete_topics(names, bootstrap, timeout, is_sure=is_sure)
+
+
+@topic.command(
+    epilog=cleandoc("""
+    Examples:
+
+    raftmq topic trim orders --before-offset 0:1200 --before-offset 1:900
+
+    raftmq topic trim orders --before-time 2026-11-01T00:00:00Z --yes
+    """)
+)
+@NAME
+@click.option(
+    "--before-offset",
+    "offsets",
+    metavar="P:OFFSET",
+    multiple=True,
+    help="Partition P is to begin with OFFSET. May be repeated.",
+)
+@click.option(
+    "--before-time",
+    "time",
+    metavar="TIME",
+    help="Every partition is to begin with its first record at or after TIME, which is like"
+    " 2026-11-21T10:00:00Z, or milliseconds since 1970.",
+)
+@yes_option()
+@connection_options
+def trim(
+    name: str,
+    offsets: tuple[str, ...],
+    time: str | None,
+    is_sure: bool,
+    timeout: float,
+    bootstrap: str | None,
+) -> int:
+    """Delete the oldest records of a topic, for good.
+
+    Shows what would be deleted and asks; without a terminal it refuses unless --yes is given. Says
+    with which offset each partition begins afterwards.
+
+    Exit code 3 if there is no such topic, or partition.
+    """
+    from raftmq.cli.clusters.topic_trim import trim_topic
+
+    return trim_topic(name, offsets, time, bootstrap, timeout, is_sure=is_sure)

@@ -1,0 +1,174 @@
+"""What is refused before anything is sent: names, sizes and types of what a caller gives. Pure.
+
+A wrong type is a TypeError, a wrong value an error of the tree; each names the thing, the value
+and the way out. The brokers check again, and have the last word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from raftmq.config import TOPIC_KEYS, parse_topic_config
+from raftmq.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+)
+from raftmq.wire.bodies import ABSENT, ID_MAX, NUMBER_MAX, PARTITIONS_MAX
+from raftmq.wire.messages.offsets import EARLIEST, LATEST
+
+NAME_CHARS_MAX = 200
+REPLICAS_MAX = 16  # that brokers make of one partition
+_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+_KEYS = frozenset(key.name for key in TOPIC_KEYS)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def check_topic(name: object) -> str:
+    """
+    Raises:
+        TypeError: no text.
+        InvalidTopic: not a name that a topic may have.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"topic name {name!r}: expected str, got {type(name).__name__}")
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidTopic(
+            f"topic name {name[:NAME_CHARS_MAX]!r} of {len(name)} characters: allowed are 1 to"
+            f" {NAME_CHARS_MAX} of a-z A-Z 0-9 . _ - but not . or .. alone"
+        )
+    return name
+
+
+def check_partition_count(count: object) -> int:
+    """Raises TypeError, InvalidPartitions."""
+    number = _whole("partitions", count)
+    if not 1 <= number <= PARTITIONS_MAX:
+        raise InvalidPartitions(f"partitions={number}: allowed 1 to {PARTITIONS_MAX}")
+    return number
+
+
+def check_replication_factor(factor: object) -> int:
+    """Raises TypeError, InvalidReplicationFactor."""
+    number = _whole("replication_factor", factor)
+    if not 1 <= number <= REPLICAS_MAX:
+        raise InvalidReplicationFactor(
+            f"replication_factor={number}: allowed 1 to {REPLICAS_MAX}, and as many as brokers are"
+            " active"
+        )
+    return number
+
+
+def check_config(config: object) -> dict[str, str]:
+    """The texts that travel, of what a caller wrote as texts, numbers and bools.
+
+    Raises:
+        TypeError: no mapping, or keys and values of other types.
+        InvalidConfig: names every bad key, and what it may have meant.
+    """
+    values = _mapping("config", config)
+    for key, value in values.items():
+        if not isinstance(key, str) or not isinstance(value, (str, int)):
+            raise TypeError(
+                f"config {key!r}: {value!r}: expected a dotted key and a str, an int or a bool"
+            )
+    parse_topic_config(values)
+    return {key: _text(value) for key, value in values.items()}
+
+
+def check_changes(changes: object) -> dict[str, str | None]:
+    """The same for what is to be changed, where None brings a key back to its default."""
+    values = _mapping("config", changes)
+    if not values:
+        raise InvalidConfig(["nothing to change: give at least one key, None resets it"])
+    kept = {key: value for key, value in values.items() if value is not None}
+    unknown = {key: "" for key in values if key not in kept and key not in _KEYS}
+    texts = check_config(kept | unknown)
+    return {key: texts.get(key) for key in values}
+
+
+def check_partitions(partitions: object) -> tuple[int, ...]:
+    """Numbers of partitions, each once. Raises TypeError, InvalidRequest."""
+    if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
+        raise TypeError(f"partitions={partitions!r}: expected a list of numbers")
+    numbers = tuple(dict.fromkeys(_partition(one) for one in partitions))
+    if not numbers:
+        raise InvalidRequest("partitions is empty: name some, or leave it out for all of them")
+    return numbers
+
+
+def check_before_offsets(offsets: object) -> dict[int, int]:
+    """Where each partition is to start from now on; -1: where it ends.
+
+    Raises:
+        TypeError, InvalidRequest
+    """
+    values = _mapping("offsets", offsets)
+    if not values:
+        raise InvalidRequest("no partition given: {0: 1000} deletes what is before offset 1000")
+    return {_partition(number): _before_offset(number, at) for number, at in values.items()}
+
+
+def timestamp_of(at: object) -> int:
+    """As requests say it: milliseconds since 1970-01-01 UTC, EARLIEST or LATEST.
+
+    Raises:
+        TypeError: none of them, or a time that may be anywhere on earth.
+        InvalidRequest: a time that no record has.
+    """
+    if at in ("earliest", "latest"):
+        return EARLIEST if at == "earliest" else LATEST
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise TypeError(f"{at!r} has no time zone: write datetime(..., tzinfo=UTC)")
+        at = (at - _EPOCH) // _MILLISECOND
+    if not isinstance(at, int) or isinstance(at, bool):
+        raise TypeError(
+            f"{at!r}: expected 'earliest', 'latest', a datetime, or an int in milliseconds"
+        )
+    if not 0 <= at <= NUMBER_MAX:
+        raise InvalidRequest(f"{at} ms: a time lies at or after 1970-01-01 UTC, which is 0")
+    return at
+
+
+def _before_offset(partition: object, at: object) -> int:
+    if at == "latest":
+        return ABSENT
+    offset = _whole(f"offset of partition {partition}", at)
+    if not 0 <= offset <= NUMBER_MAX:
+        raise InvalidRequest(
+            f"offset {offset} of partition {partition}: offsets begin at 0; 'latest' deletes all"
+        )
+    return offset
+
+
+def _partition(number: object) -> int:
+    checked = _whole("partition", number)
+    if not 0 <= checked <= ID_MAX:
+        raise InvalidRequest(f"partition {checked}: partitions are counted from 0")
+    return checked
+
+
+def _whole(what: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what}={value!r}: expected int, got {type(value).__name__}")
+    return value
+
+
+def _mapping(what: str, value: object) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what}={value!r}: expected a mapping, got {type(value).__name__}")
+    return value
+
+
+def _text(value: str | int) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value.value) if isinstance(value, Enum) else str(value)

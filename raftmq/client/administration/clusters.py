@@ -1,0 +1,187 @@
+"""The cluster as a whole: its brokers, how it is, and who leads what on demand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raftmq.client.administration.offsets import partitions_of
+from raftmq.client.administration.questions import ask_any, find_topic_id
+from raftmq.client.administration.results import (
+    AilingPartition,
+    BrokerDetails,
+    BrokerLoad,
+    ClusterDetails,
+    Election,
+    Health,
+)
+from raftmq.client.administration.topics import all_metadata
+from raftmq.client.routing.attempts import Repeats
+from raftmq.errors import ErrorCode, NotController, ServerError, error_for
+from raftmq.model import Address
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.cluster import DescribeCluster
+from raftmq.wire.messages.topics import ElectLeaders, WantedElection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from raftmq.client.administration.results import BrokerState
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.wire.bodies import PartitionOutcome
+    from raftmq.wire.messages.cluster import BrokerDescription, DescribeClusterReply
+    from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata
+    from raftmq.wire.messages.topics import ElectLeadersReply
+
+BROKERS = "brokers"  # the listener on which brokers talk to each other
+
+
+async def cluster_details(cluster: Cluster, *, deadline: float) -> ClusterDetails:
+    def read(reply: DescribeClusterReply) -> ClusterDetails:
+        return _details(reply, cluster.routes.addresses)
+
+    return await ask_any(
+        cluster,
+        lambda _timeout_ms: DescribeCluster(),
+        read,
+        deadline=deadline,
+        repeats=Repeats.HARMLESS,
+    )
+
+
+async def find_health(cluster: Cluster, *, deadline: float) -> Health:
+    """As some broker knows it, which is not behind any other that was heard of."""
+    details = await cluster_details(cluster, deadline=deadline)
+    return _health(details, await all_metadata(cluster, deadline=deadline))
+
+
+async def broker_loads(cluster: Cluster, *, deadline: float) -> dict[int, BrokerLoad]:
+    """Of all brokers that carry anything."""
+    leads, replicas, lacking = Counter[int](), Counter[int](), Counter[int]()
+    for topic in (await all_metadata(cluster, deadline=deadline)).topics:
+        for one in topic.partitions:
+            leads[one.leader] += 1
+            replicas.update(one.replicas)
+            lacking.update(_missing(one))
+    return {
+        broker_id: BrokerLoad(leads[broker_id], replicas[broker_id], lacking[broker_id])
+        for broker_id in sorted(replicas)
+    }
+
+
+async def elect(
+    cluster: Cluster,
+    topic: str,
+    partitions: Sequence[int] | None,
+    *,
+    is_unclean: bool,
+    deadline: float,
+) -> tuple[Election, ...]:
+    """It may be asked for twice: whoever was elected then leads already."""
+    numbers = await partitions_of(cluster, topic, partitions, deadline=deadline)
+    topic_id = await find_topic_id(cluster, topic, deadline=deadline)
+    wanted = tuple(WantedElection(topic_id, number) for number in numbers)
+
+    def read(reply: ElectLeadersReply) -> tuple[Election, ...]:
+        told = {(one.topic_id, one.partition): one for one in reply.partitions}
+        if set(told) != {(topic_id, number) for number in numbers}:
+            raise ServerError("a broker answered ElectLeaders for other partitions")
+        elections = tuple(_election(told[topic_id, number]) for number in numbers)
+        is_futile = not any(one.outcome == "elected" for one in elections)
+        for one in elections:
+            if is_futile and isinstance(one.error, NotController):
+                raise one.error
+        return elections
+
+    return await ask_any(
+        cluster,
+        partial(ElectLeaders, wanted, is_unclean),
+        read,
+        deadline=deadline,
+        repeats=Repeats.ACCEPTED,
+    )
+
+
+def _election(told: PartitionOutcome) -> Election:
+    if told.error == ErrorCode.NONE:
+        return Election(told.partition, "elected")
+    if told.error == ErrorCode.ELECTION_NOT_NEEDED:
+        return Election(told.partition, "led already")
+    return Election(told.partition, "failed", error_for(told.error, told.message))
+
+
+# Brokers
+
+
+def _details(reply: DescribeClusterReply, known: Mapping[int, Address]) -> ClusterDetails:
+    listeners = {one.broker_id: _listeners(one) for one in reply.brokers}
+    name = _listener_of_clients(listeners, known)
+    return ClusterDetails(
+        reply.cluster_id,
+        None if reply.controller_id == ABSENT else reply.controller_id,
+        reply.metadata_version,
+        reply.feature_level,
+        tuple(
+            BrokerDetails(
+                one.broker_id,
+                known.get(one.broker_id) or listeners[one.broker_id].get(name),
+                listeners[one.broker_id],
+                one.rack,
+                _state(one),
+            )
+            for one in reply.brokers
+        ),
+        {one.node_id: Address(one.host, one.port) for one in reply.voters},
+    )
+
+
+def _listeners(broker: BrokerDescription) -> dict[str, Address]:
+    return {one.listener: Address(one.host, one.port) for one in broker.listeners}
+
+
+def _listener_of_clients(
+    listeners: Mapping[int, Mapping[str, Address]], known: Mapping[int, Address]
+) -> str:
+    """The one through which we came; of a broker that is down nothing else tells its address."""
+    for broker_id, address in known.items():
+        for name, other in listeners.get(broker_id, {}).items():
+            if other == address:
+                return name
+    names = {name for of_broker in listeners.values() for name in of_broker}
+    return min(names - {BROKERS}, default="")
+
+
+def _state(broker: BrokerDescription) -> BrokerState:
+    if broker.is_fenced:
+        return "down"
+    return "stopping" if broker.in_controlled_shutdown else "active"
+
+
+# Health
+
+
+def _health(details: ClusterDetails, reply: MetadataReply) -> Health:
+    registered = {one.broker_id for one in details.brokers}
+    down = {one.broker_id for one in details.brokers if one.state != "active"}
+    down |= set(details.voters) - registered
+    placed = [(topic.name, one) for topic in reply.topics for one in topic.partitions]
+    return Health(
+        details.cluster_id,
+        details.controller_id,
+        broker_count=len(registered | set(details.voters)),
+        topic_count=len(reply.topics),
+        partition_count=len(placed),
+        brokers_down=tuple(sorted(down)),
+        leaderless=tuple(_ailing(name, one) for name, one in placed if one.leader == ABSENT),
+        under_replicated=tuple(_ailing(name, one) for name, one in placed if _missing(one)),
+    )
+
+
+def _missing(partition: PartitionMetadata) -> tuple[int, ...]:
+    lost = (set(partition.replicas) - set(partition.isr)) | set(partition.offline)
+    return tuple(broker_id for broker_id in partition.replicas if broker_id in lost)
+
+
+def _ailing(topic: str, partition: PartitionMetadata) -> AilingPartition:
+    return AilingPartition(topic, partition.partition, _missing(partition))

@@ -1,0 +1,168 @@
+"""Offsets of a topic's partitions, and the deletion of old records: what only leaders can do.
+
+Partitions are asked side by side. A deletion of several is one call, and not one step: where some
+were carried out and others were not, the outcome counts as unknown, and the error says which.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+
+from raftmq.client.administration.questions import find_topic, seconds_left
+from raftmq.client.administration.side_by_side import settle
+from raftmq.client.fetching import list_offset
+from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.errors import (
+    OutcomeUnknown,
+    RaftmqError,
+    ServerError,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.offsets import EARLIEST, LATEST
+from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.client.routing.routes import Place
+    from raftmq.wire.messages.topics import RecordsDeleted
+
+ENDS_SECONDS_MAX = 5.0  # a description is worth more than one offset of it
+
+
+class Ends(NamedTuple):
+    """Offsets: of the oldest record, and after the newest committed one."""
+
+    start: int
+    end: int
+
+
+async def ends_of(
+    cluster: Cluster, topic: str, partitions: Sequence[int], *, deadline: float
+) -> dict[int, Ends]:
+    """Of those whose leaders answer soon."""
+    soon = min(deadline, anyio.current_time() + ENDS_SECONDS_MAX)
+    asks = [partial(_ends, cluster, topic, number, deadline=soon) for number in partitions]
+    outcomes = zip(partitions, await settle(asks), strict=True)
+    return {number: ends for number, ends in outcomes if not isinstance(ends, RaftmqError)}
+
+
+async def _ends(cluster: Cluster, topic: str, partition: int, *, deadline: float) -> Ends:
+    start = await _offset(cluster, topic, EARLIEST, partition, deadline=deadline)
+    return Ends(start, await _offset(cluster, topic, LATEST, partition, deadline=deadline))
+
+
+async def find_offsets(
+    cluster: Cluster,
+    topic: str,
+    timestamp: int,
+    partitions: Sequence[int] | None,
+    *,
+    deadline: float,
+) -> dict[int, int | None]:
+    """Of all partitions, or of those that are named; None where no record is so young.
+
+    Raises:
+        UnknownTopicOrPartition, RaftmqError: no leader of some partition has answered.
+    """
+    numbers = await partitions_of(cluster, topic, partitions, deadline=deadline)
+    asks = [partial(_offset, cluster, topic, timestamp, one, deadline=deadline) for one in numbers]
+    found: dict[int, int | None] = {}
+    for number, offset in zip(numbers, await settle(asks), strict=True):
+        if isinstance(offset, RaftmqError):
+            raise offset
+        found[number] = None if offset == ABSENT else offset
+    return found
+
+
+async def _offset(
+    cluster: Cluster, topic: str, timestamp: int, partition: int, *, deadline: float
+) -> int:
+    return await list_offset(
+        cluster, topic, partition, timestamp, timeout_seconds=seconds_left(deadline)
+    )
+
+
+async def partitions_of(
+    cluster: Cluster, topic: str, wanted: Sequence[int] | None, *, deadline: float
+) -> Sequence[int]:
+    """All, or those that are wanted.
+
+    Raises:
+        UnknownTopicOrPartition: of the topic, or of one that is wanted; and nobody waits for it.
+    """
+    found = await find_topic(cluster, topic, deadline=deadline)
+    if wanted is None:
+        return range(found.partition_count)
+    missing = sorted(number for number in wanted if number >= found.partition_count)
+    if missing:
+        raise UnknownTopicOrPartition(
+            f"topic {topic} has {found.partition_count} partitions, counted from 0: there is no"
+            f" {', '.join(map(str, missing))}"
+        )
+    return wanted
+
+
+# Deletion
+
+
+async def delete_records(
+    cluster: Cluster, topic: str, before: Mapping[int, int], *, deadline: float
+) -> dict[int, int]:
+    """Where the partitions start now. With -1 for an offset, all that is committed is deleted.
+
+    Raises:
+        OffsetOutOfRange, RaftmqError: nothing was deleted in any partition.
+        OutcomeUnknown: something was, or may have been; says where.
+    """
+    numbers = await partitions_of(cluster, topic, list(before), deadline=deadline)
+    asks = [
+        partial(_delete, cluster, topic, number, before[number], deadline=deadline)
+        for number in numbers
+    ]
+    outcomes = dict(zip(numbers, await settle(asks), strict=True))
+    failed = {at: it for at, it in outcomes.items() if isinstance(it, RaftmqError)}
+    done = {at: it for at, it in outcomes.items() if not isinstance(it, RaftmqError)}
+    if failed:
+        raise _failure(topic, failed, done)
+    return done
+
+
+def _failure(topic: str, failed: Mapping[int, RaftmqError], done: Mapping[int, int]) -> RaftmqError:
+    first = next(iter(failed.values()))
+    if not done and all(error.definite for error in failed.values()):
+        return first
+    told = [f"partition {number}: {error}" for number, error in failed.items()]
+    told += [f"partition {number}: starts at {start} now" for number, start in done.items()]
+    error = OutcomeUnknown(f"topic {topic}: {'; '.join(told)}")
+    error.__cause__ = first
+    return error
+
+
+async def _delete(
+    cluster: Cluster, topic: str, partition: int, before_offset: int, *, deadline: float
+) -> int:
+    """Deleted twice is deleted."""
+
+    async def attempt(place: Place) -> int:
+        wanted = RecordsToDelete(place.topic_id, place.partition, before_offset)
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
+        answer = await cluster.ask(
+            place.leader, DeleteRecords((wanted,), timeout_ms), deadline=deadline
+        )
+        told: tuple[RecordsDeleted, ...] = answer.body.partitions
+        if [(one.topic_id, one.partition) for one in told] != [(place.topic_id, place.partition)]:
+            raise ServerError(f"broker {place.leader} answered DeleteRecords for others")
+        if told[0].error:
+            raise error_for(told[0].error, told[0].message)
+        return told[0].log_start_offset
+
+    return await cluster.at_leader(
+        topic, partition, attempt, deadline=deadline, repeats=Repeats.ACCEPTED
+    )

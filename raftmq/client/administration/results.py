@@ -1,0 +1,184 @@
+"""What `Admin` answers with: plain values, frozen, named as people speak of them.
+
+Nothing here asks anybody. Broker ids and offsets are ints, times are milliseconds, None is what
+nobody knows or what is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.errors import RaftmqError
+    from raftmq.model import Address
+
+BrokerState: TypeAlias = Literal["active", "down", "stopping"]
+ElectionOutcome: TypeAlias = Literal["elected", "led already", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What was made. Where no numbers were given these are the cluster's own choice.
+
+    Attributes:
+        replication_factor: fewer than the cluster's default where fewer brokers were active.
+    """
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """A topic in a list.
+
+    Attributes:
+        replication_factor: of the partition that has the most replicas.
+        under_replicated: partitions of which a replica is not in sync, or not there.
+        leaderless: partitions that nobody leads: they can be neither written nor read.
+    """
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+    replication_factor: int
+    under_replicated: int
+    leaderless: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDetails:
+    """Attributes:
+    leader: None: nobody leads.
+    leader_epoch: grows with each election.
+    partition_epoch: grows with each change of leader, replicas or in-sync set.
+    replicas: broker ids, the preferred leader first.
+    isr: the replicas that are in sync.
+    start_offset: of the oldest record; None: no leader has told.
+    end_offset: after the newest committed record; None: no leader has told.
+    is_recovering: its last election was unclean, and records may have been lost.
+    """
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    start_offset: int | None
+    end_offset: int | None
+    is_recovering: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """What holds for one key, as text; `is_default`: nobody has set it for this topic."""
+
+    value: str
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDetails:
+    """A topic with all of its partitions, in the order of their numbers, and its configuration."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionDetails, ...]
+    config: Mapping[str, ConfigValue]
+
+    @property
+    def replication_factor(self) -> int:
+        """Of the partition that has the most replicas."""
+        return max((len(one.replicas) for one in self.partitions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """What became of the wish for another leader of one partition; `error`: why it failed."""
+
+    partition: int
+    outcome: ElectionOutcome
+    error: RaftmqError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDetails:
+    """Attributes:
+    address: where programs reach it; None: it has no listener for them.
+    listeners: all addresses, by the names of the listeners.
+    rack: None: it was not told.
+    state: "down": the cluster does not count on it; "stopping": it hands over what it leads.
+    """
+
+    broker_id: int
+    address: Address | None
+    listeners: Mapping[str, Address]
+    rack: str | None
+    state: BrokerState
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDetails:
+    """Attributes:
+    controller_id: the broker that leads the quorum; None: nobody, as far as is known.
+    metadata_version: how many changes of the metadata there have been.
+    feature_level: what all nodes understand.
+    brokers: all that ever registered, by id.
+    voters: of the quorum, where they listen for each other; empty: the brokers do not tell.
+    """
+
+    cluster_id: str
+    controller_id: int | None
+    metadata_version: int
+    feature_level: int
+    brokers: tuple[BrokerDetails, ...]
+    voters: Mapping[int, Address] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """Numbers of partitions: that a broker leads, that it holds, and of these it is not in sync."""
+
+    leads: int
+    replicas: int
+    not_in_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class AilingPartition:
+    """`missing`: its replicas that are not in sync."""
+
+    topic: str
+    partition: int
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Attributes:
+    brokers_down: broker ids; a voter of the quorum that never registered counts as well.
+    leaderless: can be neither written nor read.
+    under_replicated: can be used; one broker more that fails may change that.
+    """
+
+    cluster_id: str
+    controller_id: int | None
+    broker_count: int
+    topic_count: int
+    partition_count: int
+    brokers_down: tuple[int, ...]
+    leaderless: tuple[AilingPartition, ...]
+    under_replicated: tuple[AilingPartition, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        has_controller = self.controller_id is not None
+        return has_controller and not (
+            self.brokers_down or self.leaderless or self.under_replicated
+        )

@@ -1,0 +1,194 @@
+"""Topics: listed, described, made so that they can be used, grown.
+
+What changes something is never asked twice when the first time may have worked.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from raftmq.client.admin import create_topic, wait_leaders
+from raftmq.client.administration.configs import describe_config
+from raftmq.client.administration.offsets import ends_of, find_offsets
+from raftmq.client.administration.questions import (
+    ask_any,
+    find_topic,
+    find_topic_id,
+    id_of,
+    only_one,
+    seconds_left,
+)
+from raftmq.client.administration.results import (
+    CreatedTopic,
+    PartitionDetails,
+    TopicDetails,
+    TopicSummary,
+)
+from raftmq.client.routing.attempts import Repeats
+from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError, error_for
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.metadata import Metadata, MetadataReply
+from raftmq.wire.messages.offsets import EARLIEST
+from raftmq.wire.messages.topics import CreatePartitions, MorePartitions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.client.administration.offsets import Ends
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.wire.messages.metadata import TopicMetadata
+    from raftmq.wire.messages.topics import CreatePartitionsReply, PartitionDescription
+
+FRESH_SECONDS_MAX = 2.0  # for which a broker is looked for that is not behind
+
+
+async def make_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partition_count: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+    deadline: float,
+) -> CreatedTopic:
+    """And wait until every partition has a leader that takes records.
+
+    Raises:
+        OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet.
+        TopicAlreadyExists, RaftmqError: nothing was made. Definite.
+    """
+    made = await create_topic(
+        cluster,
+        name,
+        partition_count=partition_count,
+        replication_factor=replication_factor,
+        configs=configs,
+        timeout_seconds=seconds_left(deadline),
+    )
+    topic_id = id_of(made)
+    await _wait_usable(cluster, name, f"topic {name} was made", deadline=deadline)
+    return CreatedTopic(name, topic_id, made.partition_count, made.replication_factor)
+
+
+async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float) -> None:
+    """To `total` partitions; and wait until every one has a leader.
+
+    Raises:
+        OutcomeUnknown: it may have grown; or it has, and some of it cannot be used yet.
+        InvalidPartitions: it has as many already, or more. Definite.
+    """
+    topic_id = await find_topic_id(cluster, name, deadline=deadline)
+
+    def read(reply: CreatePartitionsReply) -> None:
+        outcome = only_one(reply.topics, "CreatePartitions")
+        if outcome.error:
+            raise error_for(outcome.error, outcome.message)
+
+    await ask_any(
+        cluster,
+        partial(CreatePartitions, (MorePartitions(topic_id, total),)),
+        read,
+        deadline=deadline,
+        repeats=Repeats.FORBIDDEN,
+    )
+    what = f"topic {name} has {total} partitions now"
+    await _wait_usable(cluster, name, what, deadline=deadline)
+
+
+async def list_topics(cluster: Cluster, *, deadline: float) -> tuple[TopicSummary, ...]:
+    """All of them, by name."""
+    reply = await all_metadata(cluster, deadline=deadline)
+    return tuple(_summary(topic) for topic in reply.topics if topic.topic_id is not None)
+
+
+async def all_metadata(cluster: Cluster, *, deadline: float) -> MetadataReply:
+    """The first page, with the topics of all of them; of one broker.
+
+    It is not behind any other that was heard of, unless none such answers for a while.
+    """
+    fresh_until = min(deadline, anyio.current_time() + FRESH_SECONDS_MAX)
+
+    async def attempt(broker_id: int) -> MetadataReply:
+        newest_version = cluster.newest_version
+        reply = await _all_pages(cluster, broker_id, deadline=deadline)
+        is_behind = reply.metadata_version < newest_version
+        if is_behind and anyio.current_time() < fresh_until:
+            raise LeaderNotAvailable(
+                f"broker {broker_id} is behind: metadata version {reply.metadata_version},"
+                f" others have {newest_version}"
+            )
+        return reply
+
+    return await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.HARMLESS)
+
+
+async def _all_pages(cluster: Cluster, broker_id: int, *, deadline: float) -> MetadataReply:
+    topics: dict[str, TopicMetadata] = {}
+    first: MetadataReply | None = None
+    while True:
+        after = next(reversed(topics), "")
+        answer = await cluster.ask(broker_id, Metadata(None, after=after), deadline=deadline)
+        page: MetadataReply = answer.body
+        known = len(topics)
+        topics |= {topic.name: topic for topic in page.topics}
+        first = first or page
+        if page.is_complete:
+            break
+        if len(topics) == known:
+            raise ServerError(f"broker {broker_id}: pages of topics that lead nowhere")
+    return MetadataReply(
+        first.metadata_version,
+        first.cluster_id,
+        first.controller_id,
+        first.brokers,
+        tuple(topics[name] for name in sorted(topics)),
+    )
+
+
+async def topic_details(cluster: Cluster, name: str, *, deadline: float) -> TopicDetails:
+    """Where no leader answers, the offsets are None; for that nobody waits for long."""
+    found = await find_topic(cluster, name, deadline=deadline)
+    led = [one.partition for one in found.partitions if one.leader != ABSENT]
+    ends = await ends_of(cluster, name, led, deadline=deadline)
+    config = await describe_config(cluster, name, deadline=deadline)
+    partitions = tuple(_partition(one, ends.get(one.partition)) for one in found.partitions)
+    return TopicDetails(name, id_of(found), partitions, config)
+
+
+async def _wait_usable(cluster: Cluster, name: str, what: str, *, deadline: float) -> None:
+    """Leaders are named a moment before they have taken up their part: ask each one something."""
+    try:
+        await wait_leaders(cluster, name, timeout_seconds=seconds_left(deadline))
+        await find_offsets(cluster, name, EARLIEST, None, deadline=deadline)
+    except RaftmqError as error:
+        raise OutcomeUnknown(f"{what}, and cannot be used yet: {error}") from error
+
+
+def _summary(topic: TopicMetadata) -> TopicSummary:
+    assert topic.topic_id is not None, "a topic that is not there"
+    partitions = topic.partitions
+    return TopicSummary(
+        topic.name,
+        topic.topic_id,
+        len(partitions),
+        max((len(one.replicas) for one in partitions), default=0),
+        under_replicated=sum(not set(one.replicas) <= set(one.isr) for one in partitions),
+        leaderless=sum(one.leader == ABSENT for one in partitions),
+    )
+
+
+def _partition(told: PartitionDescription, ends: Ends | None) -> PartitionDetails:
+    return PartitionDetails(
+        told.partition,
+        None if told.leader == ABSENT else told.leader,
+        told.leader_epoch,
+        told.partition_epoch,
+        told.replicas,
+        told.isr,
+        start_offset=ends.start if ends else None,
+        end_offset=ends.end if ends else None,
+        is_recovering=told.is_recovering,
+    )

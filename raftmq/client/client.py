@@ -1,0 +1,173 @@
+"""`connect`: a program's way into a cluster, and what it can do there.
+
+Owns the options of a connection. What records, positions and topics are, `producer/`, `consumer/`
+and `administration/` know; connections and leaders, `routing/cluster.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from raftmq.client.administration.admin import Admin
+from raftmq.client.consumer.consumer import Consumer
+from raftmq.client.network.network import TcpNetwork
+from raftmq.client.options import check_options
+from raftmq.client.producer.options import producer_options
+from raftmq.client.producer.producer import Producer
+from raftmq.client.routing.cluster import Cluster
+from raftmq.errors import Closed, InvalidConfig
+from raftmq.rpc.address import parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Unpack
+
+    from raftmq.client.consumer.options import ConsumerArguments
+    from raftmq.client.network.network import Network
+    from raftmq.client.producer.options import ProducerArguments
+    from raftmq.model import Address
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9292"
+CONNECT_TIMEOUT_MS = 10_000
+OPTIONS = ("client_id", "connect_timeout_ms")
+
+
+def connect(
+    bootstrap: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+    *,
+    client_id: str = "",
+    connect_timeout_ms: float = CONNECT_TIMEOUT_MS,
+    **unknown: object,
+) -> Client:
+    """A connection to a cluster: `async with connect("host:9292") as client:`.
+
+    Args:
+        bootstrap: where brokers listen, `host:port`, several with commas between or as a list; one
+            that answers is enough.
+        client_id: what this program calls itself in the logs of brokers.
+        connect_timeout_ms: how long the first answer may take.
+
+    Raises:
+        TypeError: an option that is not known, or a value of another type.
+        InvalidConfig: an address that is none.
+        Unreachable: on entering the block, nobody has answered in time.
+    """
+    check_options("connect", unknown, OPTIONS)
+    if not isinstance(client_id, str):
+        raise TypeError(f"client_id is a {type(client_id).__name__}, expected str")
+    is_number = isinstance(connect_timeout_ms, (int, float))
+    if not is_number or isinstance(connect_timeout_ms, bool):
+        raise TypeError(f"connect_timeout_ms = {connect_timeout_ms!r}: expected milliseconds")
+    if not connect_timeout_ms > 0:
+        raise InvalidConfig([f"connect_timeout_ms = {connect_timeout_ms!r}: expected more than 0"])
+    addresses = parse_bootstrap(bootstrap)
+    return Client(addresses, client_id=client_id, connect_timeout_ms=connect_timeout_ms)
+
+
+def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
+    """Each address once. Raises InvalidConfig, and names all that are none."""
+    if not isinstance(bootstrap, (str, list, tuple)):
+        raise TypeError(f"bootstrap is a {type(bootstrap).__name__}, expected host:port, or a list")
+    texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+    addresses: dict[Address, None] = {}
+    problems: list[str] = []
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"bootstrap: {text!r} is a {type(text).__name__}, expected host:port")
+        try:
+            addresses[parse_address(text.strip())] = None
+        except InvalidConfig as error:
+            problems += [f"bootstrap: {problem}" for problem in error.problems]
+    if problems:
+        raise InvalidConfig(problems)
+    return list(addresses)
+
+
+class Client:
+    """See `connect`. Producers and consumers share its connections.
+
+    Attributes:
+        admin: topics, their configuration, and how the cluster is.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        *,
+        client_id: str = "",
+        connect_timeout_ms: float = CONNECT_TIMEOUT_MS,
+        network: Network | None = None,
+        random: Random | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """`network`, `random` and `now_ms` stand in for the machine's own, for simulations."""
+        self._random = random or SystemRandom()
+        self._now_ms = now_ms or _now_ms
+        self._connect_timeout_ms = connect_timeout_ms
+        self._cluster = Cluster(
+            addresses, network or TcpNetwork(), random=self._random, client_id=client_id
+        )
+        self._was_opened = self._is_open = False
+        self.admin = Admin(self._cluster)
+
+    async def __aenter__(self) -> Self:
+        if self._was_opened:
+            raise Closed("a client is opened once: connect again")
+        self._was_opened = True
+        await self._cluster.__aenter__()
+        try:
+            deadline = anyio.current_time() + self._connect_timeout_ms / 1000
+            await self._cluster.refresh(None, deadline=deadline)
+        except BaseException as error:
+            await self._cluster.__aexit__(type(error), error, None)
+            raise
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        self._is_open = False
+        return await self._cluster.__aexit__(kind, error, traceback)
+
+    def producer(self, **options: Unpack[ProducerArguments]) -> Producer:
+        """A producer: `async with client.producer(acks="all") as producer:`.
+
+        Args:
+            options: see `ProducerOptions`; and `preset`, "high_throughput" or "low_latency".
+
+        Raises:
+            TypeError: an option that is not known.
+            InvalidConfig: values that cannot be, all of them at once.
+        """
+        self._check_open()
+        checked = producer_options(options)
+        random = Random(self._random.getrandbits(64))
+        return Producer(self._cluster, checked, random=random, now_ms=self._now_ms)
+
+    def consumer(self, *topics: str, **options: Unpack[ConsumerArguments]) -> Consumer:
+        """A consumer: `async with client.consumer("orders", start="earliest") as consumer:`.
+
+        Args:
+            topics: all partitions of these are read; or give `assign`.
+            options: see `ConsumerOptions`.
+        """
+        self._check_open()
+        random = Random(self._random.getrandbits(64))
+        return Consumer(self._cluster, topics, options, random=random)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise Closed("the client is not open: use it within its `async with` block")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

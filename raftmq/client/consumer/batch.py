@@ -1,0 +1,144 @@
+"""What a program gets: one record, or a batch of them as columns.
+
+A `ConsumedBatch` is a run of records of one partition, out of one or more batches as they were
+sent. Nothing of it is decoded before it is touched, and then only that column. Pure.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from raftmq.wire.bodies import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.directory import Tags
+    from raftmq.wire.record_headers import Headers
+    from raftmq.wire.records import RecordBatch
+
+
+class ConsumerRecord(NamedTuple):
+    """One record.
+
+    Attributes:
+        offset: its number in the partition.
+        timestamp: milliseconds since 1970-01-01 UTC, -1 where it has none.
+        headers: pairs of a name and bytes, in order; a name may come twice.
+        tags: sorted.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: Key
+    value: Value
+    headers: Headers
+    tags: Tags
+
+
+# What `ConsumerRecord._make` does, without a Python frame for each record.
+_new_record = cast(
+    "Callable[[Any], ConsumerRecord]", partial(cast("Any", tuple.__new__), ConsumerRecord)
+)
+
+
+class Part(NamedTuple):
+    """Records `start` to `stop`, exclusive, of one batch as it was sent."""
+
+    batch: RecordBatch
+    start: int
+    stop: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.stop - self.start == self.batch.header.record_count
+
+    def cut(self, column: Sequence[Any]) -> Sequence[Any]:
+        return column if self.is_whole else column[self.start : self.stop]
+
+
+class ConsumedBatch:
+    """Records of one partition, in order. The columns run parallel.
+
+    Touching a column for the first time raises CorruptRecord if whoever sent the records has
+    encoded it wrongly, and UnsupportedCompression if its codec is not installed.
+
+    Attributes:
+        high_watermark: where the partition ended when the records were fetched.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, parts: Sequence[Part], *, high_watermark: int
+    ) -> None:
+        assert parts, "a batch of no records"
+        self.topic, self.partition = topic, partition
+        self.high_watermark = high_watermark
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum([part.stop - part.start for part in self._parts])
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        columns = (
+            self.offsets, self.timestamps, self.keys, self.values, self.headers, self.tags
+        )  # fmt: skip
+        rows = zip(repeat(self.topic), repeat(self.partition), *columns, strict=False)
+        return map(_new_record, rows)
+
+    def __repr__(self) -> str:
+        where = f"{self.topic}-{self.partition}"
+        return f"<ConsumedBatch {where} offsets {self.base_offset} to {self.end_offset}>"
+
+    @cached_property
+    def base_offset(self) -> int:
+        """Of the first record."""
+        part = self._parts[0]
+        return part.batch.offsets[part.start]
+
+    @cached_property
+    def end_offset(self) -> int:
+        """Where reading goes on after it: one past the last record, or further on in a gap."""
+        part = self._parts[-1]
+        if part.stop == part.batch.header.record_count:
+            return part.batch.header.end_offset
+        return part.batch.offsets[part.stop - 1] + 1
+
+    def epoch_before(self, offset: int) -> int:
+        """Of the leader that has appended the record before `offset`; -1: it is none of these."""
+        headers = [part.batch.header for part in self._parts]
+        found = [each.leader_epoch for each in headers if each.base_offset < offset]
+        return found[-1] if found else ABSENT
+
+    @cached_property
+    def offsets(self) -> Sequence[int]:
+        return self._column(lambda batch: batch.offsets)
+
+    @cached_property
+    def timestamps(self) -> Sequence[int]:
+        """Milliseconds since 1970-01-01 UTC."""
+        return self._column(lambda batch: batch.timestamps)
+
+    @cached_property
+    def keys(self) -> Sequence[Key]:
+        return self._column(lambda batch: batch.keys)
+
+    @cached_property
+    def values(self) -> Sequence[Value]:
+        return self._column(lambda batch: batch.values)
+
+    @cached_property
+    def headers(self) -> Sequence[Headers]:
+        return self._column(lambda batch: batch.headers)
+
+    @cached_property
+    def tags(self) -> Sequence[Tags]:
+        return self._column(lambda batch: batch.tags)
+
+    def _column(self, of: Callable[[RecordBatch], Sequence[Any]]) -> Sequence[Any]:
+        columns = [part.cut(of(part.batch)) for part in self._parts]
+        return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))

@@ -1,0 +1,145 @@
+"""What is handed out next: partitions take turns, each with a batch. Pure.
+
+Owns the order, and which records of a batch were handed out one by one so far. Whatever was not
+handed out stays with its partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.errors import RaftmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.partition_state import Key, PartitionState
+
+
+class Opened:
+    """A batch of which records are handed out one by one."""
+
+    def __init__(self, state: PartitionState, batch: ConsumedBatch) -> None:
+        self.state, self.batch = state, batch
+        self._last_offset = batch.offsets[-1]
+
+    def position_after(self, last: ConsumerRecord | None) -> int | None:
+        """Where reading goes on after the record that was handed out last."""
+        if last is None:
+            return self.state.position
+        return self.batch.end_offset if last.offset == self._last_offset else last.offset + 1
+
+
+class Delivery:
+    """
+    Args:
+        on_room: told of a partition of which something was handed out.
+    """
+
+    def __init__(self, on_room: Callable[[PartitionState], None]) -> None:
+        self._on_room = on_room
+        self._ready: dict[Key, PartitionState] = {}  # whose turn is next comes first
+        self._opened: Opened | None = None
+
+    def offer(self, state: PartitionState) -> None:
+        """Its turn will come, if there is something to hand out."""
+        if state.is_deliverable and not self.is_open(state):
+            self._ready.setdefault(state.key, state)
+
+    def take(self, records_max: int) -> ConsumedBatch | None:
+        """The next batch, which counts as handed out; None: nothing is there.
+
+        Raises:
+            RaftmqError: what went wrong with a partition.
+        """
+        found = self._next(records_max)
+        if found is None:
+            return None
+        state, batch = found
+        self._hand_out(state, batch.end_offset)
+        return batch
+
+    def open(self, records_max: int) -> Iterator[ConsumerRecord] | None:
+        """The same for records that are handed out one by one, see `close`.
+
+        Raises:
+            RaftmqError: as well if the records cannot be decoded.
+        """
+        assert self._opened is None, "another one is open"
+        found = self._next(records_max)
+        if found is None:
+            return None
+        state, batch = found
+        try:
+            records = iter(batch)
+        except RaftmqError as error:
+            self.offer(state)
+            raise error.at(*state.key) from error
+        self._opened = Opened(state, batch)
+        return records
+
+    def take_records(self, records_max: int) -> tuple[ConsumedBatch, list[ConsumerRecord]] | None:
+        """The next records, all handed out at once, and what they are of; as `open` does.
+
+        What cannot be decoded ends them, and is told once it is the first.
+        """
+        records = self.open(records_max)
+        if records is None or self._opened is None:
+            return None
+        opened = self._opened
+        found: list[ConsumerRecord] = []
+        try:
+            found.extend(records)
+        except RaftmqError as error:
+            if not found:
+                raise error.at(*opened.state.key) from error
+        finally:
+            self.close(found[-1] if found else None)
+        return opened.batch, found
+
+    def close(self, last: ConsumerRecord | None) -> None:
+        """What comes after `last` is handed out another time; None: nothing was handed out."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        position = opened.position_after(last)
+        if last is None or position is None:
+            self.offer(opened.state)
+        else:
+            self._hand_out(opened.state, position)
+
+    def is_open(self, state: PartitionState) -> bool:
+        return self._opened is not None and self._opened.state is state
+
+    def position(self, state: PartitionState, last: ConsumerRecord | None) -> int | None:
+        """Of the next record of a partition."""
+        if self._opened is not None and self._opened.state is state:
+            return self._opened.position_after(last)
+        return state.position
+
+    def _next(self, records_max: int) -> tuple[PartitionState, ConsumedBatch] | None:
+        while self._ready:
+            state = self._ready.pop(next(iter(self._ready)))
+            if not state.is_deliverable:
+                continue
+            batch = self._peek(state, records_max)
+            if batch is not None:
+                return state, batch
+            error = state.take_error()
+            self._on_room(state)
+            if error is not None:
+                raise error
+        return None
+
+    def _peek(self, state: PartitionState, records_max: int) -> ConsumedBatch | None:
+        try:
+            return state.peek(records_max)
+        except RaftmqError as error:
+            self.offer(state)
+            raise error.at(*state.key) from error
+
+    def _hand_out(self, state: PartitionState, position: int) -> None:
+        state.advance(position)
+        self.offer(state)
+        self._on_room(state)

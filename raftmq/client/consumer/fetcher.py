@@ -1,0 +1,170 @@
+"""The tasks that fetch: one for each leader, and one that follows the metadata.
+
+Owns tasks, waiting and cancelling. What is asked, and what an answer means, `fetch_plan.py` and
+`intake.py` decide. A question that waits for news is dropped when something else is wanted of the
+same broker; its answer is nothing that another one would not bring.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from typing import TYPE_CHECKING
+
+import anyio
+
+from raftmq.client.consumer.metadata_watch import MetadataWatch
+from raftmq.errors import RaftmqError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from anyio.abc import TaskGroup
+
+    from raftmq.client.consumer.fetch_plan import FetchPlan
+    from raftmq.client.consumer.intake import Intake
+    from raftmq.client.consumer.partition_state import PartitionState
+    from raftmq.client.consumer.questions import Question
+    from raftmq.client.consumer.subscription import Subscription
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.rpc.reply import Answer
+
+# So long a question is out at least before it is dropped: a broker goes on waiting for a while.
+OUT_SECONDS_MIN = 0.02
+
+logger = logging.getLogger(__name__)
+
+
+class _Leader:
+    """Attributes:
+    question: the scope of the one that is under way.
+    is_failing: the last one was not answered.
+    """
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.question: anyio.CancelScope | None = None
+        self.asked_at = 0.0
+        self.is_failing = False
+        self._woken = anyio.Event()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def wait(self, until: float) -> None:
+        """Until woken, or `until`."""
+        with anyio.CancelScope(deadline=until):
+            await self._woken.wait()
+
+    def begin(self) -> None:
+        """Whatever woke it up before is looked at now."""
+        if self._woken.is_set():
+            self._woken = anyio.Event()
+
+    def drop_question(self) -> None:
+        if self.question is not None:
+            self.question.deadline = max(anyio.current_time(), self.asked_at + OUT_SECONDS_MIN)
+
+
+class Fetcher:
+    """
+    Args:
+        on_news: called with partitions of which there may be something to hand out.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        subscription: Subscription,
+        plan: FetchPlan,
+        intake: Intake,
+        on_news: Callable[[Iterable[PartitionState]], None],
+    ) -> None:
+        self._cluster, self._plan, self._intake, self._on_news = cluster, plan, intake, on_news
+        self._watch = MetadataWatch(cluster, subscription, self._on_metadata)
+        self._leaders: dict[int, _Leader] = {}
+        self._tasks: TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._watch.run)
+        finally:
+            self._tasks = None
+
+    def on_change(self, state: PartitionState) -> None:
+        """What is wanted of a partition may have changed."""
+        broker_id = self._plan.leader_of(state)
+        leader = None if broker_id is None else self._leaders.get(broker_id)
+        if leader is None:
+            return
+        leader.wake()
+        if leader.question is not None and self._plan.is_late_for(
+            state, leader.broker_id, now=anyio.current_time()
+        ):
+            leader.drop_question()
+
+    def _on_metadata(self, failed: list[PartitionState]) -> None:
+        self._find_leaders()
+        self._on_news(failed)
+
+    def _find_leaders(self) -> None:
+        """Somebody may lead something else now."""
+        assert self._tasks is not None, "not running"
+        for broker_id in self._plan.leaders() - self._leaders.keys():
+            leader = self._leaders[broker_id] = _Leader(broker_id)
+            self._tasks.start_soon(self._serve, leader)
+        for leader in self._leaders.values():
+            leader.wake()
+            if self._plan.is_late(leader.broker_id, now=anyio.current_time()):
+                leader.drop_question()
+
+    async def _serve(self, leader: _Leader) -> None:
+        broker_id = leader.broker_id
+        while True:
+            await self._cluster.wait_allowed(broker_id, deadline=inf)
+            leader.begin()
+            now = anyio.current_time()
+            question = self._plan.ask(broker_id, now=now)
+            if question is None:
+                await leader.wait(self._plan.wake_at(broker_id, now=now))
+            else:
+                await self._ask(leader, question)
+
+    async def _ask(self, leader: _Leader, question: Question) -> None:
+        outcome: Answer | RaftmqError | None = None
+        leader.asked_at = anyio.current_time()
+        seconds = question.wait_seconds + self._intake.answer_seconds(leader.broker_id)
+        try:
+            with anyio.CancelScope() as leader.question:
+                outcome = await self._cluster.ask(
+                    leader.broker_id, question.body, deadline=leader.asked_at + seconds
+                )
+        except RaftmqError as error:
+            outcome = error
+        finally:
+            leader.question = None
+            self._plan.end(question)
+        if outcome is not None:
+            self._take_in(leader, question, outcome)
+
+    def _take_in(self, leader: _Leader, question: Question, outcome: Answer | RaftmqError) -> None:
+        now, places = anyio.current_time(), self._cluster.routes
+        try:
+            if isinstance(outcome, RaftmqError):
+                raise outcome
+            changed = self._intake.on_answer(question, outcome, now=now)
+            leader.is_failing = False
+        except RaftmqError as error:
+            self._note_failure(leader, error)
+            changed = self._intake.on_failure(question, error, now=now)
+        if any(places.find(*key) != asked.place for key, asked in question.asked.items()):
+            self._find_leaders()
+        self._watch.look()
+        self._on_news(changed)
+
+    def _note_failure(self, leader: _Leader, error: RaftmqError) -> None:
+        if not leader.is_failing or isinstance(error, RemoteProtocolError):
+            logger.warning("fetch failed: broker=%s reason=%s", leader.broker_id, error)
+        leader.is_failing = True

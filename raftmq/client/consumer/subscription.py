@@ -1,0 +1,154 @@
+"""Which partitions are read: all of some topics, also those that are added, or a fixed set. Pure.
+
+Owns what the metadata means for it: partitions that are new, topics and partitions that are not
+there. Invariant: a partition that is read once is read for ever; what becomes of it is an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.client.consumer.partition_state import PartitionState
+from raftmq.client.consumer.starts import start_of_added
+from raftmq.errors import (
+    ErrorCode,
+    InvalidConfig,
+    RaftmqError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    error_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from random import Random
+
+    from raftmq.client.consumer.options import ConsumerOptions
+    from raftmq.client.consumer.partition_state import Key
+    from raftmq.client.consumer.starts import Start
+    from raftmq.client.routing.routes import Routes, TopicRoutes
+
+# So long a cluster may say that there is no such topic: it may have been created a moment ago.
+UNKNOWN_SECONDS_MAX = 5.0
+
+
+class Subscription:
+    """Attributes:
+    topics: of which something is read.
+    states: every partition that is read; whose turn to be asked about is next comes first.
+    """
+
+    def __init__(
+        self, topics: Sequence[str], options: ConsumerOptions, routes: Routes, random: Random
+    ) -> None:
+        self._routes, self._random, self._options = routes, random, options
+        self._start = options.first_start
+        self._reads_all = not options.assign
+        self.states: dict[Key, PartitionState] = {}
+        for key in options.assign or ():
+            self._add((key[0], key[1]), self._start)
+        self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
+        self._untold = set(self.topics)
+        self._unknown_since: dict[str, float] = {}
+        self._problems: list[RaftmqError] = []
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the cluster has said something of every topic."""
+        return not self._untold
+
+    @property
+    def has_problem(self) -> bool:
+        return bool(self._problems)
+
+    def take_problem(self) -> RaftmqError | None:
+        """Of a topic as a whole, to be told; it comes again if it lasts."""
+        return self._problems.pop(0) if self._problems else None
+
+    def find(self, topic: str, partition: int) -> PartitionState:
+        """Raises InvalidConfig: it is not read."""
+        state = self.states.get((topic, partition))
+        if state is None:
+            known = ", ".join(map(str, list(self.states.values())[:5])) or "none yet"
+            raise InvalidConfig(
+                [f"{topic}-{partition} is not read by this consumer; what is: {known} ..."]
+            )
+        return state
+
+    def on_unreachable(self) -> None:
+        """Nobody says anything: so nobody says that a topic is unknown."""
+        self._unknown_since.clear()
+
+    def on_metadata(self, *, now: float) -> list[PartitionState]:
+        """Look at what is known of the topics; partitions with a new error."""
+        for topic in self.topics:
+            told = self._routes.topic(topic)
+            if told is None:
+                continue
+            if told.topic_id is None:
+                self._on_unknown(topic, told.error, now=now)
+            else:
+                self._on_known(topic, told)
+            self._untold.discard(topic)
+        return [state for state in self.states.values() if self._is_gone(state, now=now)]
+
+    def rotate(self, keys: Iterable[Key]) -> None:
+        """These have had their turn."""
+        for key in keys:
+            self.states[key] = self.states.pop(key)
+
+    def _on_unknown(self, topic: str, number: int, *, now: float) -> None:
+        error = error_for(number or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
+        if not error.retriable:
+            self._tell(error)
+        elif now >= self._unknown_since.setdefault(topic, now) + UNKNOWN_SECONDS_MAX:
+            del self._unknown_since[topic]
+            if isinstance(error, UnknownTopicOrPartition):
+                self._tell(
+                    UnknownTopicOrPartition(
+                        f"no topic {topic!r}; `raftmq topic create {topic}` creates it"
+                    )
+                )
+
+    def _tell(self, error: RaftmqError) -> None:
+        """Once, however often it is found before somebody is told."""
+        if str(error) not in map(str, self._problems):
+            self._problems.append(error)
+
+    def _on_known(self, topic: str, told: TopicRoutes) -> None:
+        self._unknown_since.pop(topic, None)
+        if self._reads_all:
+            start = self._start if topic in self._untold else start_of_added(self._start)
+            for partition in sorted(told.places):
+                if (topic, partition) not in self.states:
+                    self._add((topic, partition), start)
+
+    def _is_gone(self, state: PartitionState, *, now: float) -> bool:
+        """It is read, and is not there any more, or not for too long: now it has an error."""
+        told = self._routes.topic(state.topic)
+        if told is None or told.topic_id is None or state.error is not None:
+            return False
+        if state.topic_id not in (None, told.topic_id):
+            state.fail(
+                UnknownTopicId(
+                    f"{state}: topic {state.topic!r} was deleted and created anew; "
+                    "seek to read the new one"
+                )
+            )
+        elif state.partition not in told.places and _is_missing(state, now=now):
+            count = len(told.places)
+            state.fail(
+                UnknownTopicOrPartition(f"{state} does not exist: the topic has {count} partitions")
+            )
+        return state.error is not None
+
+    def _add(self, key: Key, start: Start) -> None:
+        reset = self._options.reset
+        self.states[key] = PartitionState(key, start, self._random, reset=reset)
+
+
+def _is_missing(state: PartitionState, *, now: float) -> bool:
+    """For too long already."""
+    if not state.failures:
+        state.on_failure(None, now=now)
+    return now >= state.failed_since + UNKNOWN_SECONDS_MAX

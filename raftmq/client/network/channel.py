@@ -1,0 +1,222 @@
+"""The tasks of one connection: what `conversation.py` decides, done over a stream.
+
+One task reads, one writes whatever has queued up, one looks at all clocks; no request has a task of
+its own. A channel that has ended stays so; `peer.py` opens the next.
+
+Whoever asks may be cancelled at any time: only the writing task touches the stream, so a frame that
+has begun to leave leaves whole, and its answer is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from raftmq.client.network.conversation import Conversation
+from raftmq.client.network.tasks import one_error
+from raftmq.rpc.limits import Limits
+from raftmq.rpc.reply import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from raftmq.client.network.network import Stream
+    from raftmq.wire.bodies import Request
+    from raftmq.wire.header import Buffer
+    from raftmq.wire.messages.hello import Hello, HelloReply
+
+READ_BYTES = 64 << 10
+READ_BYTES_MAX = 512 << 10  # where much arrives at once
+CLOSE_SECONDS_MAX = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Channel:
+    """See `open_channel`.
+
+    Attributes:
+        server: what the other side said of itself; only after Hello.
+    """
+
+    server: HelloReply
+
+    def __init__(self, stream: Stream, *, name: str, limits: Limits) -> None:
+        self._stream, self._limits = stream, limits
+        self._ended, self._scope = anyio.Event(), anyio.CancelScope()
+        self._queued, self._alarm = anyio.Event(), anyio.CancelScope()
+        self._read_bytes = READ_BYTES
+        self._conversation = Conversation(
+            name,
+            limits,
+            now=anyio.current_time(),
+            wake=lambda: self._queued.set(),
+            on_end=self._on_end,
+        )
+        self._outgoing = self._conversation.outgoing
+
+    @property
+    def is_ended(self) -> bool:
+        """No request leaves any more."""
+        return self._conversation.is_over
+
+    @property
+    def reason(self) -> str:
+        """Why it has ended."""
+        return self._conversation.reason
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
+
+    def end(self, reason: str) -> None:
+        """Now; what waits to be sent is lost. Does nothing the second time."""
+        self._conversation.end(reason)
+
+    async def request(
+        self, body: Request, payload: Sequence[Buffer] = (), *, timeout_seconds: float
+    ) -> Answer:
+        """Ask, and wait for the answer.
+
+        Args:
+            payload: follows the body; its buffers must not change before the answer is there, or,
+                where the wait was cancelled, before the channel has ended.
+            timeout_seconds: for all of it, also for the wait for a place among those in flight.
+
+        Raises:
+            Unreachable: the channel had ended before anything was sent. Definite.
+            Disconnected: it ended after that. Indefinite.
+            RequestTimedOut: indefinite.
+            MessageTooLarge, UnsupportedVersion: the server would not take it. Definite.
+            RaftmqError: what the server answered.
+        """
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        settled = anyio.Event()
+        call = self._conversation.ask(
+            body,
+            payload,
+            timeout_seconds=timeout_seconds,
+            now=anyio.current_time(),
+            on_outcome=lambda _outcome: settled.set(),
+        )
+        self._look_by(call.deadline)
+        try:
+            await settled.wait()
+        finally:
+            if call.outcome is None:
+                self._conversation.forget(call)
+        if isinstance(call.outcome, Answer):
+            return call.outcome
+        assert call.outcome is not None, "woken without an outcome"
+        raise call.outcome
+
+    def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
+        """Send what is never answered; False if it is not sent: the channel has ended, or is full.
+
+        Raises:
+            MessageTooLarge, UnsupportedVersion: the server would not take it.
+        """
+        return self._conversation.send_one_way(body, payload)
+
+    async def greet(self, hello: Hello) -> None:
+        """The first exchange.
+
+        Raises:
+            RaftmqError: refused, no answer in time, disconnected.
+        """
+        answer = await self.request(hello, timeout_seconds=self._limits.hello_seconds_max)
+        self.server = answer.body
+        self._conversation.on_hello(self.server)
+
+    async def run(self) -> None:
+        """Until the channel ends; then the stream is closed."""
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._serve, self._read)
+                    tasks.start_soon(self._serve, self._write)
+                    tasks.start_soon(self._watch)
+        finally:
+            self._conversation.end("cancelled")
+            with anyio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
+                await self._stream.aclose()
+
+    async def _serve(self, task: Callable[[], Awaitable[None]]) -> None:
+        """The reader or the writer, with its end."""
+        try:
+            await task()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            self._conversation.end(str(error) or repr(error))
+
+    async def _read(self) -> None:
+        while not self.is_ended:
+            self._take_in(await self._stream.receive(self._read_bytes))
+
+    def _take_in(self, data: bytes) -> None:
+        if len(data) == self._read_bytes:
+            self._read_bytes = READ_BYTES_MAX
+        elif len(data) < READ_BYTES:
+            self._read_bytes = READ_BYTES
+        self._conversation.receive(data, now=anyio.current_time())
+
+    async def _write(self) -> None:
+        while True:
+            if self._outgoing.is_empty:
+                self._queued = anyio.Event()
+                await self._queued.wait()
+            await self._send(self._outgoing.take(anyio.current_time()))
+            self._conversation.on_sent()
+
+    async def _send(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            await self._stream.send(buffer)
+            self._outgoing.on_write(anyio.current_time())
+
+    async def _watch(self) -> None:
+        while True:
+            with anyio.CancelScope() as self._alarm:
+                self._alarm.deadline = self._conversation.look(anyio.current_time())
+                await anyio.sleep_forever()
+            # What arrived while this process stood still counts before its clocks do.
+            await anyio.lowlevel.checkpoint()
+
+    def _look_by(self, deadline: float) -> None:
+        """Have the clocks looked at then, or before."""
+        if deadline < self._alarm.deadline:
+            self._alarm.deadline = deadline
+
+    def _on_end(self) -> None:
+        self._ended.set()
+        self._scope.cancel()
+        told = self._conversation
+        level = logging.WARNING if told.is_fault else logging.INFO
+        logger.log(level, "connection ended: with=%s reason=%s", told.name, told.reason)
+
+
+@asynccontextmanager
+async def open_channel(
+    stream: Stream, hello: Hello, limits: Limits | None = None, *, name: str = "server"
+) -> AsyncIterator[Channel]:
+    """A channel over `stream`, which is closed on the way out, after Hello.
+
+    The body is not cancelled when the connection ends: its requests raise.
+
+    Raises:
+        RaftmqError: there was no Hello, see `Channel.greet`.
+    """
+    channel = Channel(stream, name=name, limits=limits or Limits())
+    failure: Exception | None = None
+    with one_error():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(channel.run)
+            try:
+                await channel.greet(hello)
+                yield channel
+            except Exception as error:  # would reach the caller in a group otherwise
+                failure = error
+            finally:
+                channel.end("done")
+    if failure is not None:
+        raise failure

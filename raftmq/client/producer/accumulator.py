@@ -1,0 +1,274 @@
+"""Records into batches. Pure.
+
+Owns which batch a record joins. Whoever comes before the partitions of a topic are known waits in
+line, and is told in that order. How much memory all of it may take, `room.py` knows.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from itertools import accumulate
+from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
+
+from raftmq.client.producer.dealing import Dealer
+from raftmq.client.producer.partition_queue import PartitionQueue
+from raftmq.client.producer.partitioners import HASHES, checked_partition
+from raftmq.client.producer.record import (
+    NO_EXTRAS,
+    RECORD_OVERHEAD_BYTES,
+    Extras,
+    hashed_bytes,
+)
+from raftmq.errors import InvalidRecord
+from raftmq.rpc.backoff import Backoff, Pauses
+from raftmq.wire.header import RECORDS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from random import Random
+
+    from raftmq.client.producer.batch import ProducerBatch
+    from raftmq.client.producer.columns import Columns
+    from raftmq.client.producer.options import ProducerOptions
+    from raftmq.errors import RaftmqError
+    from raftmq.wire.arguments import GivenHeaders
+    from raftmq.wire.columns import Key, Value
+
+
+class Waiting(Protocol):
+    """Whoever waits until it is known how many partitions a topic has."""
+
+    @property
+    def since(self) -> float: ...
+
+    def on_known(self, error: RaftmqError | None) -> None:
+        """Called once; with an error, when there is nothing to wait for."""
+
+
+class Topic:
+    """The queues of one topic.
+
+    Attributes:
+        count: of partitions; 0 as long as nobody knows.
+        queues: by partition, those that were ever used.
+        busy: ... those that may have something to do.
+        waiting: who came before `count` was known, in line.
+        missing_since: since when the cluster has said that there is no such topic.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: ProducerOptions,
+        random: Random,
+        is_led: Callable[[str, int], bool],
+    ) -> None:
+        self.name, self.count = name, 0
+        self.queues: dict[int, PartitionQueue] = {}
+        self.busy: dict[int, PartitionQueue] = {}
+        self.waiting: deque[Waiting] = deque()
+        self.missing_since: float | None = None
+        self._options, self._random, self._is_led = options, random, is_led
+        self.dealer = Dealer(self._queued_bytes, random)
+        self.choose = options.partitioner if callable(options.partitioner) else None
+        self._is_crc32 = options.partitioner == "crc32"
+        self.hash = HASHES.get(str(options.partitioner), HASHES["crc32"])
+
+    def partition_for(self, value: Value, key: Key, extras: Extras) -> int:
+        """Raises InvalidRecord: there is no such partition."""
+        if key is not None and self._is_crc32 and extras.partition is None:  # most of them
+            return crc32(key if type(key) is bytes else hashed_bytes(key)) % self.count
+        if extras.partition is not None:
+            return checked_partition(extras.partition, self.count, self.name)
+        if self.choose is not None:
+            return self.chosen(value, key, extras.headers)
+        if key is None:
+            return self.dealer.current(self.count)
+        return self.hash(key if type(key) is bytes else hashed_bytes(key), self.count)
+
+    def chosen(self, value: Value, key: Key, headers: GivenHeaders) -> int:
+        """By the program's own function. Raises InvalidRecord: by no means."""
+        assert self.choose is not None, "no function to ask"
+        try:
+            found = self.choose(self.name, key, value, headers, self.count)
+        except Exception as error:
+            raise InvalidRecord(
+                f"topic {self.name!r}: the partitioner failed: {error!r}"
+            ) from error
+        return checked_partition(found, self.count, self.name)
+
+    def is_dealt(self, key: Key, extras: Extras) -> bool:
+        """The record goes wherever records are dealt to."""
+        return key is None and extras.partition is None and self.choose is None
+
+    def take_out_idle(self) -> bool:
+        """Whether nothing is left to do."""
+        for queue in [queue for queue in self.busy.values() if queue.is_idle]:
+            del self.busy[queue.partition]
+        return not self.busy and not self.waiting
+
+    def queue(self, partition: int) -> PartitionQueue:
+        found = self.queues.get(partition)
+        if found is None:
+            options = self._options
+            pauses = Pauses(options.retry_backoff_ms / 1000, options.retry_backoff_max_ms / 1000)
+            backoff = Backoff(self._random, pauses)
+            found = PartitionQueue(self.name, partition, options, backoff, self.busy)
+            self.queues[partition] = found
+        return found
+
+    def _queued_bytes(self, partition: int) -> float:
+        if not self._is_led(self.name, partition):
+            return math.inf
+        queue = self.queues.get(partition)
+        return queue.queued_bytes if queue else 0
+
+
+class Accumulator:
+    """Args:
+    random: for which partition is dealt when, and for pauses.
+    is_led: whether somebody leads a partition, as far as is known.
+
+    Attributes:
+        topics: by name, those that were ever written to.
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        random: Random,
+        is_led: Callable[[str, int], bool] = lambda _topic, _partition: True,
+    ) -> None:
+        self._options, self._random, self._is_led = options, random, is_led
+        self._batch_size = options.batch_size
+        self.topics: dict[str, Topic] = {}
+
+    def topic(self, name: str) -> Topic:
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = Topic(name, self._options, self._random, self._is_led)
+        return found
+
+    def add(
+        self,
+        topic: Topic,
+        value: Value,
+        key: Key,
+        timestamp: int,
+        size: int,
+        clock: Callable[[], float],
+        extras: Extras = NO_EXTRAS,
+    ) -> tuple[ProducerBatch, int]:
+        """Into the open batch of its partition.
+
+        Args:
+            clock: asked only where a batch is opened.
+
+        Returns:
+            Its batch, and its place there.
+
+        Raises:
+            InvalidRecord: there is no such partition.
+        """
+        partition = topic.partition_for(value, key, extras)
+        queue = topic.queues.get(partition)
+        if queue is None:
+            queue = topic.queue(partition)
+        batch = queue.open
+        if batch is None:
+            batch = queue.open_batch(clock())
+        elif batch.payload_bytes + size - RECORD_OVERHEAD_BYTES > self._batch_size:
+            self._close(topic, queue)
+            if topic.is_dealt(key, extras):
+                queue = self._dealt_queue(topic, size)
+            batch = queue.open if queue.open is not None else queue.open_batch(clock())
+        position = batch.add(value, key, timestamp, size)
+        queue.queued_bytes += size
+        if extras is not NO_EXTRAS:
+            batch.add_extras(extras)
+        if batch.payload_bytes >= self._batch_size or position + 1 == RECORDS_MAX:
+            self._close(topic, queue)
+        return batch, position
+
+    def add_columns(
+        self,
+        topic: Topic,
+        partition: int | None,
+        columns: Columns,
+        sizes: Sequence[int],
+        now_ms: int,
+        now: float,
+    ) -> Iterator[tuple[ProducerBatch, int, int]]:
+        """Many records to one partition, or to wherever those without a key go; in order.
+
+        Args:
+            sizes: of each record.
+
+        Yields:
+            A batch, and at which position how many records have joined it.
+        """
+        start, count = 0, len(sizes)
+        ends = [0, *accumulate([size - RECORD_OVERHEAD_BYTES for size in sizes])]
+        while start < count:
+            queue = topic.queue(
+                topic.dealer.current(topic.count) if partition is None else partition
+            )
+            batch = queue.open or queue.open_batch(now)
+            space = self._batch_size - batch.payload_bytes
+            end = bisect_right(ends, ends[start] + space, lo=start) - 1
+            end = min(end, start + batch.room)
+            if end == start and len(batch):
+                self._close(topic, queue)
+                continue
+            end = max(end, start + 1)
+            size = ends[end] - ends[start] + RECORD_OVERHEAD_BYTES * (end - start)
+            position = len(batch)
+            stamps = columns.timestamps
+            batch.extend(
+                columns.values[start:end],
+                columns.keys and columns.keys[start:end],
+                [now_ms] * (end - start) if stamps is None else stamps[start:end],
+                size,
+            )
+            if columns.headers or columns.tags:
+                batch.extend_extras(
+                    columns.headers and columns.headers[start:end],
+                    columns.tags and columns.tags[start:end],
+                )
+            queue.queued_bytes += size
+            if batch.payload_bytes >= self._batch_size or batch.is_full:
+                self._close(topic, queue)
+            yield batch, position, end - start
+            start = end
+
+    def on_count(self, topic: Topic, count: int) -> None:
+        """So many partitions it has; whoever waited for that is told."""
+        topic.count, topic.missing_since = count, None
+        for waiting in take_all(topic.waiting):
+            waiting.on_known(None)
+
+    def fail_waiting(self, topic: Topic, error: RaftmqError) -> None:
+        """Whoever waits now."""
+        for waiting in take_all(topic.waiting):
+            waiting.on_known(error)
+
+    def _dealt_queue(self, topic: Topic, size: int) -> PartitionQueue:
+        """Where records are dealt to now; what is open there has room, or is closed."""
+        queue = topic.queue(topic.dealer.current(topic.count))
+        bytes_max = self._batch_size - (size - RECORD_OVERHEAD_BYTES)
+        if queue.open is not None and queue.open.payload_bytes > bytes_max:
+            self._close(topic, queue)
+        return queue
+
+    def _close(self, topic: Topic, queue: PartitionQueue) -> None:
+        queue.close_batch()
+        topic.dealer.turn(queue.partition)
+
+
+def take_all(line: deque[Waiting]) -> list[Waiting]:
+    taken = list(line)
+    line.clear()
+    return taken

@@ -1,0 +1,273 @@
+"""Many records at once: portions of columns into batches, one result for each run of records.
+
+Owns the way of a portion: checked and counted as a whole, room awaited once, dealt out to
+partitions in a few passes that run in C where they can. Keeps of what was sent only runs that are
+not settled yet, and results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+import anyio
+import anyio.lowlevel
+
+from raftmq.client.producer.columns import Columns, column_length, deal, portion_of
+from raftmq.client.producer.progress import reporting
+from raftmq.errors import Closed, InvalidRecord, MessageTooLarge, RaftmqError
+from raftmq.wire.bodies import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+
+    from raftmq.client.producer.accumulator import Topic
+    from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
+    from raftmq.client.producer.columns import Prepared
+    from raftmq.client.producer.dispatcher import Dispatcher
+    from raftmq.client.producer.options import ProducerOptions
+
+    Progress: TypeAlias = bool | Callable[[int], object] | None
+    Functions: TypeAlias = tuple[Callable[[Any], Any] | None, ...]
+
+PORTION_RECORDS_FIRST, PORTION_RECORDS_MAX = 64, 4096
+PORTION_BYTES_MAX = 2 << 20  # of memory, if the buffer has as much
+PORTION_SECONDS_MAX = 0.02  # a row that came slowly does not wait for many others
+
+
+class Host(Protocol):
+    """What is needed of the producer."""
+
+    def topic(self, name: str) -> Topic: ...
+    def check_open(self) -> None: ...
+    def check_size(self, size: int) -> None: ...
+
+
+class Run:
+    """Records of one call that follow each other in one batch."""
+
+    __slots__ = ("batch", "record_count", "start")
+
+    def __init__(self, batch: ProducerBatch, start: int, record_count: int) -> None:
+        self.batch, self.start, self.record_count = batch, start, record_count
+
+
+class Bulk:
+    """One call of `send_many` or `send_columns`."""
+
+    def __init__(
+        self,
+        host: Host,
+        dispatcher: Dispatcher,
+        options: ProducerOptions,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._host, self._dispatcher = host, dispatcher
+        self._now_ms = now_ms
+        self._bytes_max = min(PORTION_BYTES_MAX, options.buffer_memory // 4)
+        self._records_max = PORTION_RECORDS_FIRST  # of the next portion
+        self._runs: deque[Run] = deque()  # not settled yet, as far as anybody has looked
+        self._last_runs: dict[int, Run] = {}  # by partition
+        self._results: list[BatchMetadata] = []
+        self._error: RaftmqError | None = None
+        self._count = 0
+
+    async def send_rows(
+        self,
+        topic_name: str,
+        rows: Iterable[Any] | AsyncIterable[Any],
+        *,
+        functions: Functions,
+        partition: int | None,
+        progress: Progress,
+    ) -> list[BatchMetadata]:
+        """See `Producer.send_many`."""
+        with self._answerable(), reporting(progress, column_length(rows)) as report:
+            topic = await self._open(topic_name)
+            portions = _Portions(rows)
+            while portion := await portions.next(self._records_max):
+                await self._take(topic, _columns_of(portion, functions, partition))
+                report(self._count)
+            return await self._finish()
+
+    async def send_columns(
+        self, topic_name: str, columns: tuple[Any, ...], *, progress: Progress
+    ) -> list[BatchMetadata]:
+        """See `Producer.send_columns`."""
+        given = Columns.checked(*columns)
+        with self._answerable(), reporting(progress, len(given.values)) as report:
+            topic = await self._open(topic_name)
+            while self._count < len(given.values):
+                end = self._count + self._records_max
+                await self._take(topic, portion_of(given, self._count, end))
+                report(self._count)
+            return await self._finish()
+
+    async def _open(self, topic_name: str) -> Topic:
+        """Records are dealt to partitions at once, so they have to be known."""
+        self._host.check_open()
+        topic = self._host.topic(topic_name)
+        await anyio.lowlevel.checkpoint()
+        if not topic.count:
+            await self._dispatcher.wait_known(topic)
+        return topic
+
+    async def _take(self, topic: Topic, columns: Columns) -> None:
+        """One portion into batches, or smaller portions of it if it is large."""
+        if self._error is not None:
+            await self._finish()
+        try:
+            prepared = columns.prepared(self._count)
+            self._check_sizes(prepared.sizes)
+            await self._take_prepared(topic, prepared)
+        except (InvalidRecord, MessageTooLarge) as error:
+            error.add_note(f"the {self._count} records before were handed in, and are sent")
+            raise
+        self._plan(prepared.sizes)
+
+    def _check_sizes(self, sizes: list[int]) -> None:
+        try:
+            self._host.check_size(max(sizes))
+        except MessageTooLarge as error:
+            error.add_note(f"it is record {self._count + sizes.index(max(sizes))}")
+            raise
+
+    def _plan(self, sizes: list[int]) -> None:
+        """The next portion: as many as fit, if they are like these, but not many more."""
+        fitting = self._bytes_max * len(sizes) // sum(sizes)
+        self._records_max = max(1, min(PORTION_RECORDS_MAX, 4 * self._records_max, fitting))
+
+    async def _take_prepared(self, topic: Topic, prepared: Prepared) -> None:
+        size, count = sum(prepared.sizes), len(prepared.sizes)
+        if size > self._bytes_max and count > 1:
+            await self._take_prepared(topic, prepared.part(0, count // 2))
+            await self._take_prepared(topic, prepared.part(count // 2, count))
+            return
+        await self._reserve(size)
+        try:
+            dealt = deal(topic, *prepared)
+        except BaseException:
+            self._dispatcher.room.give_back_now(size)
+            raise
+        self._put(topic, dealt)
+        self._count += count
+        self._look_at_runs()
+
+    async def _reserve(self, size: int) -> None:
+        """A checkpoint, so that what is full can leave."""
+        await anyio.lowlevel.checkpoint()
+        room = self._dispatcher.room
+        if not room.take_now(size):
+            self._dispatcher.wake()
+            await room.take(size)
+        try:
+            self._host.check_open()
+        except Closed:
+            self._dispatcher.room.give_back(size)
+            raise
+
+    def _put(self, topic: Topic, dealt: Iterable[tuple[int | None, Columns, list[int]]]) -> None:
+        """Into the open batches of their partitions."""
+        now, now_ms = anyio.current_time(), self._now_ms()
+        for partition, columns, sizes in dealt:
+            added = self._dispatcher.accumulator.add_columns(
+                topic, partition, columns, sizes, now_ms, now
+            )
+            for batch, start, count in added:
+                self._note(batch, start, count)
+        self._dispatcher.wake()
+
+    def _note(self, batch: ProducerBatch, start: int, count: int) -> None:
+        last = self._last_runs.get(batch.partition)
+        if last and last.batch is batch and last.start + last.record_count == start:
+            last.record_count += count
+            return
+        self._last_runs[batch.partition] = run = Run(batch, start, count)
+        self._runs.append(run)
+
+    # -- results ---------------------------------------------------------------------------
+
+    def _look_at_runs(self) -> None:
+        """Take results of those in front that are settled."""
+        while self._runs and self._runs[0].batch.outcome is not None:
+            run = self._runs.popleft()
+            outcome = run.batch.outcome
+            if isinstance(outcome, RaftmqError):
+                self._error = self._error or outcome
+            elif outcome is not None:
+                self._results.append(_result(run, outcome))
+
+    async def _finish(self) -> list[BatchMetadata]:
+        """Wait for all. Raises the first failure."""
+        self._dispatcher.hurry(+1)
+        try:
+            self._look_at_runs()  # the last rows may have taken a while to come, or not to come
+            while self._runs:
+                settled = anyio.Event()
+                self._runs[0].batch.watch(settled.set)
+                await settled.wait()
+                self._look_at_runs()
+        finally:
+            self._dispatcher.hurry(-1)
+        if self._error is not None:
+            error, self._error = self._error.copied(), None
+            done = sum([result.record_count for result in self._results])
+            error.add_note(f"of {self._count} records {done} were delivered")
+            raise error
+        return self._results
+
+    @contextmanager
+    def _answerable(self) -> Iterator[None]:
+        """Of failures that are not told here, because the call ends early, the producer tells."""
+        try:
+            yield
+        finally:
+            failures = self._dispatcher.failures
+            if self._error is not None:
+                failures.add(self._error, lambda: 1)
+            for run in self._runs:
+                if isinstance(run.batch.outcome, RaftmqError):
+                    failures.add(run.batch.outcome, partial(int, run.record_count))
+                else:
+                    run.batch.unclaimed += run.record_count
+
+
+def _result(run: Run, outcome: BatchMetadata) -> BatchMetadata:
+    """A batch may hold records of others, too."""
+    base = outcome.base_offset
+    first = ABSENT if base == ABSENT else base + run.start
+    return outcome._replace(base_offset=first, record_count=run.record_count)
+
+
+class _Portions:
+    """Rows, some at a time."""
+
+    def __init__(self, rows: Iterable[Any] | AsyncIterable[Any]) -> None:
+        self._rows = rows.__aiter__() if hasattr(rows, "__aiter__") else iter(rows)
+        self._next_portion = getattr(rows, "next_portion", None)  # if it has some at hand
+
+    async def next(self, count: int) -> list[Any]:
+        """At most so many; none at the end."""
+        if self._next_portion is not None:
+            return cast("list[Any]", await self._next_portion(count))
+        if not hasattr(self._rows, "__anext__"):
+            return list(islice(self._rows, count))
+        portion: list[Any] = []
+        end = anyio.current_time() + PORTION_SECONDS_MAX
+        while len(portion) < count and (not portion or anyio.current_time() < end):
+            try:
+                portion.append(await self._rows.__anext__())
+            except StopAsyncIteration:
+                break
+        return portion
+
+
+def _columns_of(portion: Sequence[Any], functions: Functions, partition: int | None) -> Columns:
+    value, *others = functions
+    values = portion if value is None else list(map(value, portion))
+    columns = [None if function is None else list(map(function, portion)) for function in others]
+    partitions = None if partition is None else [partition] * len(portion)
+    return Columns._make([values, *columns, partitions])

@@ -1,0 +1,217 @@
+"""Parallel columns of records that a program hands in: checked, cut, dealt to partitions. Pure.
+
+Nothing here runs once per record in Python that could run in C.
+"""
+
+from __future__ import annotations
+
+from operator import add
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+
+from raftmq.client.producer.partitioners import checked_partition, partitions_of
+from raftmq.client.producer.record import (
+    RECORD_OVERHEAD_BYTES,
+    Extras,
+    checked_timestamp,
+    kept_headers,
+    kept_tags,
+    size_of,
+)
+from raftmq.errors import InvalidRecord
+from raftmq.wire.arguments import (
+    check_headers,
+    check_int64,
+    check_keys,
+    check_tags,
+    check_values,
+)
+from raftmq.wire.columns import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from raftmq.client.producer.accumulator import Topic
+
+_WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+NAMES = ("values", "keys", "headers", "tags", "timestamps", "partitions")
+
+
+class Columns(NamedTuple):
+    """Of equal length; None where no record has any."""
+
+    values: Sequence[Any]
+    keys: Sequence[Any] | None = None
+    headers: Sequence[Any] | None = None
+    tags: Sequence[Any] | None = None
+    timestamps: Sequence[int] | None = None
+    partitions: Sequence[int] | None = None
+
+    @classmethod
+    def checked(cls, *columns: Any) -> Columns:  # noqa: ANN401  # whatever has a length
+        """Raises InvalidRecord where their lengths differ."""
+        lengths = {
+            name: _length(name, column)
+            for name, column in zip(NAMES, columns, strict=True)
+            if column is not None
+        }
+        if "values" not in lengths:
+            raise InvalidRecord("values is None, expected a list or an Arrow array")
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{count} {name}" for name, count in lengths.items())
+            raise InvalidRecord(f"columns of different lengths: {told}")
+        return cls(*columns)
+
+    def prepared(self, first: int) -> Prepared:
+        """As batches take them, once all can be sent.
+
+        Args:
+            first: how many came before, for messages.
+
+        Raises:
+            InvalidRecord: names the column and the index.
+        """
+        try:
+            return self._prepared()
+        except InvalidRecord as error:
+            if first:
+                error.add_note(f"counted from record {first} on")
+            raise
+
+    def _prepared(self) -> Prepared:
+        count = len(self.values)
+        values, keys = check_values(self.values), check_keys(self.keys)
+        if check_headers(self.headers) is None and check_tags(self.tags) is None:
+            headers, tags, sizes = None, None, _plain_sizes(count, values, keys)
+        else:
+            headers = [kept_headers(each) for each in self.headers or [None] * count]
+            tags = [kept_tags(each) for each in self.tags or [None] * count]
+            everything = (values or [None] * count, keys or [None] * count, headers, tags)
+            sizes = [size_of(v, k, Extras(h, t)) for v, k, h, t in zip(*everything, strict=True)]
+        columns = Columns(
+            [None] * count if values is None else values,
+            keys,
+            headers,
+            tags,
+            _whole_numbers(self.timestamps, "timestamps"),
+            _whole_numbers(self.partitions, "partitions"),
+        )
+        return Prepared(columns, sizes)
+
+
+class Prepared(NamedTuple):
+    """Records that can be sent, and the size of each; nothing in them changes any more."""
+
+    columns: Columns
+    sizes: list[int]
+
+    def part(self, start: int, end: int) -> Prepared:
+        return Prepared(portion_of(self.columns, start, end), self.sizes[start:end])
+
+
+def column_length(rows: object) -> int | None:
+    """For a progress bar; None where nobody knows."""
+    return len(rows) if hasattr(rows, "__len__") else None
+
+
+def portion_of(columns: Columns, start: int, end: int) -> Columns:
+    return Columns._make(
+        [None if column is None else _list(column[start:end]) for column in columns]
+    )
+
+
+def _length(name: str, column: object) -> int:
+    if isinstance(column, (str, bytes, bytearray)) or not hasattr(column, "__len__"):
+        kind = type(column).__name__
+        raise InvalidRecord(f"{name} is a {kind}, expected a list or an Arrow array")
+    return len(column)
+
+
+def _list(column: Any) -> list[Any]:  # noqa: ANN401  # an Arrow array, or whatever iterates
+    return column.to_pylist() if hasattr(column, "to_pylist") else list(column)
+
+
+def _whole_numbers(column: Sequence[object] | None, name: str) -> list[int] | None:
+    """Of 64 bits, 0 or more."""
+    if column is None:
+        return None
+    try:
+        return msgspec.convert(column, list[_WholeNumber])
+    except msgspec.ValidationError:  # this one takes longer, and says which
+        return [
+            checked_timestamp(item, f"{name}[{index}]") if name == "timestamps"
+            else check_int64(item, f"{name}[{index}]")
+            for index, item in enumerate(column)
+        ]  # fmt: skip
+
+
+def _plain_sizes(
+    count: int, values: Sequence[bytes | None] | None, keys: Sequence[Any] | None
+) -> list[int]:
+    sizes = [RECORD_OVERHEAD_BYTES] * count
+    if values is not None:
+        sizes = list(map(add, sizes, _lengths(values)))
+    if keys is not None:
+        sizes = list(map(add, sizes, _lengths(keys)))
+    return sizes
+
+
+def _lengths(column: Sequence[Any]) -> list[int]:
+    try:
+        return list(map(len, column))
+    except TypeError:  # None or an int among them
+        return [len(item) if hasattr(item, "__len__") else 8 for item in column]
+
+
+Dealt = tuple[int | None, Columns, list[int]]
+
+
+def deal(topic: Topic, columns: Columns, sizes: list[int]) -> Iterable[Dealt]:
+    """Prepared columns by partition, each in its order; None: wherever records without a key go.
+
+    Raises:
+        InvalidRecord: a partition that there is not.
+    """
+    chosen = _chosen(topic, columns)
+    if chosen is None:
+        return [(None, columns, sizes)]
+    return list(_grouped(columns, sizes, chosen))
+
+
+def _chosen(topic: Topic, columns: Columns) -> list[int | None] | None:
+    """The partition of each record; None where no record has a key or a partition."""
+    if columns.partitions is not None:
+        return [checked_partition(found, topic.count, topic.name) for found in columns.partitions]
+    if topic.choose is not None:
+        return [_choice(topic, columns, index) for index in range(len(columns.values))]
+    keys = columns.keys
+    given = [key for key in keys or () if key is not None]
+    if keys is None or not given:
+        return None
+    found = partitions_of(given, topic.hash, topic.count)
+    if len(found) == len(keys):
+        return found  # type: ignore[return-value]
+    following = iter(found)
+    return [None if key is None else next(following) for key in keys]
+
+
+def _choice(topic: Topic, columns: Columns, index: int) -> int:
+    key = columns.keys[index] if columns.keys is not None else None
+    headers = columns.headers[index] if columns.headers is not None else None
+    return topic.chosen(columns.values[index], key, headers)
+
+
+def _grouped(columns: Columns, sizes: list[int], chosen: Sequence[int | None]) -> Iterator[Dealt]:
+    present = [column for column in (*columns[:5], sizes) if column is not None]
+    groups: dict[int | None, list[list[Any]]] = {
+        partition: [[] for _ in present] for partition in dict.fromkeys(chosen)
+    }
+    for number, column in enumerate(present):
+        appends = {partition: lists[number].append for partition, lists in groups.items()}
+        for partition, item in zip(chosen, column, strict=True):
+            appends[partition](item)
+    for partition, lists in groups.items():
+        parts = iter(lists)
+        found = [None if column is None else next(parts) for column in columns[:5]]
+        yield partition, Columns(*found), next(parts)  # type: ignore[arg-type]

@@ -1,0 +1,376 @@
+"""`Producer`: what a program hands its records to.
+
+Owns the public calls and the checks of what they are given. Nothing is done for a single record but
+to put it into its batch; what happens then, `dispatcher.py` sees to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import anyio
+import anyio.lowlevel
+
+from raftmq.client.administration.checks import check_topic
+from raftmq.client.producer.bulk import Bulk
+from raftmq.client.producer.delivery import Delivery
+from raftmq.client.producer.dispatcher import Dispatcher
+from raftmq.client.producer.early import EarlyRecord
+from raftmq.client.producer.record import (
+    NO_EXTRAS,
+    RECORD_OVERHEAD_BYTES,
+    checked_extras,
+    checked_key,
+    checked_timestamp,
+    checked_value,
+    size_of,
+)
+from raftmq.errors import BufferFull, Closed, MessageTooLarge
+from raftmq.wire.compression import compress
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+    from random import Random
+    from types import TracebackType
+    from typing import Any, TypeAlias
+
+    from raftmq.client.producer.accumulator import Topic
+    from raftmq.client.producer.batch import BatchMetadata, OnDelivery, RecordMetadata
+    from raftmq.client.producer.bulk import Progress
+    from raftmq.client.producer.options import ProducerOptions
+    from raftmq.client.producer.record import Extras, GivenKey, GivenTags, GivenValue
+    from raftmq.client.producer.statistics import Statistics
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.wire.arguments import GivenHeaders
+    from raftmq.wire.columns import Key, Value
+
+    _Record: TypeAlias = tuple[Value, Key, int, int, Extras]  # timestamp and size in the middle
+
+
+class Producer:
+    """`async with client.producer(...) as producer:`
+
+    Leaving the block waits until everything is delivered, and raises the first failure that nobody
+    has been told of; when the block is cancelled, what has not left yet is given up.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ProducerOptions,
+        *,
+        random: Random,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`now_ms`: the time of records that come without one.
+
+        Raises:
+            UnsupportedCompression: the codec's package is not installed.
+        """
+        compress(options.codec, b"")
+        self._cluster, self._options, self._now_ms = cluster, options, now_ms
+        self._dispatcher = Dispatcher(cluster, options, random)
+        self._accumulator, self._room = self._dispatcher.accumulator, self._dispatcher.room
+        self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
+        self._was_opened = self._is_open = False
+        self._is_filled = False  # a batch was, since `enqueue` has let others run
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was done so far."""
+        return self._dispatcher.statistics
+
+    async def __aenter__(self) -> Self:
+        if self._was_opened:
+            raise Closed("a producer is opened once: make another one")
+        self._was_opened = True
+        await self._dispatcher.open()
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None or isinstance(error, Exception):
+                await self._dispatcher.wait_delivered(of_later=True)
+        finally:
+            self._is_open = False
+            await self._dispatcher.close(kind, error, traceback)
+        if error is None:
+            self._dispatcher.failures.raise_first()
+
+    # -- one record ------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: GivenValue,
+        *,
+        key: GivenKey = None,
+        headers: GivenHeaders = None,
+        tags: GivenTags = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record, and wait until it is as safe as `acks` promises.
+
+        A wait that is cancelled does not take the record back.
+
+        Args:
+            key: records with one key stay in order, in one partition.
+            headers: names and values, for the program that reads the record.
+            tags: words to filter by.
+            partition: in place of the partitioner's choice.
+            timestamp: milliseconds since 1970-01-01 UTC; None: now.
+
+        Raises:
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            DeliveryTimedOut: it was never accepted. Definite.
+            OutcomeUnknown: it may have been appended. Indefinite.
+            RaftmqError: what a broker said of it.
+        """
+        delivery = await self.enqueue(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            tags=tags,
+            partition=partition,
+            timestamp=timestamp,
+        )
+        return await delivery
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: GivenValue,
+        *,
+        key: GivenKey = None,
+        headers: GivenHeaders = None,
+        tags: GivenTags = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Hand in one record; waits only for room in the buffer. See `send_nowait`."""
+        value, key, extras, size = self._checked(value, key, headers, tags, partition)
+        if self._is_filled:  # once for each batch: then it can leave
+            self._is_filled = False
+            await anyio.lowlevel.checkpoint()
+            self.check_open()
+        if not self._room.take_now(size):
+            await self._wait_room(size)
+        return self._take(topic, value, key, extras, timestamp, size, on_delivery)
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: GivenValue,
+        *,
+        key: GivenKey = None,
+        headers: GivenHeaders = None,
+        tags: GivenTags = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Hand in one record without waiting. See `send`.
+
+        Args:
+            on_delivery: called with (error, metadata), one of which is None, when it is known what
+                became of the record.
+
+        Returns:
+            What may be awaited to learn it.
+
+        Raises:
+            BufferFull: no room now; wait for some, as `enqueue` does. Definite.
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+        """
+        value, key, extras, size = self._checked(value, key, headers, tags, partition)
+        if not self._room.take_now(size):
+            raise BufferFull(self._why_full(size))
+        return self._take(topic, value, key, extras, timestamp, size, on_delivery)
+
+    async def flush(self) -> None:
+        """Wait until it is known what became of every record handed in so far; nothing lingers.
+
+        Raises:
+            RaftmqError: the first failure of a record about which nobody was told: neither by
+                `await`, nor by `on_delivery`. A note says how many there were.
+        """
+        self.check_open()
+        await self._dispatcher.wait_delivered()
+        self._dispatcher.failures.raise_first()
+
+    # -- many records ----------------------------------------------------------------------
+
+    async def send_many(
+        self,
+        topic: str,
+        rows: Iterable[Any] | AsyncIterable[Any],
+        *,
+        value: Callable[[Any], GivenValue] | None = None,
+        key: Callable[[Any], GivenKey] | None = None,
+        headers: Callable[[Any], GivenHeaders] | None = None,
+        tags: Callable[[Any], GivenTags] | None = None,
+        timestamp: Callable[[Any], int] | None = None,
+        partition: int | None = None,
+        progress: Progress = None,
+    ) -> list[BatchMetadata]:
+        """Send many records, and wait until all are as safe as `acks` promises.
+
+        The fast path: nothing is kept for a single record. Memory stays within `buffer_memory`,
+        however many rows there are.
+
+        Args:
+            rows: any number of them; bytes, unless `value` says what to send of a row.
+            value, key, headers, tags, timestamp: functions of a row.
+            partition: for all of them, in place of the partitioner's choice.
+            progress: True for a bar on stderr, or a function of how many were handed in so far.
+
+        Returns:
+            Where they stand: one result for each run of records that were sent together.
+
+        Raises:
+            InvalidRecord: a row cannot be sent; a note says how many before it were.
+            RaftmqError: the first failure, once all are settled; a note says what was delivered.
+        """
+        bulk = Bulk(self, self._dispatcher, self._options, self._now_ms)
+        functions = (value, key, headers, tags, timestamp)
+        return await bulk.send_rows(
+            topic, rows, functions=functions, partition=partition, progress=progress
+        )
+
+    async def send_columns(
+        self,
+        topic: str,
+        *,
+        values: Sequence[GivenValue],
+        keys: Sequence[GivenKey] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
+        tags: Sequence[GivenTags] | None = None,
+        timestamps: Sequence[int] | None = None,
+        partitions: Sequence[int] | None = None,
+        progress: Progress = None,
+    ) -> list[BatchMetadata]:
+        """Send parallel columns, as Arrow and Spark hold them, and wait; see `send_many`.
+
+        Args:
+            values, keys: lists or Arrow arrays.
+            partitions: one for each record, in place of the partitioner's choice.
+
+        Raises:
+            InvalidRecord: columns of different lengths, or an item that cannot be sent.
+            RaftmqError: see `send_many`.
+        """
+        bulk = Bulk(self, self._dispatcher, self._options, self._now_ms)
+        columns = (values, keys, headers, tags, timestamps, partitions)
+        return await bulk.send_columns(topic, columns, progress=progress)
+
+    # -- within ----------------------------------------------------------------------------
+
+    def _checked(
+        self,
+        value: GivenValue,
+        key: GivenKey,
+        headers: GivenHeaders,
+        tags: GivenTags,
+        partition: int | None,
+    ) -> tuple[Value, Key, Extras, int]:
+        """The record as it is kept, and its size."""
+        is_plain = type(value) is bytes and (key is None or type(key) is bytes)
+        if is_plain and not headers and not tags and partition is None:
+            extras, size = NO_EXTRAS, RECORD_OVERHEAD_BYTES + len(value)  # type: ignore[arg-type]
+            if key is not None:
+                size += len(key)  # type: ignore[arg-type]
+        else:
+            value, key = checked_value(value), checked_key(key)
+            extras = checked_extras(headers, tags, partition)
+            size = size_of(value, key, extras)
+        if size > self._size_max or not self._is_open:
+            self.check_open()
+            self.check_size(size)
+        return value, key, extras, size  # type: ignore[return-value]
+
+    def _take(
+        self,
+        topic_name: str,
+        value: Value,
+        key: Key,
+        extras: Extras,
+        timestamp: int | None,
+        size: int,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        """Its bytes are taken already."""
+        try:
+            topic = self._accumulator.topics.get(topic_name) or self.topic(topic_name)
+            stamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
+            if not topic.count:
+                record = value, key, stamp, size, extras
+                return self._put_in_line(topic, record, on_delivery)
+            batch, index = self._accumulator.add(
+                topic, value, key, stamp, size, anyio.current_time, extras
+            )
+        except BaseException:
+            self._room.give_back_now(size)
+            raise
+        delivery = Delivery(batch, index)
+        if on_delivery is not None:
+            delivery.call_back(on_delivery)
+        if batch.is_closed:
+            self._is_filled = True
+            self._dispatcher.wake()
+        elif not index:
+            self._dispatcher.look_by(batch.opened_at + self._options.linger_seconds)
+        return delivery
+
+    def _put_in_line(
+        self, topic: Topic, record: _Record, on_delivery: OnDelivery | None
+    ) -> Delivery:
+        """Nobody knows yet how many partitions the topic has."""
+        now = anyio.current_time()
+        early = EarlyRecord(self._dispatcher, topic, record, on_delivery, now)
+        topic.waiting.append(early)
+        self._dispatcher.wake()
+        return early.delivery
+
+    def topic(self, name: str) -> Topic:
+        """For `bulk.py`, as are the next two."""
+        topic = self._accumulator.topics.get(name)
+        if topic is None:
+            topic = self._accumulator.topic(check_topic(name))
+            known = self._cluster.routes.topic(name)
+            topic.count = len(known.places) if known is not None else 0
+        return topic
+
+    def check_open(self) -> None:
+        if not self._is_open:
+            raise Closed("the producer is not open: use it within its `async with` block")
+
+    def check_size(self, size: int) -> None:
+        """Raises MessageTooLarge."""
+        if size - RECORD_OVERHEAD_BYTES > self._options.max_request_size:
+            raise MessageTooLarge(
+                f"a record of {size - RECORD_OVERHEAD_BYTES} bytes; max_request_size is "
+                f"{self._options.max_request_size}: send less, or raise it, here and as "
+                "max.message.bytes of the topic"
+            )
+
+    async def _wait_room(self, size: int) -> None:
+        self._dispatcher.wake()  # whoever lingers is in the way
+        await self._room.take(size)
+        if not self._is_open:
+            self._room.give_back(size)
+            self.check_open()
+
+    def _why_full(self, size: int) -> str:
+        return (
+            f"{self._room.used_bytes} bytes wait or are on their way, {size} more do "
+            f"not fit: buffer_memory is {self._options.buffer_memory}"
+        )

@@ -1,0 +1,112 @@
+"""One record that a program hands in: checked before it can spoil a batch. Pure.
+
+Owns the bytes that a key is hashed by, and how much memory a record is counted with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from raftmq.errors import InvalidRecord
+from raftmq.wire.arguments import (
+    GivenHeaders,
+    check_headers,
+    check_int64,
+    check_key,
+    check_tags,
+    check_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.wire.columns import Key, Value
+
+GivenKey: TypeAlias = "bytes | bytearray | memoryview | str | int | None"
+GivenValue: TypeAlias = "bytes | bytearray | memoryview | None"
+KeptHeaders: TypeAlias = "tuple[tuple[str, Value], ...]"
+GivenTags: TypeAlias = "Sequence[str] | set[str] | frozenset[str] | None"
+
+# What a record costs beside its bytes: objects, places in lists, the promise of an answer or a
+# call. Measured with tracemalloc: 94 without a key, 127 with one, 220 with either of the latter.
+RECORD_OVERHEAD_BYTES = 256
+EXTRA_OVERHEAD_BYTES = 160  # of each header and tag
+
+
+class Extras(NamedTuple):
+    """What few records have. Nothing here changes any more."""
+
+    headers: KeptHeaders | None = None
+    tags: tuple[str, ...] | None = None
+    partition: int | None = None
+
+
+NO_EXTRAS = Extras()
+
+
+def checked_value(value: object) -> Value:
+    """Raises InvalidRecord."""
+    return value if type(value) is bytes else check_value(value, "value")
+
+
+def checked_key(key: object) -> Key:
+    """Bytes, or an int that stays one; text becomes UTF-8. Raises InvalidRecord."""
+    return key if type(key) is bytes else check_key(key, "key")
+
+
+def checked_extras(headers: GivenHeaders, tags: GivenTags, partition: object) -> Extras:
+    """Raises InvalidRecord."""
+    if headers:
+        check_headers([headers])
+    if tags:
+        check_tags([tags])
+    if partition is not None:
+        partition = check_int64(partition, "partition")
+    return Extras(kept_headers(headers), kept_tags(tags), partition)
+
+
+def kept_headers(headers: GivenHeaders) -> KeptHeaders | None:
+    """Of checked ones a copy: a program may use its dict for the next record."""
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple([(name, _kept_value(value)) for name, value in pairs])
+
+
+def kept_tags(tags: GivenTags) -> tuple[str, ...] | None:
+    return tuple(tags) if tags else None
+
+
+def checked_timestamp(timestamp: object, name: str = "timestamp") -> int:
+    """Raises InvalidRecord."""
+    checked = check_int64(timestamp, name)
+    if checked < 0:
+        raise InvalidRecord(f"{name} = {checked}: expected milliseconds since 1970, 0 or more")
+    return checked
+
+
+def size_of(value: Value, key: Key, extras: Extras = NO_EXTRAS) -> int:
+    """Bytes of memory, about; never less than what the record takes in a batch."""
+    size = RECORD_OVERHEAD_BYTES
+    if value is not None:
+        size += len(value)
+    if key is not None:
+        size += len(key) if type(key) is bytes else 8
+    for name, header in extras.headers or ():
+        size += EXTRA_OVERHEAD_BYTES + len(name.encode()) + len(header or b"")
+    for tag in extras.tags or ():
+        size += EXTRA_OVERHEAD_BYTES + len(tag.encode())
+    return size
+
+
+def _kept_value(value: Value) -> Value:
+    return value if value is None or type(value) is bytes else bytes(value)
+
+
+def hashed_bytes(key: Key) -> bytes:
+    """What a partitioner sees of a key: an int as Kafka's LongSerializer writes it."""
+    if type(key) is bytes:
+        return key
+    assert isinstance(key, int), "no key to hash"
+    return key.to_bytes(8, "big", signed=True)

@@ -1,0 +1,322 @@
+"""What leaves next, and what an answer means for it. Pure: the shell sends, waits and tells time.
+
+Owns the life of a batch from the queue to its outcome: requests of several partitions for one
+leader, repetition with pauses, deadlines.
+
+Invariants: a batch is settled once, and in time, wherever it is; an error that says "it certainly
+did not happen" settles only what was never accepted by anybody; with acks=0 nothing is ever sent
+twice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.client.producer.batch import BatchMetadata
+from raftmq.errors import (
+    DeliveryTimedOut,
+    LeaderNotAvailable,
+    OutcomeUnknown,
+    RaftmqError,
+    error_for,
+)
+from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from raftmq.client.producer.accumulator import Accumulator, Topic
+    from raftmq.client.producer.batch import Outcome, ProducerBatch
+    from raftmq.client.producer.options import ProducerOptions
+    from raftmq.client.producer.partition_queue import PartitionQueue
+    from raftmq.client.routing.routes import Place, Routes
+
+MISSING_SECONDS = 5.0  # a topic that was just made may not be known everywhere
+
+
+class Part(NamedTuple):
+    """What goes to one partition with one request."""
+
+    place: Place
+    queue: PartitionQueue
+    batches: list[ProducerBatch]
+    data: list[bytearray]
+
+    @property
+    def length(self) -> int:
+        return sum([len(each) for each in self.data])
+
+
+class ProduceRequest(NamedTuple):
+    """For one leader. `deadline`: nobody waits for an answer any longer."""
+
+    leader: int
+    deadline: float
+    parts: list[Part]
+
+
+class Step(NamedTuple):
+    """What is to be done now, and when to look again at the latest.
+
+    Attributes:
+        unknown_topics: whose leaders have to be asked for.
+    """
+
+    requests: list[ProduceRequest]
+    unknown_topics: list[str]
+    look_at: float
+
+
+class Sending:
+    """Args:
+    on_settled: told about each batch once, when its outcome is known.
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        accumulator: Accumulator,
+        on_settled: Callable[[ProducerBatch, Outcome], None],
+    ) -> None:
+        self._options, self._accumulator, self._on_settled = options, accumulator, on_settled
+
+    def step(self, routes: Routes, now: float, *, is_hurried: bool) -> Step:
+        """Requests that leave now count as in flight: each is answered by `on_answer`, once.
+
+        Args:
+            is_hurried: somebody waits for everything to leave, so nothing lingers.
+        """
+        by_leader: dict[int, list[Part]] = {}
+        unknown: list[str] = []
+        look_at = math.inf
+        for topic in list(self._accumulator.topics.values()):
+            if topic.take_out_idle():
+                topic.missing_since = None
+                continue
+            look_at = min(look_at, self._expire(topic, now))
+            self._learn(topic, routes, now)
+            ready, ready_at = _ready(topic, now, is_hurried=is_hurried)
+            look_at = min(look_at, ready_at)
+            if (ready or topic.waiting) and not routes.use(topic.name):
+                unknown.append(topic.name)  # whoever asks for it tells us when it is known
+                continue
+            for queue in ready:
+                place = self._led_place(queue, routes, now)
+                if place is not None:
+                    batches = queue.take(self._options.max_request_size, now, is_hurried=is_hurried)
+                    self._encode(topic, queue, place, batches, by_leader)
+                look_at = min(look_at, queue.ready_at(is_hurried=is_hurried))
+        return Step(self._requests(by_leader, now), unknown, look_at)
+
+    def on_answer(
+        self,
+        request: ProduceRequest,
+        answers: Sequence[int | RaftmqError],
+        routes: Routes,
+        now: float,
+    ) -> None:
+        """What became of each part: the first offset, or why there is none."""
+        for part, answer in zip(request.parts, answers, strict=True):
+            part.queue.on_answer(part.batches)
+            if isinstance(answer, RaftmqError):
+                self._on_failure(part, answer, routes, now)
+            else:
+                part.queue.on_success()
+                self._on_success(part, answer)
+
+    def fail_all(self, error: RaftmqError) -> None:
+        """Nothing leaves any more; what is in flight has been answered."""
+        for topic in list(self._accumulator.topics.values()):
+            self._fail_topic(topic, error)
+
+    # -- before ----------------------------------------------------------------------------
+
+    def _learn(self, topic: Topic, routes: Routes, now: float) -> None:
+        """How many partitions there are, or that there is no such topic."""
+        known = routes.topic(topic.name)
+        if known is None:
+            return
+        if known.topic_id is not None:
+            if known.places and (topic.waiting or topic.count != len(known.places)):
+                self._accumulator.on_count(topic, len(known.places))
+            topic.missing_since = None
+            return
+        if not routes.use(topic.name):
+            return  # that was before, and somebody is asked again
+        routes.doubt(topic.name)  # it may be made any time
+        error = error_for(known.error, _missing(topic.name))
+        if topic.missing_since is None:
+            topic.missing_since = now
+        if not error.retriable or now >= topic.missing_since + MISSING_SECONDS:
+            self._fail_topic(topic, error)
+
+    def _fail_topic(self, topic: Topic, error: RaftmqError) -> None:
+        topic.missing_since = None
+        self._accumulator.fail_waiting(topic, error.at(topic.name))
+        for queue in topic.busy.values():
+            for batch in list(queue):
+                queue.remove(batch)
+                self._give_up(batch, error)
+
+    def _expire(self, topic: Topic, now: float) -> float:
+        """Settle what has taken too long, wherever it is; when the next one will have."""
+        late = DeliveryTimedOut(f"topic {topic.name!r}: nobody has told its partitions in time")
+        while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
+            topic.waiting.popleft().on_known(late.at(topic.name))
+        times = [topic.waiting[0].since] if topic.waiting else []
+        for queue in topic.busy.values():
+            for batch in queue.on_their_way():
+                if self._is_late(batch, now):
+                    batch.may_have_happened = True
+                    self._give_up(batch, self._timed_out(batch))
+                else:
+                    times.append(batch.opened_at)
+            while (first := next(iter(queue), None)) and self._is_late(first, now):
+                queue.remove(first)
+                self._give_up(first, self._timed_out(first))
+            if first is not None:
+                times.append(first.opened_at)
+        return self._deadline_of(min(times, default=math.inf))
+
+    def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> Place | None:
+        """None where nobody leads; then the queue waits."""
+        place = routes.find(queue.topic, queue.partition)
+        if place is not None and place.leader != ABSENT:
+            return place
+        problem = "nobody leads" if place is not None else "there is no such partition any more"
+        for batch in queue:
+            batch.last_error = LeaderNotAvailable(problem)
+        queue.on_failure(now, at_once=False)
+        routes.doubt(queue.topic)
+        return None
+
+    def _encode(
+        self,
+        topic: Topic,
+        queue: PartitionQueue,
+        place: Place,
+        batches: list[ProducerBatch],
+        by_leader: dict[int, list[Part]],
+    ) -> None:
+        """Into a request, but for what cannot be encoded."""
+        if queue.open is None:
+            topic.dealer.turn(queue.partition)
+        data = []
+        for batch in list(batches):
+            try:
+                data.append(batch.encode(self._options.codec))
+            except RaftmqError as error:
+                batches.remove(batch)
+                self._on_settled(batch, error.at(batch.topic, batch.partition))
+        if batches:
+            by_leader.setdefault(place.leader, []).append(Part(place, queue, batches, data))
+        else:
+            queue.on_answer(batches)
+
+    def _requests(self, by_leader: dict[int, list[Part]], now: float) -> list[ProduceRequest]:
+        requests = []
+        for leader, parts in by_leader.items():
+            for together in _portions(parts, self._options.max_request_size):
+                deadline = self._deadline(together, now)
+                requests.append(ProduceRequest(leader, deadline, together))
+        return requests
+
+    def _deadline(self, parts: list[Part], now: float) -> float:
+        latest = max([batch.opened_at for part in parts for batch in part.batches])
+        delivered = self._deadline_of(latest)
+        return min(now + self._options.request_timeout_ms / 1000, delivered)
+
+    def _deadline_of(self, since: float) -> float:
+        return since + self._options.delivery_seconds
+
+    # -- after -----------------------------------------------------------------------------
+
+    def _on_success(self, part: Part, base_offset: int) -> None:
+        for batch in part.batches:
+            metadata = BatchMetadata(
+                batch.topic, batch.partition, base_offset, len(batch), batch.is_repeated
+            )
+            if base_offset != ABSENT:
+                base_offset += metadata.record_count
+            if batch.outcome is None:
+                self._on_settled(batch, metadata)
+
+    def _on_failure(self, part: Part, error: RaftmqError, routes: Routes, now: float) -> None:
+        again: list[ProducerBatch] = []
+        for batch in part.batches:
+            if batch.outcome is not None:  # it was late, and that was told
+                continue
+            if self._may_repeat(batch, error, now):
+                batch.is_repeated = batch.is_repeated or batch.may_have_happened
+                again.append(batch)
+            else:
+                is_late = error.retriable and self._is_late(batch, now)
+                self._give_up(batch, self._timed_out(batch) if is_late else error)
+        part.queue.put_back(again)
+        place = routes.find(part.queue.topic, part.queue.partition)
+        part.queue.on_failure(now, at_once=_is_elsewhere(place, part.place))
+
+    def _may_repeat(self, batch: ProducerBatch, error: RaftmqError, now: float) -> bool:
+        batch.attempts += 1
+        batch.last_error = error
+        if not error.definite:
+            batch.may_have_happened = True
+        is_allowed = error.definite or self._options.acks != 0
+        # What nobody took, and nobody can have taken, has not been tried yet with acks=0.
+        is_left = batch.attempts <= self._options.repeats_max or (
+            self._options.acks == 0 and error.definite
+        )
+        return error.retriable and is_allowed and is_left and not self._is_late(batch, now)
+
+    def _is_late(self, batch: ProducerBatch, now: float) -> bool:
+        return now >= self._deadline_of(batch.opened_at)
+
+    def _timed_out(self, batch: ProducerBatch) -> DeliveryTimedOut:
+        seconds = self._options.delivery_seconds
+        reason = f": {batch.last_error}" if batch.last_error else ""
+        late = DeliveryTimedOut(f"not delivered within {seconds:g} s{reason}")
+        late.__cause__ = batch.last_error
+        return late
+
+    def _give_up(self, batch: ProducerBatch, error: RaftmqError) -> None:
+        if batch.may_have_happened:
+            unknown = OutcomeUnknown(f"{len(batch)} records may have been appended: {error}")
+            unknown.__cause__ = error
+            error = unknown
+        self._on_settled(batch, error.at(batch.topic, batch.partition))
+
+
+def _ready(topic: Topic, now: float, *, is_hurried: bool) -> tuple[list[PartitionQueue], float]:
+    """Which queues may send now, and when the next one may."""
+    ready, later = [], math.inf
+    for queue in topic.busy.values():
+        ready_at = queue.ready_at(is_hurried=is_hurried)
+        if ready_at <= now:
+            ready.append(queue)
+        else:
+            later = min(later, ready_at)
+    return ready, later
+
+
+def _portions(parts: list[Part], bytes_max: int) -> Iterator[list[Part]]:
+    """As many as go into one request."""
+    together: list[Part] = []
+    size = 0
+    for part in parts:
+        if together and (size + part.length > bytes_max or len(together) == PARTITIONS_MAX):
+            yield together
+            together, size = [], 0
+        together.append(part)
+        size += part.length
+    if together:
+        yield together
+
+
+def _is_elsewhere(place: Place | None, tried: Place) -> bool:
+    """Whether somebody else is to be asked than the last time."""
+    return place is not None and place.leader not in (ABSENT, tried.leader)
+
+
+def _missing(topic: str) -> str:
+    return f"there is no topic {topic!r}: make it first, raftmq topic create {topic}"

@@ -1,0 +1,299 @@
+"""`LocalCluster`: a cluster of separate processes on this machine, started, harmed and stopped.
+
+Owns the order of things: ports are kept before nodes are started, nodes are stopped before the
+directory is let go of. What runs is written down in the directory (`running.py`), so that who
+started a cluster and who visits it do the same with it, at the same time if need be.
+
+    with LocalCluster.open(directory, brokers=3, port=0) as cluster:
+        cluster.kill(1)
+        cluster.start(1)
+        cluster.wait_ready(1)
+
+Invariant: a node is only started while no process of it is alive.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from msgspec.structs import replace
+
+from raftmq.errors import BrokerNotAvailable, InvalidConfig, RequestTimedOut
+from raftmq.local.directory import find_layout, hold, is_ours, plan_for, read_plan, write_plan
+from raftmq.local.node_log import is_ready, last_lines
+from raftmq.local.plan import check_wishes
+from raftmq.local.process import has_ended, send, this_process, wait_end
+from raftmq.local.running import NodeProcess, Running, changing, read_running, write_running
+from raftmq.local.starting import start_node
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from raftmq.local.layout import Layout
+    from raftmq.local.plan import Plan
+    from raftmq.model import Address
+
+READY_SECONDS_MAX = 60.0  # a busy machine is slow
+STOP_SECONDS_MAX = 30.0  # a broker takes up to 10 s to hand over what it leads
+_GONE_SECONDS_MAX = 10.0  # after SIGKILL: longer means a disk that hangs
+_LOOK_SECONDS = 0.05
+
+
+class NodeStatus(NamedTuple):
+    """Attributes:
+    state: stopped (in order, or never started), ended (in another way), starting, ready.
+    pid: None where no process runs.
+    """
+
+    node_id: int
+    state: str
+    pid: int | None
+    address: Address
+    directory: Path
+    log: Path
+
+
+class LocalCluster:
+    """Made by `open` or `attach`. A context manager: its nodes run within.
+
+    Attributes:
+        directory: of the cluster.
+        plan: its nodes, addresses and ports.
+    """
+
+    def __init__(self, layout: Layout, plan: Plan, closing: ExitStack) -> None:
+        self.directory, self.plan = layout.root, plan
+        self._layout, self._closing = layout, closing
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        *,
+        brokers: int | None = None,
+        port: int | None = None,
+        detach: bool = False,
+    ) -> Self:
+        """Hold the directory and the ports; nothing is started yet.
+
+        Args:
+            directory: made if it is not there. One with other things in it is refused.
+            brokers: how many; None: as many as there are, or else 3.
+            port: where the first one listens for clients, the others as `Plan` says; 0: on free
+                ports; None: where they were last, or else 9292.
+            detach: the processes stay when this one ends, and when the `with` is over. Else they
+                end with it, whatever it dies of.
+
+        Raises:
+            InvalidConfig: a number out of range, a foreign directory, or another number of
+                brokers than there is.
+            DirectoryInUse: the cluster runs already.
+            Unreachable: a port is in use.
+        """
+        from raftmq.local.ports import keep_free_ports, keep_ports  # brings the network with it
+
+        check_wishes(brokers, port)
+        layout = find_layout(directory)
+        with ExitStack() as closing:
+            closing.enter_context(hold(layout))
+            plan = plan_for(layout, brokers=brokers, port=port)
+            _bury(read_running(layout))
+            if plan.port == 0:
+                plan, keepers = keep_free_ports(plan)
+            else:
+                keepers = keep_ports(plan)
+            closing.enter_context(keepers)
+            write_plan(layout, plan)
+            with changing(layout):
+                owner = None if detach else this_process()
+                write_running(layout, Running(is_started=True, owner=owner))
+            return cls(layout, plan, closing.pop_all())
+
+    @classmethod
+    def attach(cls, directory: Path) -> Self:
+        """To look at, and to do something to, what was started elsewhere.
+
+        Raises InvalidConfig if there is no local cluster.
+        """
+        layout = find_layout(directory)
+        if not is_ours(layout):
+            raise InvalidConfig([f"{layout.root} is no directory of a local cluster"])
+        return cls(layout, read_plan(layout), ExitStack())
+
+    def __enter__(self) -> Self:
+        """Start all, and wait until they are ready; else none of them runs."""
+        try:
+            self.start()
+            self.wait_ready()
+        except BaseException:
+            with self._closing:
+                self._stop_or_kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop what is bound to this process, and let go of the directory."""
+        with self._closing:
+            if read_running(self._layout).owner == this_process():
+                self._stop_or_kill()
+
+    # What is known
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client is given to find the cluster."""
+        return self.plan.bootstrap
+
+    @property
+    def is_detached(self) -> bool:
+        return read_running(self._layout).owner is None
+
+    @property
+    def is_started(self) -> bool:
+        """Somebody has started it and nobody has stopped it, though brokers may have ended."""
+        running = read_running(self._layout)
+        return running.is_started and (running.owner is None or not has_ended(running.owner))
+
+    def status(self) -> list[NodeStatus]:
+        running = read_running(self._layout)
+        return [self._status(each, running.nodes.get(each)) for each in self.plan.node_ids]
+
+    def _status(self, node_id: int, node: NodeProcess | None) -> NodeStatus:
+        log = self._layout.log(node_id)
+        if node is None or has_ended(node.process):
+            state, pid = "stopped" if node is None else "ended", None
+        else:
+            state = "ready" if is_ready(log, node.log_position) else "starting"
+            pid = node.process.pid
+        directory = self._layout.data(node_id)
+        return NodeStatus(node_id, state, pid, self.plan.address(node_id), directory, log)
+
+    # What is done
+
+    def start(self, *node_ids: int) -> None:
+        """Those of them that do not run, without waiting; all if none is named."""
+        for node_id in self._chosen(node_ids):
+            with changing(self._layout):
+                running = read_running(self._layout)
+                node = running.nodes.get(node_id)
+                if node is None or has_ended(node.process):
+                    started = start_node(self._layout, node_id, running.owner)
+                    nodes = {**running.nodes, node_id: started}
+                    write_running(self._layout, replace(running, nodes=nodes))
+
+    def wait_ready(self, *node_ids: int, seconds_max: float = READY_SECONDS_MAX) -> None:
+        """Until they count as members of the cluster; all if none is named.
+
+        Raises:
+            BrokerNotAvailable: one has ended; its last words are a note of the error.
+            RequestTimedOut: with the last words of one that is not ready.
+        """
+        waiting = self._chosen(node_ids)
+        deadline = time.monotonic() + seconds_max
+        while waiting := self._unready(waiting):
+            if time.monotonic() > deadline:
+                what = f"broker {waiting[0]} is not ready after {seconds_max:g} s"
+                raise self._told(RequestTimedOut, what, waiting[0])
+            time.sleep(_LOOK_SECONDS)
+
+    def stop(self, *node_ids: int, seconds_max: float = STOP_SECONDS_MAX) -> list[int]:
+        """SIGTERM, then SIGKILL to those that have not ended in time; all if none is named.
+
+        Returns those that had to be killed.
+        """
+        chosen = self._chosen(node_ids)
+        nodes = {
+            node_id: node
+            for node_id, node in read_running(self._layout).nodes.items()
+            if node_id in chosen
+        }
+        for node in nodes.values():
+            send(node.process, signal.SIGTERM)
+        deadline = time.monotonic() + seconds_max
+        late = [
+            node_id
+            for node_id, node in nodes.items()
+            if not wait_end(node.process, max(0.0, deadline - time.monotonic()))
+        ]
+        _kill({node_id: nodes[node_id] for node_id in late})
+        self._forget(nodes, is_all=not node_ids)
+        return late
+
+    def kill(self, *node_ids: int) -> list[int]:
+        """kill -9, and wait until nothing is left of them; all if none is named.
+
+        Returns those that did run.
+        """
+        chosen = self._chosen(node_ids)
+        nodes = read_running(self._layout).nodes
+        return _kill({node_id: nodes[node_id] for node_id in chosen if node_id in nodes})
+
+    def _chosen(self, node_ids: Collection[int]) -> list[int]:
+        for node_id in node_ids:
+            self.plan.check_node(node_id)
+        return list(node_ids or self.plan.node_ids)
+
+    def _unready(self, node_ids: list[int]) -> list[int]:
+        unready = []
+        for status in self.status():
+            if status.node_id in node_ids and status.state != "ready":
+                unready.append(status.node_id)
+                if status.state == "stopped":
+                    raise BrokerNotAvailable(
+                        f"broker {status.node_id} was stopped meanwhile, or never started"
+                    )
+                if status.state == "ended":
+                    what = f"broker {status.node_id} has ended before it was ready"
+                    raise self._told(BrokerNotAvailable, what, status.node_id)
+        return unready
+
+    def _told(
+        self, kind: type[BrokerNotAvailable | RequestTimedOut], what: str, node_id: int
+    ) -> BrokerNotAvailable | RequestTimedOut:
+        log = self._layout.log(node_id)
+        lines = last_lines(log, read_running(self._layout).nodes[node_id].log_position)
+        error = kind(f"{what}: {lines[-1] if lines else 'it has said nothing'} ({log})")
+        error.add_note("\n".join(lines))
+        return error
+
+    def _stop_or_kill(self) -> None:
+        """All; an impatient Ctrl-C kills."""
+        try:
+            self.stop()
+        except KeyboardInterrupt:
+            self.kill()
+            self._forget(read_running(self._layout).nodes, is_all=True)
+            raise
+
+    def _forget(self, nodes: Mapping[int, NodeProcess], *, is_all: bool) -> None:
+        """Unless others have taken their places meanwhile."""
+        with changing(self._layout):
+            running = read_running(self._layout)
+            rest = {each: node for each, node in running.nodes.items() if node != nodes.get(each)}
+            is_started = running.is_started and not is_all
+            write_running(self._layout, replace(running, is_started=is_started, nodes=rest))
+
+
+def _bury(running: Running) -> None:
+    """What is left of nodes whose owner was killed a moment ago, or that were paused then."""
+    late = _kill(running.nodes)
+    assert not late or running.owner is not None, "these have no owner, and were not stopped"
+
+
+def _kill(nodes: Mapping[int, NodeProcess]) -> list[int]:
+    """Those that did run, and do no more."""
+    killed = [each for each, node in nodes.items() if send(node.process, signal.SIGKILL)]
+    for node_id in killed:
+        if not wait_end(nodes[node_id].process, _GONE_SECONDS_MAX):
+            raise RequestTimedOut(
+                f"broker {node_id}, process {nodes[node_id].process.pid}, is not gone"
+                f" {_GONE_SECONDS_MAX:g} s after SIGKILL: its disk may hang"
+            )
+    return killed

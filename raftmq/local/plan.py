@@ -1,0 +1,111 @@
+"""What a local cluster is made of: how many nodes, on which ports, with which settings.
+
+Owns the arithmetic of the ports. Node N listens on three of them, counted from the base port: for
+clients on base + N - 1, for the other brokers 10 above that, for the other voters 20 above. So
+three nodes on 9292 take 9292 to 9294, 9302 to 9304 and 9312 to 9314. Every node votes.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from raftmq.errors import BrokerIdNotRegistered, InvalidConfig
+from raftmq.model import Address
+
+if TYPE_CHECKING:
+    from raftmq.local.layout import Layout
+
+HOST = "127.0.0.1"
+NODES_MAX = 9
+NODES_DEFAULT = 3
+PORT_DEFAULT = 9292
+BROKERS_OFFSET, VOTERS_OFFSET = 10, 20
+PORT_MAX = 65_535 - VOTERS_OFFSET - NODES_MAX + 1
+FORMAT_VERSION = 1
+
+assert NODES_MAX <= BROKERS_OFFSET, "ports of two purposes would meet"
+
+
+class Endpoint(NamedTuple):
+    """Attributes:
+    purpose: what it listens for, in words.
+    """
+
+    node_id: int
+    purpose: str
+    port: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Attributes:
+    brokers: how many; their ids count from 1.
+    port: the base port, where node 1 listens for clients; 0 only until free ones were found.
+    """
+
+    format_version: int = FORMAT_VERSION
+    cluster_id: str
+    brokers: Annotated[int, msgspec.Meta(ge=1, le=NODES_MAX)]
+    port: Annotated[int, msgspec.Meta(ge=1, le=PORT_MAX)]
+
+    @property
+    def node_ids(self) -> range:
+        return range(1, self.brokers + 1)
+
+    @property
+    def bootstrap(self) -> str:
+        """What a client is given to find the cluster."""
+        return ",".join(str(self.address(node_id)) for node_id in self.node_ids)
+
+    def address(self, node_id: int) -> Address:
+        """For clients."""
+        return Address(HOST, self.port + node_id - 1)
+
+    def endpoints(self) -> list[Endpoint]:
+        purposes = {"clients": 0, "other brokers": BROKERS_OFFSET, "other voters": VOTERS_OFFSET}
+        return [
+            Endpoint(node_id, purpose, self.address(node_id).port + offset)
+            for node_id in self.node_ids
+            for purpose, offset in purposes.items()
+        ]
+
+    def check_node(self, node_id: int) -> None:
+        """Raises BrokerIdNotRegistered if there is no such node."""
+        if node_id not in self.node_ids:
+            are = "is broker 1 alone" if self.brokers == 1 else f"are brokers 1 to {self.brokers}"
+            raise BrokerIdNotRegistered(f"there is no broker {node_id}; there {are}")
+
+    def settings(self, node_id: int, layout: Layout) -> str:
+        """The TOML of a node. Its texts have no control characters, so that JSON's are TOML's."""
+        port = self.address(node_id).port
+        voters = {each: self.address(each).port + VOTERS_OFFSET for each in self.node_ids}
+        lines = [
+            "# Written at each start of the cluster: changes are lost.",
+            "[node]",
+            f"id = {node_id}",
+            f"cluster_id = {json.dumps(self.cluster_id)}",
+            f"directory = {json.dumps(str(layout.data(node_id)), ensure_ascii=False)}",
+            "",
+            "[quorum.voters]",
+            *(f'{voter} = "{HOST}:{voter_port}"' for voter, voter_port in voters.items()),
+        ]
+        for name, offset in (("clients", 0), ("brokers", BROKERS_OFFSET)):
+            lines += ["", "[[listeners]]", f'name = "{name}"', f'bind = "{HOST}:{port + offset}"']
+        return "\n".join([*lines, ""])
+
+
+def check_wishes(brokers: int | None, port: int | None) -> None:
+    """Raises InvalidConfig with all that is wrong. Port 0 stands for free ones."""
+    problems = []
+    if brokers is not None and not 1 <= brokers <= NODES_MAX:
+        problems.append(f"brokers = {brokers}: expected 1 to {NODES_MAX}")
+    if port is not None and not 0 <= port <= PORT_MAX:
+        problems.append(
+            f"port = {port}: expected 1 to {PORT_MAX}, as others follow, or 0 for free ones"
+        )
+    if problems:
+        raise InvalidConfig(problems)

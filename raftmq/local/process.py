@@ -1,0 +1,104 @@
+"""One process of this machine, told from any other that gets its number later.
+
+Owns how processes are recognised, signalled and waited for. A process is its pid and its start
+(boot and clock tick), so that what was written down yesterday never hits a stranger. It has ended
+when none of its threads is left, that is, when nothing of it has a file or a port any more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_START_FIELD = 19  # of /proc/<pid>/stat, counted from behind the name: field 22 of proc(5)
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Attributes:
+    started: `boot/tick`, to be compared only.
+    """
+
+    pid: int
+    started: str
+
+
+def this_process() -> Process:
+    return process_of(os.getpid())
+
+
+def process_of(pid: int) -> Process:
+    """Of one that runs, or of a child that nobody has asked for its status yet."""
+    started = _started(pid)
+    assert started is not None, f"no process {pid}"
+    return Process(pid, started)
+
+
+def has_ended(process: Process) -> bool:
+    return wait_end(process, 0.0)
+
+
+def wait_end(process: Process, seconds_max: float | None = None) -> bool:
+    """Whether it has ended by then; None: however long it takes."""
+    with _hold(process) as descriptor:
+        if descriptor is None:
+            return True
+        ended = _wait_ended(descriptor, seconds_max)
+        if ended:
+            with suppress(ChildProcessError):  # somebody else's child, who looks after it
+                os.waitpid(process.pid, os.WNOHANG)
+        return ended
+
+
+def send(process: Process, number: signal.Signals) -> bool:
+    """Whether there was somebody to get the signal."""
+    with _hold(process) as descriptor:
+        if descriptor is None or _wait_ended(descriptor, 0.0):
+            return False
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, number)
+            return True
+        return False
+
+
+def _wait_ended(descriptor: int, seconds_max: float | None) -> bool:
+    """Its parent may not have asked for its status, and may never do so."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if seconds_max is None else seconds_max * 1000))
+
+
+@contextmanager
+def _hold(process: Process) -> Iterator[int | None]:
+    """A descriptor that means this very process even if it ends now; None if it is gone.
+
+    The start is read after the descriptor was made: if it is the right one, no other process can
+    have had the pid in between.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield descriptor if _started(process.pid) == process.started else None
+    finally:
+        os.close(descriptor)
+
+
+def _started(pid: int) -> str | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the name may have spaces, and parentheses, in it
+    return f"{_BOOT_ID.read_text().strip()}/{fields[_START_FIELD]}"

@@ -1,0 +1,99 @@
+"""Which processes a local cluster has: `running.json`, shared by all who start, stop and look.
+
+Owns that file. It is read as a whole and replaced as a whole, under a lock of its own, so that two
+commands at the same moment do not lose each other's changes. What it says of a process may be
+outdated: whether that still runs, `process.py` knows. A copy of the directory has no processes:
+what it says is of those of the other one, which are left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftmq.errors import StorageError
+from raftmq.local.process import Process  # noqa: TC001  # msgspec reads the annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from raftmq.local.layout import Layout
+
+
+class NodeProcess(msgspec.Struct, frozen=True):
+    """Attributes:
+    log_position: bytes of the node's log that are not its own, but of processes before it.
+    """
+
+    process: Process
+    log_position: int
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """Attributes:
+    is_started: somebody has started the whole, and nobody has stopped it since.
+    owner: the nodes end with it; None: they stay.
+    nodes: by node id, those that were started and not been stopped in order since.
+    """
+
+    is_started: bool = False
+    owner: Process | None = None
+    nodes: dict[int, NodeProcess] = {}  # msgspec copies it
+
+
+class _Kept(msgspec.Struct):
+    """Attributes:
+    inode: of the directory, which keeps it when it is moved.
+    """
+
+    inode: int
+    running: Running
+
+
+def read_running(layout: Layout) -> Running:
+    """Raises StorageError if it is there and not readable."""
+    try:
+        kept = msgspec.json.decode(layout.running.read_bytes(), type=_Kept)
+        return kept.running if kept.inode == layout.root.stat().st_ino else Running()
+    except FileNotFoundError:
+        return Running()
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise StorageError(
+            f"{layout.running} is not readable: {error}: remove it once no broker of it runs"
+        ) from error
+
+
+@contextmanager
+def changing(layout: Layout) -> Iterator[None]:
+    """Nobody else changes it meanwhile; to be held for moments only."""
+    descriptor = os.open(layout.running_lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_running(layout: Layout, running: Running) -> None:
+    """Within `changing`."""
+    replace_json(layout.running, _Kept(layout.root.stat().st_ino, running))
+
+
+def replace_json(path: Path, value: msgspec.Struct) -> None:
+    """Whole or not at all, should this process be killed meanwhile. Raises StorageError."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    write_file(temporary, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    temporary.replace(path)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Raises StorageError, which names the file: what the system says of a full disk does not."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,84 @@
+"""TCP sockets, whoever opens them: their options, and what the system means by an error.
+
+Owns the translation of OSError into Unreachable. Opens nothing itself and knows no event loop:
+`rpc/network.py` does for brokers, `client/network/network.py` for clients.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from raftmq.errors import Unreachable
+from raftmq.rpc.address import format_address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq.model import Address
+
+CONNECT_SECONDS_MAX = 5.0
+KEEPALIVE_IDLE_SECONDS = 5
+KEEPALIVE_INTERVAL_SECONDS = 1
+KEEPALIVE_COUNT = 3
+SILENCE_SECONDS_MAX = KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_COUNT
+
+# The keep-alive finds a dead peer on an idle connection, the user timeout one that leaves bytes
+# unacknowledged, for which the kernel would otherwise wait a quarter of an hour. The latter also
+# breaks a connection whose reader has left a full window untouched for so long.
+_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_SECONDS),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_SECONDS),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_SECONDS_MAX * 1000),
+)
+
+
+class Endpoint(Protocol):
+    """A socket of any event loop."""
+
+    def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
+
+
+def set_options(endpoint: Endpoint) -> None:
+    for level, option, value in _OPTIONS:
+        endpoint.setsockopt(level, option, value)
+
+
+@contextmanager
+def translated(operation: str, address: Address) -> Iterator[None]:
+    """Errors of `operation`, such as "connect to", become Unreachable."""
+    try:
+        yield
+    except UnicodeError as error:  # a host that cannot be a name on the wire
+        raise unreachable(operation, address, str(error)) from error
+    except OSError as error:
+        refused = all(isinstance(each, ConnectionRefusedError) for each in _attempts(error))
+        raise unreachable(operation, address, _reason(error), was_refused=refused) from error
+
+
+def unreachable(
+    operation: str, address: Address, reason: str, *, was_refused: bool = False
+) -> Unreachable:
+    what = f"{operation} {format_address(address)}: {reason}"
+    return Unreachable(what, was_refused=was_refused)
+
+
+def _reason(error: OSError) -> str:
+    """What the system said of the first attempt."""
+    first = _attempts(error)[0]
+    if isinstance(first, OSError) and not isinstance(first, socket.gaierror) and first.errno:
+        return os.strerror(first.errno)  # without the address, which is said already
+    return getattr(first, "strerror", None) or str(error)
+
+
+def _attempts(error: BaseException) -> list[BaseException]:
+    """One for each address that the host has; libraries put a summary of all of them around it."""
+    inner = error.__cause__ or error
+    if isinstance(inner, BaseExceptionGroup):
+        return [leaf for part in inner.exceptions for leaf in _attempts(part)]
+    return [inner]

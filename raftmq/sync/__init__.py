@@ -1,0 +1,15 @@
+"""The same calls as `raftmq.connect` gives, blocking: for scripts, notebooks and worker processes.
+
+    with raftmq.sync.connect("127.0.0.1:9292") as client, client.producer() as producer:
+        producer.send("orders", b"hello")
+
+A thread runs the event loop (`loop.py`); the rest hands calls over to it. Ctrl-C ends a wait at
+once. A connection belongs to the process that has opened it: after a fork it refuses to work.
+"""
+
+from raftmq.sync.client import Client, connect
+from raftmq.sync.consumer import Consumer
+from raftmq.sync.handover import Delivery
+from raftmq.sync.producer import Producer
+
+__all__ = ["Client", "Consumer", "Delivery", "Producer", "connect"]

@@ -1,0 +1,112 @@
+"""`client.admin` of `raftmq.sync`: the calls of `raftmq.client.administration.Admin`, blocking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from raftmq.client.administration.admin import Admin as AsyncAdmin
+    from raftmq.client.administration.admin import When
+    from raftmq.client.administration.results import (
+        BrokerLoad,
+        ClusterDetails,
+        ConfigValue,
+        CreatedTopic,
+        Election,
+        Health,
+        TopicDetails,
+        TopicSummary,
+    )
+    from raftmq.sync.loop import Loop
+
+
+class Admin:
+    """What each call does, takes, returns and raises, the asynchronous class says."""
+
+    def __init__(self, loop: Loop, admin: AsyncAdmin) -> None:
+        self._loop, self._admin = loop, admin
+
+    def with_timeout(self, seconds: float) -> Admin:
+        """The same for calls that are to give up earlier, or later."""
+        return Admin(self._loop, self._admin.with_timeout(seconds))
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, str | int | bool] | None = None,
+    ) -> CreatedTopic:
+        """Make a topic, and wait until it can be used."""
+
+        async def run() -> CreatedTopic:
+            return await self._admin.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, config=config
+            )
+
+        return self._loop.call(run)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic that has this name now, with all of its records."""
+        self._loop.call(self._admin.delete_topic, name)
+
+    def list_topics(self) -> tuple[TopicSummary, ...]:
+        """All topics, by name."""
+        return self._loop.call(self._admin.list_topics)
+
+    def describe_topic(self, name: str) -> TopicDetails:
+        """Its partitions with leaders, replicas, epochs and offsets, and its configuration."""
+        return self._loop.call(self._admin.describe_topic, name)
+
+    def create_partitions(self, name: str, total: int) -> None:
+        """Let a topic grow to `total` partitions."""
+        self._loop.call(self._admin.create_partitions, name, total)
+
+    def describe_config(self, name: str) -> dict[str, ConfigValue]:
+        """What holds for each key of a topic, whether it was set or not."""
+        return self._loop.call(self._admin.describe_config, name)
+
+    def alter_config(self, name: str, changes: Mapping[str, str | int | bool | None]) -> None:
+        """Set some keys of a topic, all of them or none."""
+        self._loop.call(self._admin.alter_config, name, changes)
+
+    def offsets(
+        self, topic: str, at: When, *, partitions: Collection[int] | None = None
+    ) -> dict[int, int | None]:
+        """Where a time lies in each partition of a topic."""
+
+        async def run() -> dict[int, int | None]:
+            return await self._admin.offsets(topic, at, partitions=partitions)
+
+        return self._loop.call(run)
+
+    def delete_records(
+        self, topic: str, before: Mapping[int, int | Literal["latest"]]
+    ) -> dict[int, int]:
+        """Delete the oldest records for good."""
+        return self._loop.call(self._admin.delete_records, topic, before)
+
+    def elect_leaders(
+        self, topic: str, partitions: Collection[int] | None = None, *, unclean: bool = False
+    ) -> tuple[Election, ...]:
+        """Give partitions back to their preferred leaders, as after a restart."""
+
+        async def run() -> tuple[Election, ...]:
+            return await self._admin.elect_leaders(topic, partitions, unclean=unclean)
+
+        return self._loop.call(run)
+
+    def describe_cluster(self) -> ClusterDetails:
+        """Its name, its controller, and its brokers with addresses, racks and states."""
+        return self._loop.call(self._admin.describe_cluster)
+
+    def broker_loads(self) -> dict[int, BrokerLoad]:
+        """How many partitions each broker leads and holds; those that hold none are left out."""
+        return self._loop.call(self._admin.broker_loads)
+
+    def health(self) -> Health:
+        """Which brokers are down, and which partitions suffer from it."""
+        return self._loop.call(self._admin.health)

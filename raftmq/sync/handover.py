@@ -1,0 +1,234 @@
+"""Records on their way from the program's threads into the producer, which lives in the loop.
+
+Owns the order, the bound of what waits, and the one task that takes. Nothing is done for a single
+record but to put it into the line; the loop is woken where it sleeps.
+
+Invariants: whatever interrupts a thread that hands in, the next sign of life wakes the loop again.
+What was handed in is taken or refused, and each refusal is told; nothing comes after `close`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from raftmq.client.producer.failures import Failures
+from raftmq.errors import BufferFull, Closed, InvalidRecord, RaftmqError
+
+if TYPE_CHECKING:
+    from raftmq.client.producer.batch import OnDelivery, RecordMetadata
+    from raftmq.client.producer.delivery import Delivery as AsyncDelivery
+    from raftmq.client.producer.producer import Producer as AsyncProducer
+    from raftmq.sync.loop import Loop
+    from raftmq.wire.columns import Value
+
+logger = logging.getLogger(__name__)
+
+
+class Delivery:
+    """The promise of word about one record, for any thread."""
+
+    __slots__ = ("_error", "_handover", "_inner", "_taken", "is_claimed")
+
+    # is_claimed: somebody knows of `_error`, or will be told.
+
+    def __init__(self, handover: Handover, *, is_claimed: bool = False) -> None:
+        self._handover, self.is_claimed = handover, is_claimed
+        self._inner: AsyncDelivery | None = None
+        self._error: RaftmqError | None = None
+        self._taken: trio.Event | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is known what became of the record."""
+        return self._error is not None or (self._inner is not None and self._inner.is_done)
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for it.
+
+        Args:
+            timeout: seconds; None: as long as it takes.
+
+        Raises:
+            RequestTimedOut: not known yet; the record is sent nevertheless. Indefinite.
+            RaftmqError: what became of the record instead.
+        """
+        return self._handover.loop.call(self._wait, timeout=timeout)
+
+    async def _wait(self) -> RecordMetadata:
+        if self._inner is None and self._error is None:
+            self._handover.wake()
+            if self._taken is None:
+                self._taken = trio.Event()
+            await self._taken.wait()
+        if self._error is not None:
+            self.is_claimed = True
+            raise self._error.copied()
+        assert self._inner is not None, "woken before it was settled"
+        return await self._inner
+
+    def settle(self, outcome: AsyncDelivery | RaftmqError) -> None:
+        """In the loop: the producer has taken the record, or refused it."""
+        if isinstance(outcome, RaftmqError):
+            self._error = outcome
+        else:
+            self._inner = outcome
+        if self._taken is not None:
+            self._taken.set()
+
+
+class Handed(NamedTuple):
+    """A record that the loop has not seen yet."""
+
+    delivery: Delivery
+    size: int
+    arguments: tuple[str, Value]
+    named: dict[str, Any]
+
+
+class Handover:
+    """Attributes:
+    failures: of records that the producer has refused.
+    """
+
+    def __init__(self, loop: Loop, producer: AsyncProducer, bytes_max: int) -> None:
+        self.loop, self._producer, self._bytes_max = loop, producer, bytes_max
+        self.failures = Failures()
+        self._wanted = trio.Event()
+        self._waiting: list[tuple[int, trio.Event]] = []  # for so many taken
+        self._wait_count_min = math.inf
+        self._lock = Lock()  # for what follows
+        self._handed: deque[Handed] = deque()
+        self._handed_bytes = 0
+        self._handed_count = self._taken_count = 0
+        self._is_open = self._is_woken = False
+
+    # -- in any thread ---------------------------------------------------------------------
+
+    def open(self) -> None:
+        self._is_open = True
+
+    def close(self) -> None:
+        """Whoever hands something in from now on is told so."""
+        with self._lock:
+            self._is_open = False
+        self.loop.call_soon(self.wake)
+
+    def check_open(self) -> None:
+        if not self._is_open:
+            raise Closed("the producer is not open: use it within its `with` block")
+
+    def put(self, handed: Handed) -> None:
+        """
+        Raises:
+            BufferFull: there is no room now.
+            Closed: not open, or not any more.
+        """
+        with self._lock:
+            self.check_open()
+            if self._handed and self._handed_bytes + handed.size > self._bytes_max:
+                raise BufferFull(
+                    f"{self._handed_bytes} bytes wait to be taken over, {handed.size} more do not "
+                    "fit: wait, as `enqueue` does, or raise buffer_memory"
+                )
+            self._handed_bytes += handed.size
+            self._handed_count += 1
+            self._handed.append(handed)
+            if not self._is_woken:  # said afterwards: if this is interrupted, it is done again
+                self.loop.call_soon(self.wake)
+                self._is_woken = True
+
+    # -- in the loop -----------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Look whether there is something to take."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until all was taken after `close`. If it is cancelled, the rest is refused."""
+        try:
+            await self._serve()
+        finally:
+            self.close()
+            while handed := self._next():
+                self._refuse(handed, Closed("the client was closed before it was sent"))
+
+    async def _serve(self) -> None:
+        while True:
+            self._wanted = trio.Event()
+            is_last = not self._is_open  # before the look at what there is
+            while handed := self._next():
+                await self._take(handed)
+            if is_last:
+                return
+            await self._wanted.wait()
+
+    async def wait_taken(self) -> None:
+        """Until all that was handed in so far was taken."""
+        await self._wait_count(self._handed_count)
+
+    async def wait_room(self) -> None:
+        """Until half of what waits was taken."""
+        waiting = self._handed_count - self._taken_count
+        await self._wait_count(self._taken_count + (waiting + 1) // 2)
+
+    async def _wait_count(self, count: int) -> None:
+        self.wake()
+        if self._taken_count < count:
+            place = count, trio.Event()
+            self._waiting.append(place)
+            self._wait_count_min = min(count, self._wait_count_min)
+            await place[1].wait()
+
+    def _next(self) -> Handed | None:
+        with self._lock:
+            if self._handed:
+                return self._handed.popleft()
+            self._is_woken = False
+            return None
+
+    async def _take(self, handed: Handed) -> None:
+        try:
+            handed.delivery.settle(await self._producer.enqueue(*handed.arguments, **handed.named))
+        except RaftmqError as error:
+            self._refuse(handed, error)
+        except Exception as error:  # the program's own function, perhaps
+            self._refuse(handed, InvalidRecord(f"topic {handed.arguments[0]!r}: {error!r}"))
+        except BaseException:
+            self._refuse(handed, Closed("the client was closed before it was sent"))
+            raise
+        finally:
+            with self._lock:
+                self._handed_bytes -= handed.size
+                self._taken_count += 1
+            if self._taken_count >= self._wait_count_min:
+                self._tell()
+
+    def _refuse(self, handed: Handed, error: RaftmqError) -> None:
+        delivery, on_delivery = handed.delivery, handed.named["on_delivery"]
+        delivery.settle(error)
+        if on_delivery is None:
+            self.failures.add(error, lambda: not delivery.is_claimed)
+        else:
+            _call_back(on_delivery, error)
+
+    def _tell(self) -> None:
+        count = self._taken_count
+        for wanted, event in self._waiting:
+            if wanted <= count:
+                event.set()
+        self._waiting = [each for each in self._waiting if each[0] > count]
+        self._wait_count_min = min((each[0] for each in self._waiting), default=math.inf)
+
+
+def _call_back(on_delivery: OnDelivery, error: RaftmqError) -> None:
+    """A program's own function must not stop the others."""
+    try:
+        on_delivery(error, None)
+    except Exception:
+        logger.exception("on_delivery has failed")

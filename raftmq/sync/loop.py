@@ -1,0 +1,241 @@
+"""A thread with an event loop, and calls handed over to it from other threads.
+
+Owns the thread's life and how a wait ends: with the result, the time, or Ctrl-C. Whoever stops
+waiting cancels what was waited for.
+
+Invariants: no call is left without an outcome once the loop has ended, whatever ended it; what runs
+in the loop never ends it, and a program that never leaves the block can end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from contextlib import suppress
+from threading import TIMEOUT_MAX, Lock, Thread, current_thread
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
+
+import trio
+
+from raftmq.errors import Closed, InvalidRequest, RequestTimedOut
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+    from typing import Self
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# So long the end of the interpreter waits for what a program does in the loop's thread.
+EXIT_SECONDS_MAX = 2.0
+
+
+class Call(Generic[T]):
+    """Something that runs in the loop, or will; one thread at a time waits for it.
+
+    Why not a Future: where Ctrl-C hits a thread while it holds the condition of one, the loop would
+    wait for that for ever. A plain lock is taken and given in one step each.
+
+    Attributes:
+        is_done: there is an outcome.
+    """
+
+    def __init__(self, function: Callable[..., Awaitable[T]], arguments: tuple[Any, ...]) -> None:
+        self._function, self._arguments = function, arguments
+        self.scope = trio.CancelScope()
+        self.is_done = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._latch = Lock()  # given when it is done
+        self._latch.acquire()
+
+    async def run(self) -> None:
+        """Errors are those of whoever waits, and of nobody else."""
+        try:
+            with self.scope:
+                self._result = await self._function(*self._arguments)
+                self._settle(None)
+        except trio.Cancelled:
+            self.give_up()
+            raise
+        except BaseException as error:
+            self._settle(error)
+        else:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """There will be no outcome, if there is none yet."""
+        if not self.is_done:
+            self._settle(Closed("the client was closed before it was done"))
+
+    def _settle(self, error: BaseException | None) -> None:
+        self._error, self.is_done = error, True
+        self._latch.release()
+
+    def wait(self, seconds_max: float | None) -> bool:
+        """Whether there is an outcome by then."""
+        if not self.is_done:
+            seconds = -1 if seconds_max is None else min(max(seconds_max, 0), TIMEOUT_MAX)
+            self._latch.acquire(timeout=seconds)
+        return self.is_done
+
+    def result(self) -> T:
+        """Only where it is done. Raises what it has raised."""
+        assert self.is_done, "not done yet"
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]  # there is one
+
+
+class Loop:
+    """A context manager: the thread runs as long as its block."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._nursery: trio.Nursery | None = None  # None: nothing begins any more
+        self._process_id = os.getpid()
+        self._lock = Lock()  # for what follows
+        self._calls: set[Call[Any]] = set()  # without an outcome yet
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        self._process_id, self._is_over = os.getpid(), False
+        opened: Call[None] = Call(trio.lowlevel.checkpoint, ())
+        # A program that never leaves the block must be able to end.
+        self._thread = Thread(target=self._run, args=(opened,), name="raftmq-sync", daemon=True)
+        atexit.register(self._end, EXIT_SECONDS_MAX)
+        try:
+            self._calls.add(opened)
+            self._thread.start()
+            self.wait(opened)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Whatever still runs is cancelled."""
+        self._end()
+
+    def call(
+        self,
+        function: Callable[[*Ts], Awaitable[T]],
+        *arguments: *Ts,
+        timeout: float | None = None,
+    ) -> T:
+        """What `function` returns or raises, called in the loop.
+
+        Args:
+            timeout: seconds to wait; None: for ever.
+
+        Raises:
+            RequestTimedOut: it was not done in time, and is cancelled now. Indefinite.
+            Closed: the connection is, or belongs to another process.
+            InvalidRequest: this is the loop's own thread, which must not wait for itself.
+        """
+        call: Call[T] = Call(function, arguments)
+        try:
+            self.start(call)
+            return self.wait(call, timeout=timeout)
+        except BaseException:
+            self.cancel(call)
+            raise
+
+    def start(self, call: Call[T]) -> None:
+        """Have it run. Raises as `call` does."""
+        self.check_process()
+        if current_thread() is self._thread:
+            raise InvalidRequest(
+                "a call that waits, from the thread of the loop that it waits for: functions that "
+                "were given to the client must not make one"
+            )
+        with self._lock:
+            if self._token is None or self._is_over:
+                raise Closed("the client is not open: use it within its `with` block")
+            self._calls.add(call)
+        with suppress(trio.RunFinishedError):  # the end of the thread settles it
+            self._token.run_sync_soon(self._begin, call)
+
+    def wait(self, call: Call[T], *, timeout: float | None = None) -> T:
+        """Its outcome. Whoever is interrupted has to `cancel` it."""
+        if not call.wait(timeout):
+            self.cancel(call)
+            raise RequestTimedOut(f"no result within {timeout:g} s")
+        return call.result()
+
+    def cancel(self, call: Call[Any]) -> None:
+        """Soon; nobody waits for it any more."""
+        if not call.is_done:
+            self.call_soon(call.scope.cancel)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """In the loop, once, however often that is said before; nobody waits. From any thread.
+
+        `function` must not fail.
+        """
+        if self._token is not None and self.is_ours:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(function, idempotent=True)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the process that has opened it, and not a fork of it."""
+        return os.getpid() == self._process_id
+
+    def check_process(self) -> None:
+        """Raises Closed in a fork."""
+        if not self.is_ours:
+            raise Closed(
+                f"this connection belongs to process {self._process_id}, this is a fork of it, "
+                f"process {os.getpid()}: connect anew after the fork"
+            )
+
+    def _end(self, seconds_max: float | None = None) -> None:
+        """Returns when the thread has ended. In a fork there is none to end."""
+        atexit.unregister(self._end)
+        if self.is_ours and self._thread is not None and self._thread.is_alive():
+            self.call_soon(self._stop)
+            self._thread.join(seconds_max)
+
+    # -- in the thread ---------------------------------------------------------------------
+
+    def _run(self, opened: Call[None]) -> None:
+        try:
+            trio.run(self._serve, opened)
+        finally:
+            with self._lock:
+                self._is_over = True
+                left, self._calls = self._calls, set()
+            for call in left:
+                call.give_up()
+
+    async def _serve(self, opened: Call[None]) -> None:
+        async with trio.open_nursery() as self._nursery:
+            self._token = trio.lowlevel.current_trio_token()
+            self._begin(opened)
+            await trio.sleep_forever()
+
+    def _begin(self, call: Call[Any]) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(self._perform, call)
+        else:
+            call.give_up()
+
+    async def _perform(self, call: Call[Any]) -> None:
+        try:
+            await call.run()
+        finally:
+            with self._lock:
+                self._calls.discard(call)
+
+    def _stop(self) -> None:
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,219 @@
+"""The nodes of one cluster in one loop: begun, ended in order or at once, waited for.
+
+Owns their tasks and what can be asked of all together. A node that fails ends all of them: its
+error is the test's.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.broker.broker import Host, open_broker
+from raftmq.broker.node_keys import BROKERS
+from raftmq.broker.settings import CLIENTS, BrokerSettings, ListenerSettings
+from raftmq.errors import InvalidRequest, RequestTimedOut, UnknownTopicOrPartition
+from raftmq.metadata.commands import NO_BROKER, PartitionId
+from raftmq.metadata.raft.collector import COLLECTOR
+from raftmq.metadata.raft.timing import Timing
+from raftmq.model import Address
+from raftmq.rpc.network import TcpNetwork
+from raftmq.testing.ports import HOST, keep_ports
+from raftmq.testing.unsynced import UnsyncedFiles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from raftmq.broker.broker import Broker
+    from raftmq.metadata.image import MetadataImage
+
+READY_SECONDS_MAX = 30.0
+# All the nodes of a quorum share one loop, and elections wait for no disk.
+TIMING = Timing(retry_seconds=(0.02, 0.1))
+_PORTS_PER_NODE = 3  # for voters, clients, brokers
+
+
+class Run:
+    """One life of a node.
+
+    Attributes:
+        broker: once it listens.
+        leaving: set when it shall end in order.
+    """
+
+    def __init__(self) -> None:
+        self.broker: Broker | None = None
+        self.opened, self.leaving, self.ended = trio.Event(), trio.Event(), trio.Event()
+        self._scope = trio.CancelScope()
+
+    async def live(self, settings: BrokerSettings) -> None:
+        host = Host(TcpNetwork(), files=UnsyncedFiles(), timing=TIMING)
+        try:
+            with self._scope:
+                async with open_broker(settings, host) as self.broker:
+                    self.opened.set()
+                    await self.leaving.wait()
+                    await self.broker.stop()
+        finally:
+            self.ended.set()
+
+    async def leave(self) -> None:
+        """A start that waits for the rest of a quorum is broken off."""
+        self.leaving.set()
+        if self.broker is None:
+            self._scope.cancel()
+        await self.ended.wait()
+
+    async def die(self) -> None:
+        """Nothing is moved away, flushed or noted."""
+        self._scope.cancel()
+        await self.ended.wait()
+
+
+class Nodes:
+    """Attributes:
+    running: by node id.
+    """
+
+    def __init__(self, settings: Iterable[BrokerSettings], nursery: trio.Nursery) -> None:
+        self._settings = {one.node_id: one for one in settings}
+        self._nursery = nursery
+        self.running: dict[int, Run] = {}
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        return tuple(self._settings)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """For clients."""
+        return tuple(one.listeners[0].advertised for one in self._settings.values())
+
+    def check_majority(self, starting: int | None = None) -> None:
+        """Raises InvalidRequest if the nodes that run, and the one that starts, are too few."""
+        count, needed = len({*self.running, starting} - {None}), len(self._settings) // 2 + 1
+        if count < needed:
+            raise InvalidRequest(
+                f"nobody would get ready: {count} of {len(self._settings)} nodes would run,"
+                f" {needed} are needed; begin with start_node(..., wait=False)"
+            )
+
+    def begin(self, node_id: int) -> None:
+        self._check_known(node_id)
+        if node_id in self.running:
+            raise InvalidRequest(f"node {node_id} runs already")
+        run = self.running[node_id] = Run()
+        self._nursery.start_soon(run.live, self._settings[node_id])
+
+    async def stop(self, node_id: int) -> None:
+        await self._run_of(node_id).leave()
+        self.running.pop(node_id, None)
+
+    async def kill(self, node_id: int) -> None:
+        await self._run_of(node_id).die()
+        self.running.pop(node_id, None)
+
+    def _run_of(self, node_id: int) -> Run:
+        self._check_known(node_id)
+        if node_id not in self.running:
+            raise InvalidRequest(f"node {node_id} does not run, {sorted(self.running)} do")
+        return self.running[node_id]
+
+    def _check_known(self, node_id: int) -> None:
+        if node_id not in self._settings:
+            raise InvalidRequest(f"node {node_id}: there is none, only {list(self._settings)}")
+
+    async def wait_ready(self) -> None:
+        """Until each node that runs knows that all that run are in service.
+
+        Raises:
+            InvalidRequest: too few run.
+            RequestTimedOut: that has taken too long.
+        """
+        self.check_majority()
+        with trio.move_on_after(READY_SECONDS_MAX) as scope:
+            for run in list(self.running.values()):
+                await run.opened.wait()
+                await self._wait_all_known(run)
+        if scope.cancelled_caught:
+            raise RequestTimedOut(
+                f"nodes {sorted(self.running)} of {list(self._settings)} run, and are not ready"
+                f" after {READY_SECONDS_MAX:g} s; the log says what they wait for"
+            )
+
+    async def _wait_all_known(self, run: Run) -> None:
+        assert run.broker is not None, "opened"
+        quorum = run.broker.quorum
+        image = quorum.image
+        while not all(_is_in_service(image, *each) for each in self.running.items()):
+            image = await quorum.wait_changed(image.version)
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """As the running node with the newest metadata knows it."""
+        images = [run.broker.quorum.image for run in self.running.values() if run.broker]
+        if not images:
+            raise InvalidRequest("no node runs")
+        image = max(images, key=lambda image: image.version)
+        topic_id = image.topic_ids.get(topic)
+        state = image.partitions.get(PartitionId(topic_id, partition)) if topic_id else None
+        if state is None:
+            raise UnknownTopicOrPartition(f"{topic}-{partition}: there is none")
+        return None if state.leader == NO_BROKER else state.leader
+
+
+def _is_in_service(image: MetadataImage, node_id: int, run: Run) -> bool:
+    """This very run of the node, and not the one before it."""
+    known = image.brokers.get(node_id)
+    epoch = run.broker.lifetime.broker_epoch if run.broker else None
+    return known is not None and known.broker_epoch == epoch and image.is_active(node_id)
+
+
+@asynccontextmanager
+async def open_nodes(count: int) -> AsyncIterator[Nodes]:
+    """All of them running and ready; at the end they are killed and their files removed."""
+    with (
+        _temporary_directory() as directory,
+        keep_ports(count * _PORTS_PER_NODE) as ports,
+        COLLECTOR.left_alone(),
+    ):
+        async with trio.open_nursery() as nursery:
+            nodes = Nodes(_settings(directory, count, ports), nursery)
+            for node_id in nodes.node_ids:
+                nodes.begin(node_id)
+            await nodes.wait_ready()
+            yield nodes
+            nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _temporary_directory() -> Iterator[Path]:
+    """The one of `tempfile` goes at the exit of the process, too: too early, and twice."""
+    directory = Path(mkdtemp(prefix="raftmq-testing-"))
+    try:
+        yield directory
+    finally:
+        rmtree(directory)
+
+
+def _settings(directory: Path, count: int, ports: list[int]) -> list[BrokerSettings]:
+    addresses = [Address(HOST, port) for port in ports]
+    voting, for_clients, for_brokers = (addresses[at::_PORTS_PER_NODE] for at in range(3))
+    voters = dict(enumerate(voting, start=1))
+    return [
+        BrokerSettings(
+            directory / f"node-{node_id}",
+            "testing",
+            node_id,
+            voters,
+            (
+                ListenerSettings(CLIENTS, clients, clients),
+                ListenerSettings(BROKERS, brokers, brokers),
+            ),
+        )
+        for node_id, clients, brokers in zip(voters, for_clients, for_brokers, strict=True)
+    ]

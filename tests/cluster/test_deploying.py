@@ -1,0 +1,121 @@
+"""docs/DEPLOYING.md with real processes on the settings of deploy/: restarts, and a new disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.broker_cluster import VOTERS, BrokerCluster
+from tests.cluster.node_process import PROJECT
+from tests.cluster.quorum_words import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.cluster
+
+DEPLOY = PROJECT / "deploy"
+
+
+class Deployed(BrokerCluster):
+    """The settings of deploy/ as they are, and above them the addresses of this machine."""
+
+    def _settings(self, node_id: int) -> str:
+        return (DEPLOY / f"node-{node_id}.toml").read_text("utf-8")
+
+    def start(self, nodes: Iterable[int], *overrides: str) -> None:
+        for node_id in nodes:
+            super().start([node_id], *self._here(node_id), *overrides)
+
+    def _here(self, node_id: int) -> list[str]:
+        _, clients, brokers = self.ports[node_id]
+        voters = [f"quorum.voters.{each}={self.for_voters(each)}" for each in VOTERS]
+        return [
+            *voters,
+            f"node.directory={self.directory(node_id)}",
+            f"listeners.clients.bind={HOST}:{clients}",
+            f"listeners.clients.advertised={HOST}:{clients}",
+            f"listeners.brokers.bind={HOST}:{brokers}",
+        ]
+
+    def for_voters(self, node_id: int) -> str:
+        return f"{HOST}:{self.ports[node_id][0]}"
+
+    def wait_healthy(self) -> None:
+        """As the page has it, and as the brokers' metadata says."""
+        addresses = ",".join(str(self.address(node_id)) for node_id in self.nodes)
+        ask("-b", addresses, "cluster", "health", "--wait", "--timeout", "60")
+        self.wait_whole()
+
+    def quorum_status(self) -> str:
+        voters = ",".join(self.for_voters(each) for each in VOTERS)
+        return ask("-b", voters, "quorum", "status")
+
+
+def ask(*words: str) -> str:
+    """What `raftmq` answers; it must be content."""
+    done = subprocess.run(
+        [sys.executable, "-m", "raftmq", *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, (words, done)
+    return done.stdout
+
+
+@pytest.fixture
+def deployed(tmp_path: Path) -> Iterator[Deployed]:
+    """Three nodes that run, with clients that produce and consume all the while."""
+    with Deployed(tmp_path) as cluster:
+        cluster.start_all()
+        cluster.start_load()
+        cluster.wait_healthy()
+        yield cluster
+        cluster.compare()
+        assert not cluster.ledger.findings
+
+
+def test_a_rolling_restart(deployed: Deployed) -> None:
+    """One at a time, the next one when all is well again: clients are never told no."""
+    for node_id in deployed.nodes:
+        [ending] = deployed.terminate([node_id])
+        assert "in_order=True" in ending.stderr
+        deployed.start([node_id])
+        deployed.wait_ready([node_id])
+        deployed.wait_healthy()
+        deployed.work_until(20)
+    assert not deployed.ledger.denied
+
+
+def test_a_broker_with_an_empty_disk(deployed: Deployed, tmp_path: Path) -> None:
+    """Killed, its directory moved away: under its old id it is filled again, vote and all."""
+    deployed.kill([3])
+    deployed.directory(3).rename(tmp_path / "broken")
+    deployed.work_until(20)
+    deployed.start([3])
+    deployed.wait_ready([3])
+    deployed.wait_healthy()
+    deployed.wait("voter 3 to be established", lambda: "blank" not in deployed.quorum_status())
+    assert deployed.quorum_status().count("established") >= len(VOTERS)
+
+
+def test_a_fourth_broker(tmp_path: Path) -> None:
+    """It has no vote, nothing changes on the others, and new topics lie on it, too."""
+    with Deployed(tmp_path, nodes=[*VOTERS, 4]) as cluster:
+        cluster.start(VOTERS)
+        cluster.wait_ready(VOTERS)
+        cluster.start([4])
+        cluster.wait_ready([4])
+        cluster.start_load()
+        cluster.work_until(20)
+        view = cluster.wait_view("four brokers", lambda view: view.brokers == {1, 2, 3, 4})
+        assert len(view.leaders) == 2
+        cluster.compare()
+        assert not cluster.ledger.findings

@@ -1,0 +1,80 @@
+"""Every program for a cluster under examples/, and the one in the README, does what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftmq import testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq.testing.server import Server
+
+pytestmark = pytest.mark.cluster
+
+REPOSITORY = Path(__file__).parents[2]
+SECONDS_MAX = 60.0
+SAYS = {
+    "quickstart": [r"Ada: partition \d, offset \d", r"read b'hello, Grace' from partition \d"],
+    "plain_script": [r"^sent 1000, 0 failed$", r"^read 1000$"],
+    "columns": [r"^sent 200000 records in \d+ runs", r"^read 200000 records, \d+ bytes"],
+    "replay": [r"b'16', \d\d:\d\d$", r"^two before: b'14'$", r"goes on: b'15'$"],
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with testing.cluster(3) as server:
+        yield server
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_an_example(server: Server, name: str) -> None:
+    """It ends well, says what it should, and complains of nothing."""
+    done = _run(f"examples/{name}.py", server.bootstrap)
+    assert (done.returncode, done.stderr) == (0, "")
+    for pattern in SAYS[name]:
+        assert re.search(pattern, done.stdout, re.MULTILINE), done.stdout
+
+
+def test_an_example_twice(server: Server) -> None:
+    """A topic that is there already is no obstacle."""
+    for _ in range(2):
+        done = _run("examples/quickstart.py", server.bootstrap)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "greetings is there already" in done.stdout
+
+
+def test_an_example_without_a_cluster() -> None:
+    """One line that names the address."""
+    done = _run("examples/plain_script.py", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Unreachable: ")
+    assert "127.0.0.1:1" in done.stderr
+
+
+def test_the_sdk_in_ten_lines(server: Server) -> None:
+    """The README's, as a reader would paste it; only the address is another."""
+    text = (REPOSITORY / "README.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    done = _run("-c", code.replace("127.0.0.1:9292", server.bootstrap))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "at offset 0\nb'c-17' b'two apples'\n"

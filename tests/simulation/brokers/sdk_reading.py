@@ -1,0 +1,138 @@
+"""What one consumer of the SDK has handed out, and what has to come next.
+
+Owns the judgement of one consumer's life; which values may stand where, the ledger says. Promises:
+a partition is read without gaps from where reading begins, whoever is cancelled or breaks off in
+between; nothing comes from what is paused; reading goes on elsewhere only where records were
+deleted, or somebody has said so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from raftmq.errors import LogTruncation, OffsetOutOfRange, RaftmqError
+from tests.simulation.brokers.ledger import Spot
+from tests.simulation.raft.checks import demand
+
+if TYPE_CHECKING:
+    from raftmq.client.consumer.consumer import Consumer
+    from tests.simulation.brokers.ledger import SpotBook
+    from tests.simulation.brokers.world import World
+
+Key: TypeAlias = tuple[str, int]
+
+
+class Reading:
+    """Of the consumer that `consumer` is.
+
+    Attributes:
+        expected: the offset that comes next, by partition; missing where nobody knows.
+    """
+
+    def __init__(self, world: World, consumer: Consumer, name: str, *, reset: str) -> None:
+        self._world, self._consumer, self._name, self._reset = world, consumer, name, reset
+        self.expected: dict[Key, int] = {}
+        self._from_start: set[Key] = set()
+        self._topic_ids: dict[Key, bytes] = {}  # of the topics in which these offsets were known
+
+    def begin(self, start: str | int) -> None:
+        for key in self._consumer.assignment:
+            position = self._consumer.position(*key)
+            if isinstance(start, int):
+                demand(position == start, f"{self._name}: {key} at {position}, not {start}")
+            if position is not None:
+                self.expected[key] = position
+            elif start == "earliest":
+                self._from_start.add(key)
+
+    def on_seek(self, key: Key, *, offset: int | None) -> None:
+        """Before the seek. None: to the first one that there is."""
+        self._world.trace(f"{self._name} seeks {key} {offset}")
+        self._note_topic(key)
+        self.expected.pop(key, None)
+        self._from_start.discard(key)
+        if offset is None:
+            self._from_start.add(key)
+        else:
+            self.expected[key] = offset
+
+    def on_record(self, key: Key, offset: int, value: bytes) -> None:
+        demand(key not in self._consumer.paused, f"{self._name}: {key} {offset} is paused")
+        book = self._book(key)
+        expected = self.expected.get(key)
+        if expected is None:
+            self._judge_first(key, offset, book)
+        elif offset != expected:
+            self._judge_reset(key, offset, expected, book)
+        self.expected[key] = offset + 1
+        self._note_topic(key)
+        if book is not None:
+            self._world.ledger.reads += 1
+            book.see(offset, value, self._name)
+
+    def _judge_first(self, key: Key, offset: int, book: SpotBook | None) -> None:
+        """What was deleted or not yet there when reading began: only that may be missing."""
+        if key in self._from_start and offset and book is not None:
+            was_deleted = book.may_have_deleted(offset - 1)
+            demand(was_deleted, f"{self._name}: {key} begins at {offset}")
+        self._from_start.discard(key)
+
+    def _judge_reset(self, key: Key, offset: int, expected: int, book: SpotBook | None) -> None:
+        """Where to go on was said when the consumer was made."""
+        if self._is_another_topic(key) and self._reset != "none":
+            return
+        is_legal = self._reset != "none" and offset > expected
+        is_legal = is_legal and (book is None or book.may_have_deleted(expected))
+        if self._reset == "earliest":
+            is_legal = is_legal and (book is None or book.may_have_deleted(offset - 1))
+        demand(is_legal, f"{self._name}: {key} goes on at {offset}, expected {expected}")
+
+    def judge_positions(self) -> None:
+        """What the consumer says of itself."""
+        if self._reset != "none":
+            return  # it may have gone on elsewhere since
+        for key, expected in self.expected.items():
+            position = self._consumer.position(*key)
+            demand(
+                position == expected,
+                f"{self._name}: {key} at {position}, expected {expected}",
+            )
+
+    def on_error(self, error: RaftmqError) -> Key | None:
+        """Which partition has lost its place, if that is what it says."""
+        demand(not isinstance(error, LogTruncation), f"{self._name}: {error!r}")
+        if not isinstance(error, OffsetOutOfRange):
+            return None
+        key = error.topic or "", -1 if error.partition is None else error.partition
+        demand(key in self._consumer.assignment, f"{self._name}: of what? {error!r}")
+        book, expected = self._book(key), self.expected.get(key)
+        if book is not None and expected is not None and not self._is_another_topic(key):
+            was_deleted = book.may_have_deleted(expected)
+            demand(was_deleted, f"{self._name}: {key} at {expected}: {error!r}")
+        return key
+
+    def _topic_id(self, key: Key) -> bytes | None:
+        """Of the topic that is read, if it was asked about since the last seek."""
+        return self._consumer._subscription.find(*key).topic_id
+
+    def _note_topic(self, key: Key) -> None:
+        if topic_id := self._topic_id(key):
+            self._topic_ids[key] = topic_id
+
+    def _is_another_topic(self, key: Key) -> bool:
+        """Whoever has sought a place may find it in a topic that was created meanwhile."""
+        return self._topic_ids.get(key, self._topic_id(key)) != self._topic_id(key)
+
+    def _book(self, key: Key) -> SpotBook | None:
+        """Of the topic that is read; None if it is one of which the ledger does not know."""
+        topic_id = self._topic_id(key)
+        for (topic, life), known in self._world.topic_ids.items():
+            if topic == key[0] and known == topic_id:
+                return self._world.ledger.book(Spot(topic, key[1], life))
+        return None
+
+    def is_alive(self, key: Key) -> bool:
+        """Whether the topic that is read is still there."""
+        topic, partition = key
+        spot = Spot(topic, partition, self._world.lives.get(topic, 0))
+        return spot in self._world.spots() and self._book(key) is self._world.ledger.book(spot)

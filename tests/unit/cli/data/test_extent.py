@@ -1,0 +1,118 @@
+"""From where, up to where, how many."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftmq.cli.data.extent import Bounds, Extent, Range, range_of
+from raftmq.cli.data.offset_option import TIME_MAX, From, Place, parse_from
+
+HERE, THERE = ("t", 0), ("t", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("start", From(Place.START)),
+        ("beginning", From(Place.START)),
+        ("end", From(Place.END)),
+        ("0", From(Place.OFFSET, 0)),
+        ("17", From(Place.OFFSET, 17)),
+        ("-17", From(Place.LAST, 17)),
+        ("@17", From(Place.TIME, 17)),
+        ("@1970-01-01T01:00:01+01:00", From(Place.TIME, 1000)),
+        (f"@{TIME_MAX}", From(Place.TIME, TIME_MAX)),
+    ],
+)
+def test_where_to_begin(text: str, expected: From) -> None:
+    """Words, offsets, numbers of records and times."""
+    assert parse_from(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "expected start, end"),
+        ("middle", "'middle': expected start, end"),
+        ("--3", "expected start, end"),
+        ("1.5", "expected start, end"),
+        (str(1 << 63), "more than"),
+        (f"@{TIME_MAX + 1}", "more than"),
+        ("@", "is no time"),
+        ("@2026-11-21T10:00:00", "add Z for UTC"),
+        ("@yesterday", "is no time"),
+    ],
+)
+def test_nowhere(text: str, reason: str) -> None:
+    """The message shows what was typed, and how it is written."""
+    with pytest.raises(ValueError, match=reason):
+        parse_from(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("start", Range(10, 20)),
+        ("end", Range(20, 20)),
+        ("15", Range(15, 20, 15)),
+        ("5", Range(10, 20, 5)),
+        ("25", Range(20, 20, 25)),
+        ("-3", Range(17, 20)),
+        ("-30", Range(10, 20)),
+        ("@7", Range(12, 20)),
+    ],
+)
+def test_a_range(text: str, expected: Range) -> None:
+    """It lies within what is there; what is not there yet may come, if nobody waits for an end."""
+    bounds = Bounds(10, 20, 12)
+    assert range_of(parse_from(text), bounds, until_end=True) == expected
+    assert range_of(parse_from(text), bounds, until_end=False) == expected._replace(end=None)
+
+
+def test_a_time_after_all_records() -> None:
+    """Reading begins at the end."""
+    assert range_of(From(Place.TIME, 9), Bounds(0, 5), until_end=True).is_empty
+
+
+def test_up_to_the_ends() -> None:
+    """Each partition is cut at its own end; when all are there it is over."""
+    extent = Extent({HERE: Range(0, 5), THERE: Range(3, 4), ("t", 2): Range(7, 7)})
+    assert extent.take(HERE, range(3), 3) == slice(0, 3)
+    assert extent.is_open(HERE)
+    assert extent.take(HERE, range(3, 9), 9) == slice(0, 2)
+    assert not extent.is_open(HERE)
+    assert not extent.is_over
+    assert extent.take(THERE, [3], 4) == slice(0, 1)
+    assert extent.is_over
+
+
+def test_an_end_in_a_gap() -> None:
+    """There is no record right before the end: it is over nevertheless."""
+    extent = Extent({HERE: Range(0, 5)})
+    assert extent.take(HERE, [0, 1], 5) == slice(0, 2)
+    assert extent.is_over
+
+
+def test_nothing_to_read() -> None:
+    """It is over before it begins; without any end it never is."""
+    assert Extent({HERE: Range(5, 5)}).is_over
+    assert Extent({HERE: Range(5, 7, 9)}).is_over
+    assert not Extent({}).is_over
+    assert not Extent({HERE: Range(5, None)}).is_over
+
+
+def test_so_many_records() -> None:
+    """Of all partitions together."""
+    extent = Extent({}, 5)
+    assert extent.take(HERE, range(3), 3) == slice(0, 3)
+    assert extent.is_open(HERE)
+    assert extent.take(THERE, range(9), 9) == slice(0, 2)
+    assert extent.is_over
+
+
+def test_an_offset_that_is_not_there_yet() -> None:
+    """What comes before it is passed over, and does not count."""
+    extent = Extent({HERE: Range(20, None, 25)}, 2)
+    assert extent.take(HERE, range(20, 23), 23) == slice(3, 3)
+    assert extent.take(HERE, range(23, 30), 30) == slice(2, 4)
+    assert extent.is_over

@@ -1,0 +1,166 @@
+"""`raftmq cluster`: the verdict and its exit code, who carries what, every address."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from click.testing import CliRunner, Result
+
+from raftmq.cli.main import main
+from raftmq.wire.messages.cluster import VoterAddress
+from tests.unit.client.administration.served import serve_bureau
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.client.administration.bureau import Bureau
+
+
+class Here(NamedTuple):
+    bureau: Bureau
+    bootstrap: str
+
+    def run(self, line: str) -> Result:
+        return CliRunner().invoke(main, ["cluster", *line.split(), "-b", self.bootstrap])
+
+
+@pytest.fixture
+def here() -> Iterator[Here]:
+    """One broker with topic "t"."""
+    with serve_bureau() as (bureau, address):
+        yield Here(bureau, str(address))
+
+
+def ail(bureau: Bureau) -> None:
+    """Everything that can be wrong at once, but for the quorum."""
+    bureau.world.add_topic("u", -1, *[1] * 11)
+    bureau.replicas |= {("u", number): ((1, 2), (1,)) for number in range(1, 12)}
+    bureau.voters = (VoterAddress(1, "v1", 9001), VoterAddress(2, "v2", 9001))
+
+
+def test_all_is_well(here: Here) -> None:
+    """One line and exit code 0."""
+    result = here.run("health")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "healthy: cluster cluster-a: 1 broker, 1 topic, 1 partition\n"
+
+
+def test_all_is_not_well(here: Here) -> None:
+    """The worst comes first, long lists are cut, and the exit code is 7."""
+    ail(here.bureau)
+    here.bureau.controller_id = -1
+    result = here.run("health")
+    assert (result.exit_code, result.stderr) == (7, "")
+    assert result.stdout.splitlines() == [
+        "unhealthy: cluster cluster-a: 2 brokers, 2 topics, 13 partitions",
+        "  the quorum has no leader: nothing can be changed, see `raftmq quorum status`",
+        "  nobody leads u-0: not to be written, nor read",
+        "  broker down: 2",
+        "  replicas not in sync: "
+        + ", ".join(f"u-{number}" for number in range(1, 11))
+        + " and 1 more",
+    ]
+
+
+def test_health_as_json(here: Here) -> None:
+    """One object, with everything that is wrong."""
+    ail(here.bureau)
+    result = here.run("health -o json")
+    assert result.exit_code == 7
+    row = json.loads(result.stdout)
+    assert {key: row[key] for key in ("is_healthy", "controller_id", "brokers", "topics")} == {
+        "is_healthy": False, "controller_id": 1, "brokers": 2, "topics": 2,
+    }  # fmt: skip
+    assert row["brokers_down"] == [2]
+    assert row["leaderless"] == [{"topic": "u", "partition": 0, "missing": []}]
+    assert row["under_replicated"][0] == {"topic": "u", "partition": 1, "missing": [2]}
+
+
+def test_waiting(here: Here) -> None:
+    """Until all is well, or the time is over: then the last look counts."""
+    assert here.run("health --wait").exit_code == 0
+    ail(here.bureau)
+    result = here.run("health --wait --timeout 0.2")
+    assert result.exit_code == 7
+    assert result.stdout.startswith("unhealthy: ")
+
+
+def test_waiting_for_nobody() -> None:
+    """Who never answers is not unhealthy, but not to be reached."""
+    result = CliRunner().invoke(
+        main, ["cluster", "health", "--wait", "--timeout", "0.2", "-b", "127.0.0.1:1"]
+    )
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "connect to 127.0.0.1:1: Connection refused" in result.stderr
+
+
+def test_watching(here: Here) -> None:
+    """Line by line where there is no screen; Ctrl-C ends it."""
+    command = [sys.executable, "-m", "raftmq", "cluster", "health", "--watch", "-b", here.bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("healthy: ")
+    process.send_signal(signal.SIGINT)
+    rest, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stderr.strip()) == (130, "raftmq: interrupted")
+    assert "\x1b" not in rest
+
+
+def test_who_carries_what(here: Here) -> None:
+    """A row for each broker, and a line about the whole."""
+    ail(here.bureau)
+    result = here.run("status")
+    assert (result.exit_code, result.stderr) == (0, "")
+    row, _, last = result.stdout.splitlines()[1:]
+    assert row.split() == ["1", here.bootstrap, "-", "active", "controller", "12", "12", "0"]
+    assert last == "cluster cluster-a: 2 topics, 13 partitions, 1 leaderless, 11 under-replicated"
+    broker, summary = [json.loads(line) for line in here.run("status -o json").stdout.splitlines()]
+    assert broker == {
+        "type": "broker", "broker_id": 1, "address": here.bootstrap, "rack": None,
+        "state": "active", "is_controller": True, "leads": 12, "replicas": 12, "not_in_sync": 0,
+    }  # fmt: skip
+    assert summary == {
+        "type": "summary", "cluster_id": "cluster-a", "controller_id": 1, "brokers": 1,
+        "topics": 2, "partitions": 13, "leaderless": 1, "under_replicated": 11,
+    }  # fmt: skip
+
+
+def test_every_address(here: Here) -> None:
+    """Of listeners and of voters, whose ports people look for here."""
+    ail(here.bureau)
+    result = here.run("info")
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("cluster cluster-a, controller: broker 1, feature level 1, ")
+    assert ["1", "clients", here.bootstrap, "-", "active"] in [line.split() for line in lines]
+    assert ["2", "(voters)", "v2:9001", "-", "-"] in [line.split() for line in lines]
+    row = json.loads(here.run("info -o json").stdout)
+    assert row["brokers"][0]["listeners"] == {"brokers": "inside:1001", "clients": here.bootstrap}
+    assert row["voters"][1] == {"node_id": 2, "address": "v2:9001"}
+    here.bureau.controller_id = -1
+    assert "controller: none" in here.run("info").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("health --wait --watch", "--wait and --watch: choose one"),
+        ("health -o xml", "is not one of"),
+        ("health --timeout 0", "is not in the range"),
+        ("status x", "unexpected extra argument"),
+        ("info -o yaml", "is not one of"),
+        ("helth", "Did you mean 'health'?"),
+        ("health -b nowhere", "no port; write host:port"),
+    ],
+)
+def test_what_was_typed_wrongly(line: str, told: str) -> None:
+    """One line, exit code 2, and nobody is asked."""
+    result = CliRunner().invoke(main, ["-b", "127.0.0.1:1", "cluster", *line.split()])
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1

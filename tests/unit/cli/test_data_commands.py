@@ -1,0 +1,121 @@
+"""`raftmq produce`, `consume` and `bench`: what is refused before any record moves, and how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from raftmq.cli.main import main
+from tests.unit.client.administration.served import serve_bureau
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NOWHERE = "127.0.0.1:1"
+
+
+def run(*arguments: str, bootstrap: str = NOWHERE) -> Result:
+    return CliRunner().invoke(main, ["-b", bootstrap, *arguments], input=b"x\n")
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Where one broker listens, with topic "t"."""
+    with serve_bureau() as (_, address):
+        yield str(address)
+
+
+USAGE = [
+    (["produce"], "Missing argument 'TOPIC'"),
+    (["produce", "a b"], "topic name 'a b'"),
+    (["produce", "t", "--acks", "some"], "'some' is neither 0, 1, a number of replicas, nor all"),
+    (["produce", "t", "--acks", "-1"], "'-1' is neither"),
+    (["produce", "t", "--acks", "1000"], "acks = 1000"),
+    (["produce", "t", "-z", "snappy"], "'gzip', 'lz4', 'zstd'"),
+    (["produce", "t", "--preset", "fast"], "'high_throughput', 'low_latency'"),
+    (["produce", "t", "-p", "-1"], "-1 is not in the range"),
+    (["produce", "t", "-p", "one"], "'one' is not a valid integer"),
+    (["produce", "t", "-H", "novalue"], "'novalue': expected NAME=VALUE"),
+    (["produce", "t", "-H", "=v"], "'=v': expected NAME=VALUE"),
+    (["produce", "t", "-H", "\udcff=v"], "headers[0] is not valid Unicode"),
+    (["produce", "t", "-t", "\udcff"], "tags[0] is not valid Unicode"),
+    (["produce", "t", "-K", ""], "Invalid value for -K: it is empty"),
+    (["produce", "t", "-D", r"\q"], r"Invalid value for -D: \q is no escape"),
+    (["produce", "t", "--file", "/nowhere/x"], "'/nowhere/x' does not exist"),
+    (["produce", "t", "--timeout", "0"], "0.0 is not in the range"),
+    (["consume"], "Missing argument 'TOPIC...'"),
+    (["consume", "."], "topic name '.'"),
+    (["consume", "t", "-g", "billing"], "consumer groups are not there yet"),
+    (["consume", "t", "-o", "middle"], "Invalid value for -o: 'middle': expected start"),
+    (["consume", "t", "-o", "@now"], "Invalid value for -o: 'now' is no time"),
+    (["consume", "t", "-n", "0"], "0 is not in the range"),
+    (["consume", "t", "-f", "%q"], "Invalid value for -f: %q means nothing: there are %t"),
+    (["consume", "t", "-f", r"%s\q"], r"Invalid value for -f: \q is no escape"),
+    (["bench", "produce"], "have one made with --create"),
+    (["bench", "produce", "t", "--create"], "have one made with --create"),
+    (["bench", "latency", "t", "-p", "3"], "--partitions and -r are for --create"),
+    (["bench", "produce", "t", "--size", "x"], "'x' is not a valid integer"),
+    (["bench", "latency", "t", "--size", "3"], "3 is not in the range"),
+    (["bench", "latency", "t", "--rate", "0"], "0.0 is not in the range"),
+    (["bench", "consume", "a/b"], "topic name 'a/b'"),
+    (["bench", "produce", "t", "--acks", "128"], "acks = 128"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "reason"), USAGE)
+def test_what_makes_no_sense(arguments: list[str], reason: str) -> None:
+    """One line that names it, and exit code 2; nobody was asked."""
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+COMMANDS = [
+    ["produce", "t"],
+    ["consume", "t"],
+    ["bench", "produce", "t"],
+    ["bench", "consume", "t"],
+    ["bench", "latency", "t"],
+]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ["bench", "produce", "--create"]])
+def test_nobody_listens(command: list[str]) -> None:
+    """The address that was tried, and the way out."""
+    result = run(*command)
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert result.stderr.count("\n") == 1
+    for part in (f"{NOWHERE}: ", "`raftmq dev`", "RAFTMQ_BOOTSTRAP"):
+        assert part in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_such_topic(command: list[str], bootstrap: str) -> None:
+    """Told at once, before anything is typed; with the way out."""
+    *verbs, _ = command
+    result = run(*verbs, "nope", bootstrap=bootstrap)
+    assert (result.exit_code, result.stdout) == (3, ""), result.output
+    assert result.stderr == (
+        "raftmq: there is no topic 'nope'; `raftmq topic create nope` makes it\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [["produce", "t"], ["consume", "t"], ["consume", "t", "-e"], ["consume", "t", "-o1"]]
+)
+def test_no_such_partition(command: list[str], bootstrap: str) -> None:
+    """It is named, and how many there are."""
+    result = run(*command, "-p", "9", bootstrap=bootstrap)
+    assert (result.exit_code, result.stdout) == (3, ""), result.output
+    assert "counted from 0: there is no 9" in result.stderr
+
+
+def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    """It is refused before anybody is asked."""
+    result = run("produce", "t", "--file", str(tmp_path))
+    assert result.exit_code == 2
+    assert "is a directory" in result.stderr

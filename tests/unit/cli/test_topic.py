@@ -1,0 +1,268 @@
+"""`raftmq topic`: what is printed, which exit code it has, what is refused before it is asked."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from click.testing import CliRunner, Result
+
+from raftmq.cli.main import main
+from raftmq.errors import ErrorCode
+from raftmq.wire.messages.topics import CreateTopics, DeleteRecords, DeleteTopics
+from tests.unit.client.administration.served import serve_bureau
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.client.administration.bureau import Bureau
+
+
+class Here(NamedTuple):
+    bureau: Bureau
+    bootstrap: str
+
+    def run(self, line: str) -> Result:
+        arguments = ["-b", self.bootstrap, "topic", *line.split()]
+        return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture
+def here() -> Iterator[Here]:
+    """One broker with topic "t"."""
+    with serve_bureau() as (bureau, address):
+        yield Here(bureau, str(address))
+
+
+# -- reads -------------------------------------------------------------------------------------
+
+
+def test_a_list(here: Here) -> None:
+    """A table for people, an object per line for programs."""
+    here.bureau.world.add_topic("a", 1, -1)
+    here.bureau.replicas["t", 0] = ((1, 2), (1,))
+    result = here.run("list")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        "topic  partitions  replicas  under-replicated  leaderless",
+        "a               2         1                 0           1",
+        "t               1         2                 1           0",
+    ]
+    rows = [json.loads(line) for line in here.run("list -o json").stdout.splitlines()]
+    assert [(row["name"], row["partitions"], row["leaderless"]) for row in rows] == [
+        ("a", 2, 1),
+        ("t", 1, 0),
+    ]
+    assert set(rows[0]) == {
+        "name", "topic_id", "partitions", "replication_factor", "under_replicated", "leaderless",
+    }  # fmt: skip
+
+
+def test_an_empty_list(here: Here) -> None:
+    """The answer is nothing; a person is told what to do next, a program is not."""
+    here.bureau.world.topics.clear()
+    result = here.run("list")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "`raftmq topic create NAME` makes one" in result.stderr
+    result = here.run("list -o json")
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_a_description(here: Here) -> None:
+    """Partitions, what is wrong with them, and every key with a mark at what was set."""
+    here.bureau.world.add_topic("u", 1, -1)
+    here.bureau.configs["u"] = {"retention.ms": "77"}
+    here.bureau.replicas["u", 0] = ((1, 2), (1,))
+    result = here.run("describe u")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("topic u: 2 partitions, replication factor 2, id 0")
+    assert "not in sync: 2" in result.stdout
+    assert "nobody leads" in result.stdout
+    assert "retention.ms                    77 (set)\n" in result.stdout
+    assert "segment.ms                      0\n" in result.stdout
+
+
+def test_a_description_as_json(here: Here) -> None:
+    """One object per topic; each topic once."""
+    result = here.run("describe t t -o json")
+    (row,) = [json.loads(line) for line in result.stdout.splitlines()]
+    assert set(row) == {"name", "topic_id", "replication_factor", "partitions", "config"}
+    assert row["partitions"][0] == {
+        "partition": 0, "leader": 1, "leader_epoch": 0, "partition_epoch": 0, "replicas": [1],
+        "isr": [1], "start_offset": 0, "end_offset": 0, "is_recovering": False,
+    }  # fmt: skip
+    assert row["config"]["retention.ms"] == {"value": "0", "is_default": True}
+
+
+# -- changes -----------------------------------------------------------------------------------
+
+
+def test_a_topic_is_made(here: Here) -> None:
+    """Says what was made; the second time the exit code says that it was there."""
+    result = here.run("create u -p 3 -c retention.ms=5 -c segment.ms=7")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "topic u: 3 partitions, replication factor 1 (the cluster's choice)\n"
+    assert here.bureau.configs["u"] == {"retention.ms": "5", "segment.ms": "7"}
+    assert here.run("create v -r 1").stdout == "topic v: 1 partition, replication factor 1\n"
+    again = here.run("create u")
+    assert (again.exit_code, again.stdout) == (4, "")
+    content = here.run("create u --if-not-exists")
+    assert (content.exit_code, content.stdout) == (
+        0,
+        "topic u exists already, and stays as it is\n",
+    )
+
+
+def test_a_topic_is_changed(here: Here) -> None:
+    """A line for what was set, and one for the partitions."""
+    here.bureau.configs["t"] = {"segment.ms": "5"}
+    result = here.run("alter t -c retention.ms=7 --reset segment.ms --partitions 3")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "topic t: retention.ms = 7, segment.ms = its default\ntopic t: 3 partitions\n"
+    )
+    assert here.bureau.configs["t"] == {"retention.ms": "7"}
+    assert here.run("alter t --partitions 2").exit_code == 1
+
+
+def test_topics_are_deleted(here: Here) -> None:
+    """All of them, or none if one is not there."""
+    here.bureau.world.add_topic("u", 1)
+    result = here.run("delete t no -y")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "no topic no: `raftmq topic list` shows what there is" in result.stderr
+    assert set(here.bureau.world.topics) == {"t", "u"}
+    result = here.run("delete t u t --yes")
+    assert (result.exit_code, result.stdout) == (0, "topic t: deleted\ntopic u: deleted\n")
+    assert here.bureau.world.topics == {}
+
+
+def fill(here: Here, *ends: int) -> None:
+    topic = here.bureau.world.add_topic("u", *[1] * len(ends))
+    for partition, end in zip(topic.partitions, ends, strict=True):
+        partition.end_offset = end
+
+
+def test_a_topic_is_trimmed(here: Here) -> None:
+    """By offsets, and by a time that is later than every record; then nothing is left."""
+    fill(here, 9, 5, 0)
+    result = here.run("trim u --before-offset 0:4 --before-offset 2:0 -y")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "partition  begins with\n        0            4\n"
+    result = here.run("trim u --before-time 2126-01-01T00:00:00Z -y")
+    assert [line.split() for line in result.stdout.splitlines()[1:]] == [["0", "9"], ["1", "5"]]
+    result = here.run("trim u --before-time 4000000000000 -y")
+    assert (result.exit_code, here.bureau.count(DeleteRecords)) == (0, 3)
+    assert result.stdout == "topic u: there are no such records, nothing to delete\n"
+
+
+def test_more_than_there_is_to_trim(here: Here) -> None:
+    """Nothing is deleted, and the exit code says so."""
+    fill(here, 9)
+    assert here.run("trim u --before-offset 0:10 -y").exit_code == 1
+    result = here.run("trim u --before-offset 1:10 -y")
+    assert (result.exit_code, "there is no 1" in result.stderr) == (3, True)
+    assert here.bureau.world.topics["u"].partitions[0].log_start_offset == 0
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "describe no",
+        "alter no -p 5",
+        "alter no -c retention.ms=1",
+        "delete no -y",
+        "trim no --before-offset 0:1 -y",
+        "trim no --before-time 0 -y",
+    ],
+)
+def test_a_topic_that_is_not_there(line: str, here: Here) -> None:
+    """Exit code 3, in one line that names it."""
+    result = here.run(line)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith("raftmq: ")
+    assert result.stderr.count("\n") == 1
+    assert "no" in result.stderr
+
+
+WRONG = [
+    ("list x", "unexpected extra argument"),
+    ("list -o xml", "is not one of"),
+    ("list --timeout 0", "is not in the range"),
+    ("list --timeout soon", "is not a valid float"),
+    ("describe", "Missing argument 'NAME...'"),
+    ("describe a/b", "allowed are 1 to 200"),
+    ("create", "Missing argument 'NAME'"),
+    ("create a/b", "allowed are 1 to 200"),
+    ("create ..", "allowed are 1 to 200"),
+    ("create u --partitions 0", "is not in the range 1<=x<=10000"),
+    ("create u --partitions many", "is not a valid int"),
+    ("create u --replication-factor 17", "is not in the range 1<=x<=16"),
+    ("create u -c retention.ms", "expected KEY=VALUE"),
+    ("create u -c retention.mss=1", "did you mean 'retention.ms'?"),
+    ("create u -c retention.ms=soon -c segment.ms=0", "expected a whole number; segment.ms = 0"),
+    ("create u --partition 3", "No such option '--partition'"),
+    ("alter t", "nothing to change: give -c KEY=VALUE"),
+    ("alter t --reset retention.mss", "did you mean 'retention.ms'?"),
+    ("alter t --reset segment.ms -c segment.ms=5", "both set and reset"),
+    ("alter t -p -1", "is not in the range"),
+    ("alter a/b -p 3", "allowed are 1 to 200"),
+    ("delete", "Missing argument"),
+    ("delete a/b -y", "allowed are 1 to 200"),
+    ("delete t", "delete t: this asks first, and there is no terminal to ask at: add --yes"),
+    ("trim t", "give --before-offset P:OFFSET, or --before-time TIME"),
+    ("trim t --before-offset 0:1 --before-time 0", "give --before-offset P:OFFSET, or"),
+    ("trim t --before-offset 5", "expected PARTITION:OFFSET, like 0:1200"),
+    ("trim t --before-offset 0:-1", "expected PARTITION:OFFSET"),
+    ("trim t --before-time yesterday", "'yesterday' is no time: write 2026-"),
+    ("trim t --before-time 2026-11-21", "add Z for UTC"),
+    ("trim t --before-offset 0:1", "add --yes"),
+]
+
+
+@pytest.mark.parametrize(("line", "told"), WRONG)
+def test_what_was_typed_wrongly(line: str, told: str) -> None:
+    """One line, exit code 2, and nobody is asked: there is nobody here."""
+    result = CliRunner().invoke(main, ["-b", "127.0.0.1:1", "topic", *line.split()])
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (ErrorCode.INVALID_REPLICATION_FACTOR, 1),
+        (ErrorCode.INVALID_TOPIC_EXCEPTION, 2),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 6),
+        (ErrorCode.REQUEST_TIMED_OUT, 5),
+    ],
+)
+def test_what_a_broker_refuses(error: ErrorCode, exit_code: int, here: Here) -> None:
+    """Each kind of refusal has its exit code."""
+    here.bureau.errors = [error]
+    result = here.run("create u")
+    assert (result.exit_code, result.stdout) == (exit_code, "")
+    assert error.name in result.stderr
+    assert here.bureau.count(CreateTopics) == 1
+
+
+@pytest.mark.parametrize("verb", ["delete t -y", "create u", "alter t -p 3"])
+def test_nobody_is_in_office(verb: str, here: Here) -> None:
+    """It is tried again until the time is over, and nothing was changed."""
+    here.bureau.errors = [ErrorCode.NOT_CONTROLLER] * 1000
+    result = here.run(f"{verb} --timeout 0.2")
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "NOT_CONTROLLER" in result.stderr
+    assert set(here.bureau.world.topics) == {"t"}
+
+
+def test_nothing_is_asked_twice_by_a_script(here: Here) -> None:
+    """Without a terminal and without --yes nothing is even looked up."""
+    assert here.run("delete t").exit_code == 2
+    assert here.bureau.count(DeleteTopics) == 0
+    assert here.bureau.world.brokers[1].asked == []

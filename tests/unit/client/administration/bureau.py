@@ -1,0 +1,272 @@
+"""What brokers do about topics, settings, old records and leaders, on top of a `World`.
+
+Owns what a World has no word for: configurations, replicas, brokers that are down. What goes wrong
+is scripted: `errors` holds one for each of the next changes, and `LOST` is one that is carried out
+before the connection ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from raftmq.client.administration.admin import Admin
+from raftmq.config import TOPIC_KEYS
+from raftmq.errors import ErrorCode
+from raftmq.rpc.reply import Reply
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import Body, PartitionOutcome, TopicOutcome
+from raftmq.wire.messages import cluster as about_cluster
+from raftmq.wire.messages import configs as about_configs
+from raftmq.wire.messages import topics as about_topics
+from tests.unit.client.world import CLUSTER, Partition, World, never, open_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata
+    from tests.unit.client.world import Broker, Topic
+
+LOST = object()
+PAGE = 2  # topics, of a list
+
+
+class Bureau:
+    """Attributes:
+    errors: of the next changes.
+    configs: what was set, by the name of the topic.
+    replicas: replicas and in-sync set, by topic and partition; else the leader is alone.
+    down: broker ids.
+    leader: of new partitions.
+    instead: what a broker answers in place of the truth, by broker and request.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.errors: list[Any] = []
+        self.configs: dict[str, dict[str, str]] = {}
+        self.replicas: dict[tuple[str, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self.down: set[int] = set()
+        self.leader = 1
+        self.instead: dict[tuple[int, ApiKey], Body] = {}
+        self.voters: tuple[about_cluster.VoterAddress, ...] = ()
+        self.controller_id = 1
+        for broker in world.brokers.values():
+            self._employ(broker)
+
+    def count(self, kind: type[Any]) -> int:
+        return sum(broker.count(kind) for broker in self.world.brokers.values())
+
+    def asked(self, kind: type[Any]) -> list[Any]:
+        bodies = [body for broker in self.world.brokers.values() for body in broker.asked]
+        return [body for body in bodies if isinstance(body, kind)]
+
+    def _employ(self, broker: Broker) -> None:
+        changes: dict[ApiKey, Callable[[Any, Any], Reply]] = {
+            ApiKey.CREATE_TOPICS: self._create,
+            ApiKey.DELETE_TOPICS: self._delete,
+            ApiKey.CREATE_PARTITIONS: self._grow,
+            ApiKey.ALTER_CONFIGS: self._alter,
+            ApiKey.DELETE_RECORDS: partial(self._trim, broker),
+            ApiKey.ELECT_LEADERS: self._elect,
+        }
+        reads: dict[ApiKey, Callable[[Any], Any]] = {
+            ApiKey.METADATA: self._metadata,
+            ApiKey.DESCRIBE_TOPICS: self._describe,
+            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
+        }
+        for key, change in changes.items():
+            reads[key] = partial(self._turn, broker, change)
+        for key, answer in reads.items():
+            broker.handlers[key] = partial(self._answer, (broker.broker_id, key), answer)
+
+    def _answer(
+        self, place: tuple[int, ApiKey], answer: Callable[[Any], Any], _c: Any, body: Any, _p: Any
+    ) -> Any:
+        return Reply(self.instead[place]) if place in self.instead else answer(body)
+
+    def lie(self, key: ApiKey, told: Body, *brokers: int) -> None:
+        """All brokers, unless some are named."""
+        self.instead |= {(broker_id, key): told for broker_id in brokers or self.world.brokers}
+
+    def _turn(self, broker: Broker, change: Callable[[Any, Any], Reply], body: Any) -> Any:
+        error = self.errors.pop(0) if self.errors else ErrorCode.NONE
+        reply = change(body, ErrorCode.NONE if error is LOST else error)
+        if error is not LOST:
+            return reply
+        broker.hang_up()
+        return never()
+
+    # Changes
+
+    def _create(self, body: about_topics.CreateTopics, error: ErrorCode) -> Reply:
+        (wanted,) = body.topics
+        if wanted.name in self.world.topics:
+            error = ErrorCode.TOPIC_ALREADY_EXISTS
+        if error:
+            told = about_topics.TopicCreated(wanted.name, error, f"{error.name} {wanted.name}")
+            return Reply(about_topics.CreateTopicsReply((told,)))
+        count = 1 if wanted.partition_count < 0 else wanted.partition_count
+        topic = self.world.add_topic(wanted.name, *[self.leader] * count)
+        self.configs[wanted.name] = dict(wanted.configs)
+        told = about_topics.TopicCreated(wanted.name, 0, "", topic.topic_id, count, 1)
+        return Reply(about_topics.CreateTopicsReply((told,)))
+
+    def _delete(self, body: about_topics.DeleteTopics, error: ErrorCode) -> Reply:
+        (topic_id,) = body.topics
+        if not error:
+            del self.world.topics[self._name(topic_id)]
+            self.world.version += 1
+        outcome = TopicOutcome(topic_id, error, error.name if error else "")
+        return Reply(about_topics.DeleteTopicsReply((outcome,)))
+
+    def _grow(self, body: about_topics.CreatePartitions, error: ErrorCode) -> Reply:
+        (wanted,) = body.topics
+        partitions = self._topic(wanted.topic_id).partitions
+        if wanted.partition_count <= len(partitions):
+            error = ErrorCode.INVALID_PARTITIONS
+        if not error:
+            partitions += [Partition(1) for _ in range(len(partitions), wanted.partition_count)]
+            self.world.version += 1
+        outcome = TopicOutcome(wanted.topic_id, error, error.name if error else "")
+        return Reply(about_topics.CreatePartitionsReply((outcome,)))
+
+    def _alter(self, body: about_configs.AlterConfigs, error: ErrorCode) -> Reply:
+        (wanted,) = body.topics
+        if not error:
+            kept = self.configs.get(self._name(wanted.topic_id), {}) | wanted.changes
+            self.configs[self._name(wanted.topic_id)] = {
+                key: value for key, value in kept.items() if value is not None
+            }
+        outcome = TopicOutcome(wanted.topic_id, error, error.name if error else "")
+        return Reply(about_configs.AlterConfigsReply((outcome,)))
+
+    def _trim(self, broker: Broker, body: about_topics.DeleteRecords, error: ErrorCode) -> Reply:
+        (wanted,) = body.partitions
+        partition = self.world.find(wanted.topic_id, wanted.partition)
+        assert partition is not None, "led, and not there"
+        end = partition.end_offset
+        before = end if wanted.before_offset < 0 else wanted.before_offset
+        if partition.leader != broker.broker_id:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif before > end:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        if not error:
+            partition.log_start_offset = max(partition.log_start_offset, before)
+        told = about_topics.RecordsDeleted(
+            wanted.topic_id,
+            wanted.partition,
+            error,
+            error.name if error else "",
+            -1 if error else partition.log_start_offset,
+        )
+        return Reply(about_topics.DeleteRecordsReply((told,)))
+
+    def _elect(self, body: about_topics.ElectLeaders, error: ErrorCode) -> Reply:
+        """The errors are those of the partitions, one after the other."""
+        errors = [error, *self.errors][: len(body.partitions)]
+        self.errors = self.errors[len(body.partitions) - 1 :]
+        errors += [ErrorCode.NONE] * (len(body.partitions) - len(errors))
+        told = [
+            PartitionOutcome(one.topic_id, one.partition, code, code.name if code else "")
+            for one, code in zip(body.partitions, errors, strict=True)
+        ]
+        return Reply(about_topics.ElectLeadersReply(tuple(told)))
+
+    # Questions
+
+    def _metadata(self, body: Any) -> Reply:
+        """All topics come in pages."""
+        reply: MetadataReply = self.world.metadata(body.topics and sorted(body.topics))
+        topics = sorted(reply.topics, key=lambda topic: topic.name)
+        if body.topics is None:
+            topics = [topic for topic in topics if topic.name > body.after]
+        page = topics[: PAGE if body.topics is None else None]
+        placed = tuple(
+            replace(one, partitions=tuple(self._placed(one.name, it) for it in one.partitions))
+            for one in page
+        )
+        return Reply(
+            replace(
+                reply,
+                controller_id=self.controller_id,
+                brokers=tuple(one for one in reply.brokers if one.broker_id not in self.down),
+                topics=placed,
+                is_complete=len(page) == len(topics),
+            )
+        )
+
+    def _placed(self, name: str, found: PartitionMetadata) -> PartitionMetadata:
+        alone = ((found.leader,), (found.leader,)) if found.leader >= 0 else ((), ())
+        replicas, isr = self.replicas.get((name, found.partition), alone)
+        offline = tuple(one for one in replicas if one in self.down)
+        return replace(found, replicas=replicas, isr=isr, offline=offline)
+
+    def _describe(self, body: about_topics.DescribeTopics) -> Reply:
+        (name,) = body.topics
+        topic = self.world.topics.get(name)
+        if topic is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown = about_topics.TopicDescription(name, code, "no such topic")
+            return Reply(about_topics.DescribeTopicsReply((unknown,)))
+        partitions = tuple(self._described(name, at) for at in range(len(topic.partitions)))
+        found = about_topics.TopicDescription(
+            name, 0, "", topic.topic_id, len(partitions), partitions, self.configs.get(name, {})
+        )
+        return Reply(about_topics.DescribeTopicsReply((found,)))
+
+    def _described(self, name: str, number: int) -> about_topics.PartitionDescription:
+        found = self.world.topics[name].partitions[number]
+        replicas, isr = self.replicas.get((name, number), ((1,), (1,)))
+        return about_topics.PartitionDescription(
+            number, found.leader, found.leader_epoch, 0, replicas, isr
+        )
+
+    def _describe_configs(self, body: about_configs.DescribeConfigs) -> Reply:
+        (topic_id,) = body.topics
+        known = self.configs.get(self._name(topic_id), {})
+        entries = tuple(
+            about_configs.ConfigEntry(key.name, known.get(key.name, "0"), key.name not in known)
+            for key in TOPIC_KEYS
+        )
+        told = about_configs.TopicConfigDescription(topic_id, config_epoch=1, entries=entries)
+        return Reply(about_configs.DescribeConfigsReply((told,)))
+
+    def _describe_cluster(self, _body: Any) -> Reply:
+        brokers = tuple(
+            about_cluster.BrokerDescription(
+                broker.broker_id,
+                1,
+                (
+                    about_cluster.ListenerAddress("brokers", "inside", 1000 + broker.broker_id),
+                    about_cluster.ListenerAddress("clients", *broker.address),
+                ),
+                is_fenced=broker.broker_id in self.down,
+            )
+            for broker in self.world.brokers.values()
+        )
+        return Reply(
+            about_cluster.DescribeClusterReply(
+                CLUSTER, self.controller_id, self.world.version, 1, brokers, self.voters
+            )
+        )
+
+    def _topic(self, topic_id: bytes) -> Topic:
+        return self.world.topics[self._name(topic_id)]
+
+    def _name(self, topic_id: bytes) -> str:
+        found = [n for n, topic in self.world.topics.items() if topic.topic_id == topic_id]
+        return found[0]
+
+
+@asynccontextmanager
+async def open_bureau() -> AsyncIterator[tuple[Bureau, Admin]]:
+    """Two brokers, and topic "t", whose partition 0 broker 1 leads."""
+    world = World(2)
+    bureau = Bureau(world)
+    async with open_world(world), world.client() as cluster:
+        yield bureau, Admin(cluster, timeout_seconds=10)

@@ -1,0 +1,87 @@
+"""`Admin`: brokers, how the cluster is, and leaders on demand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.errors import ErrorCode
+from raftmq.model import Address
+from raftmq.wire.messages.cluster import VoterAddress
+from raftmq.wire.messages.topics import ElectLeaders
+from tests.unit.client.administration.bureau import open_bureau
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+async def test_elections(autojump_clock: MockClock) -> None:
+    """Each partition has an outcome of its own; some are named, or all are meant."""
+    async with open_bureau() as (bureau, admin):
+        await admin.create_topic("u", partitions=3)
+        bureau.errors = [
+            ErrorCode.NONE,
+            ErrorCode.ELECTION_NOT_NEEDED,
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ]
+        found = await admin.elect_leaders("u")
+        assert [one.outcome for one in found] == ["elected", "led already", "failed"]
+        assert str(found[2].error) == "PREFERRED_LEADER_NOT_AVAILABLE"
+        (one,) = await admin.elect_leaders("u", [2], unclean=True)
+        assert (one.partition, one.outcome) == (2, "elected")
+        (body,) = [body for body in bureau.asked(ElectLeaders) if body.is_unclean]
+        assert [it.partition for it in body.partitions] == [2]
+
+
+async def test_an_election_while_nobody_is_in_office(autojump_clock: MockClock) -> None:
+    """It is asked for again."""
+    async with open_bureau() as (bureau, admin):
+        bureau.errors = [ErrorCode.NOT_CONTROLLER]
+        (one,) = await admin.elect_leaders("t")
+        assert one.outcome == "elected"
+
+
+async def test_the_cluster(autojump_clock: MockClock) -> None:
+    """A broker that is down has the address at which it listened for clients."""
+    async with open_bureau() as (bureau, admin):
+        bureau.down = {2}
+        bureau.voters = (VoterAddress(1, "v1", 9001),)
+        found = await admin.describe_cluster()
+        assert (found.cluster_id, found.controller_id) == ("cluster-a", 1)
+        first, second = found.brokers
+        assert (first.broker_id, first.state, first.address) == (1, "active", Address("b1", 9000))
+        assert (second.state, second.address) == ("down", Address("b2", 9000))
+        assert first.listeners["brokers"] == Address("inside", 1001)
+        assert found.voters == {1: Address("v1", 9001)}
+        bureau.controller_id = -1
+        assert (await admin.describe_cluster()).controller_id is None
+
+
+async def test_health(autojump_clock: MockClock) -> None:
+    """All is well; then a broker is down, a replica lags, somebody leads nothing."""
+    async with open_bureau() as (bureau, admin):
+        well = await admin.health()
+        assert well.is_healthy
+        assert (well.broker_count, well.topic_count, well.partition_count) == (2, 1, 1)
+        bureau.world.add_topic("u", 1, -1)
+        bureau.replicas |= {("t", 0): ((1, 2), (1,)), ("u", 1): ((2,), (2,))}
+        bureau.down = {2}
+        ill = await admin.health()
+        assert not ill.is_healthy
+        assert ill.brokers_down == (2,)
+        assert [(one.topic, one.partition) for one in ill.leaderless] == [("u", 1)]
+        assert [(one.topic, one.partition, one.missing) for one in ill.under_replicated] == [
+            ("t", 0, (2,)),
+            ("u", 1, (2,)),
+        ]
+        loads = await admin.broker_loads()
+        assert (loads[1].leads, loads[1].replicas, loads[2].not_in_sync) == (2, 2, 2)
+
+
+async def test_a_voter_that_never_came(autojump_clock: MockClock) -> None:
+    """It is in the settings, and no broker of its id has registered; nor does anybody lead."""
+    async with open_bureau() as (bureau, admin):
+        bureau.voters = (VoterAddress(3, "v3", 9001),)
+        found = await admin.health()
+        assert (found.is_healthy, found.brokers_down, found.broker_count) == (False, (3,), 3)
+        bureau.voters, bureau.controller_id = (), -1
+        assert not (await admin.health()).is_healthy

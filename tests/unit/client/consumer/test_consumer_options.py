@@ -1,0 +1,73 @@
+"""What a program may ask of a consumer: names, bounds, and what contradicts what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftmq.client.consumer.options import consumer_options
+from raftmq.client.consumer.starts import FROM_EARLIEST, FROM_LATEST
+from raftmq.errors import InvalidConfig
+
+
+def test_defaults() -> None:
+    """The end of the log, and errors where an offset is not there."""
+    options = consumer_options(["orders"], {})
+    assert (options.first_start, options.reset) == (FROM_LATEST, None)
+    assert options.fetch_max_wait_ms == 500
+
+
+def test_what_was_given() -> None:
+    """Whole topics, or partitions; where to go on by itself."""
+    options = consumer_options([], {"assign": [("orders", 0)], "auto_offset_reset": "earliest"})
+    assert (options.assign, options.reset) == ([("orders", 0)], FROM_EARLIEST)
+
+
+def test_an_option_that_is_not_known() -> None:
+    """With the one that may be meant."""
+    with pytest.raises(TypeError, match="consumer: no option 'max_poll_record', did you mean"):
+        consumer_options(["orders"], {"max_poll_record": 3})
+
+
+@pytest.mark.parametrize("name", ["group", "commit", "isolation_level", "tags", "rack"])
+def test_options_whose_time_has_not_come(name: str) -> None:
+    """Known names, and a clear word."""
+    with pytest.raises(InvalidConfig, match=f"{name}: .* not there yet"):
+        consumer_options(["orders"], {name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("topics", "given", "told"),
+    [
+        ([], {}, "nothing to read: name a topic, or assign="),
+        (["orders"], {"assign": [("orders", 0)]}, "assign: the topics orders are named, too"),
+        ([3], {}, "3 is not a topic's name"),
+        ([""], {}, "'' is not a topic's name"),
+        (["x" * 256], {}, "is not a topic's name"),
+        ([], {"assign": []}, "assign = []"),
+        ([], {"assign": "orders"}, "assign = 'orders'"),
+        ([], {"assign": [("orders", -1)]}, "('orders', -1) is not a pair"),
+        ([], {"assign": ["orders"]}, "'orders' is not a pair"),
+        ([], {"assign": [("orders", True)]}, "('orders', True) is not a pair"),
+        (["orders"], {"start": "begin"}, "start = 'begin'"),
+        (["orders"], {"auto_offset_reset": "first"}, "auto_offset_reset = 'first'"),
+        (["orders"], {"max_poll_records": 0}, "max_poll_records = 0"),
+        (["orders"], {"fetch_max_bytes": 51 << 20}, "from 1 to 52428800"),
+        (["orders"], {"prefetch_bytes": "1"}, "prefetch_bytes = '1'"),
+        (["orders"], {"fetch_max_wait_ms": 0}, "fetch_max_wait_ms = 0"),
+        (["orders"], {"fetch_min_bytes": True}, "fetch_min_bytes = True"),
+    ],
+)
+def test_what_makes_no_sense(topics: list[Any], given: dict[str, Any], told: str) -> None:
+    """Refused, with the name and the value."""
+    with pytest.raises(InvalidConfig) as caught:
+        consumer_options(topics, given)
+    assert told in str(caught.value)
+
+
+def test_all_problems_are_told_together() -> None:
+    """One run shows all of them."""
+    with pytest.raises(InvalidConfig) as caught:
+        consumer_options(["orders"], {"start": -1, "max_poll_records": 0, "prefetch_bytes": 0})
+    assert len(caught.value.problems) == 3

@@ -1,0 +1,238 @@
+"""The tasks of a connection, on both event loops: asking, ending, and being cancelled."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from raftmq.client.network.channel import open_channel
+from raftmq.errors import Disconnected, ErrorCode, InconsistentClusterId, Unreachable
+from raftmq.rpc.limits import Limits
+from raftmq.wire.messages.cluster import Propose, ProposeReply
+from raftmq.wire.messages.hello import Hello
+from tests.unit.client.backends import on_trio_and_asyncio
+from tests.unit.client.network.memory import Puppet, propose, puppet_channel, stream_pair
+
+if TYPE_CHECKING:
+    from raftmq.client.network.channel import Channel
+
+
+async def answer_all(puppet: Puppet, count: int) -> None:
+    """Echo `count` requests, the last one first."""
+    numbers = [(await puppet.receive())[0] for _ in range(count)]
+    for request in reversed(numbers):
+        assert isinstance(request.body, Propose)
+        await puppet.answer(request.correlation_id, ProposeReply(request.body.command))
+
+
+@on_trio_and_asyncio
+async def test_a_question_and_its_answer() -> None:
+    """It leaves with one write, payload and all; the channel knows its broker."""
+    async with puppet_channel() as (channel, puppet, stream), anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_all, puppet, 1)
+        assert await propose(channel, b"x", b"records") == b"x"
+        assert len(stream.writes) == 2  # Hello was the first
+        assert stream.writes[1].endswith(b"records")
+        assert channel.server.node_id == 7
+
+
+@on_trio_and_asyncio
+async def test_many_in_flight_answered_out_of_order() -> None:
+    """A hundred at once leave with few writes, and each gets its own answer."""
+
+    async def ask(number: int) -> None:
+        assert await propose(channel, b"%d" % number) == b"%d" % number
+        answered.append(number)
+
+    answered: list[int] = []
+    async with puppet_channel() as (channel, puppet, stream):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_all, puppet, 100)
+            for number in range(100):
+                tasks.start_soon(ask, number)
+        assert sorted(answered) == list(range(100))
+        assert len(stream.writes) < 10
+
+
+@on_trio_and_asyncio
+async def test_who_does_not_wait_is_not_waited_for() -> None:
+    """One-way messages leave in order with the others."""
+    async with puppet_channel() as (channel, puppet, _):
+        for command in (b"1", b"2", b"3"):
+            assert channel.send_one_way(Propose(command))
+        commands = [(await puppet.receive())[0].body for _ in range(3)]
+        assert commands == [Propose(b"1"), Propose(b"2"), Propose(b"3")]
+
+
+# The end
+
+
+@on_trio_and_asyncio
+async def test_the_other_side_hangs_up() -> None:
+    """Three wait: indefinite. Who asks later: nothing was sent."""
+    errors: list[Exception] = []
+
+    async def ask() -> None:
+        with pytest.raises((Disconnected, Unreachable)) as found:
+            await propose(channel)
+        errors.append(found.value)
+
+    async with puppet_channel() as (channel, puppet, stream):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask)
+            for _ in range(3):
+                await puppet.receive()
+            await puppet.stream.aclose()
+        await channel.wait_ended()
+        await ask()
+        assert [type(error) for error in errors] == [Disconnected] * 3 + [Unreachable]
+        assert channel.reason == "the other side hung up"
+        assert channel.is_ended
+    assert stream.is_closed
+
+
+@on_trio_and_asyncio
+async def test_a_broken_stream_ends_the_channel() -> None:
+    """What the stream says of the break is the reason that is told."""
+
+    class Broken:
+        async def send(self, _data: object, /) -> None:
+            raise anyio.BrokenResourceError("the connection broke: a wire")
+
+        async def receive(self, _max_bytes: int, /) -> bytes:
+            await anyio.sleep_forever()
+            return b""
+
+        async def aclose(self) -> None:
+            await anyio.lowlevel.checkpoint()
+
+    with pytest.raises(Disconnected, match="Hello: the connection broke: a wire"):
+        async with open_channel(Broken(), Hello()):
+            raise AssertionError("opened")
+
+
+@on_trio_and_asyncio
+async def test_the_other_side_refuses() -> None:
+    """There is no channel, but the reason, by itself; the stream is closed."""
+
+    async def refuse(puppet: Puppet) -> None:
+        request, _ = await puppet.receive()
+        await puppet.answer(request.correlation_id, None, error=ErrorCode.INCONSISTENT_CLUSTER_ID)
+
+    left, right = stream_pair()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(refuse, Puppet(right))
+        with pytest.raises(InconsistentClusterId, match="told"):
+            async with open_channel(left, Hello()):
+                raise AssertionError("opened")
+    assert left.is_closed
+    await right.aclose()
+
+
+@on_trio_and_asyncio
+async def test_what_the_caller_raises_comes_out_as_it_is() -> None:
+    """Not in a group, although tasks run beside; the stream is closed."""
+    left, right = stream_pair()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Puppet(right).greet)
+        with pytest.raises(ZeroDivisionError):
+            async with open_channel(left, Hello()):
+                raise ZeroDivisionError
+    assert left.is_closed
+    await right.aclose()
+
+
+# Cancellation
+
+
+@on_trio_and_asyncio
+async def test_who_is_cancelled_while_it_waits() -> None:
+    """Its late answer is dropped, its place is free."""
+    async with puppet_channel(Limits(requests_in_flight_max=1)) as (channel, puppet, _):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(propose, channel, b"first")
+            first, _ = await puppet.receive()
+            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(propose, channel, b"second")
+            second, _ = await puppet.receive()
+            await puppet.answer(first.correlation_id, ProposeReply(b"late"))
+            await puppet.answer(second.correlation_id, ProposeReply(b"in time"))
+        assert not channel.is_ended
+
+
+@on_trio_and_asyncio
+async def test_who_is_cancelled_already_sends_nothing() -> None:
+    """The first thing that arrives is the next request."""
+    async with puppet_channel() as (channel, puppet, _), anyio.create_task_group() as tasks:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await propose(channel, b"cancelled")
+        tasks.start_soon(propose, channel, b"next")
+        request, _ = await puppet.receive()
+        assert request.body == Propose(b"next")
+        await puppet.answer(request.correlation_id, ProposeReply(b""))
+
+
+@on_trio_and_asyncio
+async def test_cancelled_at_any_moment() -> None:
+    """A request is cancelled after each of its first steps in turn; the channel serves the next."""
+    async with puppet_channel() as (channel, puppet, _), anyio.create_task_group() as tasks:
+        tasks.start_soon(serve_for_ever, puppet)
+        for steps in range(12):
+            async with anyio.create_task_group() as askers:
+                askers.start_soon(propose, channel, b"x")
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                askers.cancel_scope.cancel()
+            assert await propose(channel, b"y") == b"y"
+        tasks.cancel_scope.cancel()
+
+
+async def serve_for_ever(puppet: Puppet) -> None:
+    while True:
+        await answer_all(puppet, 1)
+
+
+@on_trio_and_asyncio
+async def test_a_cancelled_opening_closes_the_stream() -> None:
+    """The broker never says hello and nobody waits for it: the cancellation goes through."""
+    left, right = stream_pair()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_open_for_ever, left)
+        await Puppet(right).receive()
+        tasks.cancel_scope.cancel()
+    assert left.is_closed
+    await right.aclose()
+
+
+async def _open_for_ever(stream: object) -> None:
+    async with open_channel(stream, Hello()):  # type: ignore[arg-type]
+        raise AssertionError("opened")
+
+
+@on_trio_and_asyncio
+async def test_payloads_are_let_go() -> None:
+    """What has been sent and answered is not kept by an idle channel."""
+
+    class Records(bytearray):
+        """Can be referred to weakly."""
+
+    records = Records(1 << 20)
+    reference = weakref.ref(records)
+    async with puppet_channel() as (channel, puppet, _), anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_all, puppet, 1)
+        await _ask_with(channel, records)
+        del records
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        assert reference() is None
+
+
+async def _ask_with(channel: Channel, records: bytearray) -> None:
+    await channel.request(Propose(b""), (records,), timeout_seconds=30)

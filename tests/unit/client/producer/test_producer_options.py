@@ -1,0 +1,99 @@
+"""Options: what may be asked for, and what every bad value is answered with."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from raftmq.client.producer.options import PRESETS, producer_options
+from raftmq.errors import InvalidConfig
+from raftmq.model import Compression
+from raftmq.wire.bodies import ACKS_ALL
+
+NUMBERS = {
+    "linger_ms": (-1, 60_001),
+    "batch_size": (0, (32 << 20) + 1, 1.5),
+    "buffer_memory": (100, (16 << 30) + 1, 1e6),
+    "max_request_size": (0, (32 << 20) + 1),
+    "max_in_flight": (0, 101, 1.0),
+    "retries": (-1, 1.5),
+    "retry_backoff_ms": (0, 60_001),
+    "retry_backoff_max_ms": (0, 600_001),
+    "request_timeout_ms": (0, 600_001),
+    "delivery_timeout_ms": (0, -5),
+}
+BAD: list[tuple[str, Any]] = [(name, value) for name, values in NUMBERS.items() for value in values]
+BAD += [(name, value) for name in NUMBERS for value in ("1", True, [1], math.nan)]
+BAD += [("linger_ms", None), ("linger_ms", math.inf)]
+BAD += [("acks", value) for value in (-1, 101, 1.0, "1", "ALL", None, True, [])]
+BAD += [("compression", value) for value in ("snappy", "ZSTD", 1, [], b"zstd")]
+BAD += [("partitioner", value) for value in ("crc", None, 5, ["crc32"])]
+BAD += [("preset", value) for value in ("fast", 1, [])]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_bad_value(name: str, value: object) -> None:
+    """It is named with what it is, and what is expected."""
+    with pytest.raises(InvalidConfig) as caught:
+        producer_options({name: value})
+    [problem] = caught.value.problems
+    assert problem.startswith(f"{name} = {value!r}: expected ")
+
+
+def test_all_problems_at_once() -> None:
+    """Nobody mends one after the other."""
+    with pytest.raises(InvalidConfig) as caught:
+        producer_options({"acks": -3, "linger_ms": "x", "compression": "best"})
+    assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"acks": 0, "retries": 3},
+        {"retry_backoff_ms": 500, "retry_backoff_max_ms": 100},
+        {"linger_ms": 500, "delivery_timeout_ms": 500},
+        {"batch_size": 1 << 20, "buffer_memory": 1 << 19, "max_request_size": 1},
+        {"max_request_size": 32 << 20, "buffer_memory": 16 << 20},
+    ],
+)
+def test_contradictions(given: dict[str, Any]) -> None:
+    """Both values are named."""
+    with pytest.raises(InvalidConfig) as caught:
+        producer_options(given)
+    [problem] = caught.value.problems
+    assert all(name in problem for name in list(given)[:2])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [("linger", "did you mean 'linger_ms'"), ("Acks", "did you mean 'acks'"), ("xyz", "no option")],
+)
+def test_an_unknown_option(given: str, told: str) -> None:
+    """A typing error is told as one."""
+    with pytest.raises(TypeError, match=told):
+        producer_options({given: 1})
+
+
+def test_defaults_and_what_follows_from_them() -> None:
+    """As safe as the cluster makes it, and sent again until the time is over."""
+    options = producer_options({})
+    assert (options.acks_number, options.codec) == (ACKS_ALL, Compression.NONE)
+    assert options.repeats_max == math.inf
+    assert producer_options({"acks": 0}).repeats_max == 0
+    assert producer_options({"retries": 4}).repeats_max == 4
+    assert producer_options({"linger_ms": 2.5}).linger_seconds == 0.0025
+    assert producer_options({"compression": "zstd"}).codec is Compression.ZSTD
+    assert producer_options({"delivery_timeout_ms": math.inf}).delivery_seconds == math.inf
+    assert callable(producer_options({"partitioner": lambda *_given: 0}).partitioner)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets(preset: str) -> None:
+    """They give defaults, which others replace."""
+    options = producer_options({"preset": preset})
+    for name, value in PRESETS[preset].items():
+        assert getattr(options, name) == value
+    assert producer_options({"preset": preset, "linger_ms": 7}).linger_ms == 7

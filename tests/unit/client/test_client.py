@@ -1,0 +1,70 @@
+"""`connect`: what is refused at once, and how often a client is opened."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from raftmq import connect
+from raftmq.client.client import Client
+from raftmq.errors import Closed, InvalidConfig, Unreachable
+from tests.simulation.client_network import ClientNetwork
+from tests.unit.client.world import World, open_world
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bootstrap": 5}, "bootstrap is a int"),
+        ({"bootstrap": [5]}, "5 is a int"),
+        ({"client_id": 5}, "client_id is a int"),
+        ({"connect_timeout_ms": "5"}, "connect_timeout_ms = '5'"),
+        ({"connect_timeout_ms": None}, "connect_timeout_ms = None"),
+        ({"connect_timeout_ms": True}, "connect_timeout_ms = True"),
+        ({"timeout_ms": 5}, "did you mean 'connect_timeout_ms'"),
+    ],
+)
+def test_wrong_types(options: dict[str, Any], words: str) -> None:
+    """A TypeError that names the argument, before anything is dialled."""
+    with pytest.raises(TypeError, match=words):
+        connect(**options)
+
+
+@pytest.mark.parametrize("milliseconds", [0, -1, float("nan")])
+def test_times_that_cannot_be(milliseconds: float) -> None:
+    """The first answer may take some time."""
+    with pytest.raises(InvalidConfig, match="connect_timeout_ms"):
+        connect(connect_timeout_ms=milliseconds)
+
+
+def client_of(world: World) -> Client:
+    addresses = [broker.address for broker in world.brokers.values()]
+    network = ClientNetwork(world.network.node("client"))
+    return Client(addresses, network=network, random=Random(1), connect_timeout_ms=500)
+
+
+async def test_a_client_is_opened_once(autojump_clock: MockClock) -> None:
+    """Whether that worked or not; the second time tells what to do instead."""
+    async with open_world() as (world, _):
+        client = client_of(world)
+        async with client:
+            client.consumer("t")
+            with pytest.raises(Closed, match="connect again"):
+                async with client:
+                    pass
+            client.consumer("t")
+        with pytest.raises(Closed, match="connect again"):
+            async with client:
+                pass
+        for broker in world.brokers.values():
+            broker.stop()
+        client = client_of(world)
+        for error in (Unreachable, Closed):
+            with pytest.raises(error):
+                async with client:
+                    pass

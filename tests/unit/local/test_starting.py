@@ -1,0 +1,33 @@
+"""With which command a node is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import raftmq
+from raftmq.local.layout import Layout
+from raftmq.local.process import Process
+from raftmq.local.starting import node_command
+
+if TYPE_CHECKING:
+    import pytest
+
+HERE = Path(raftmq.__file__).parents[1]
+SETTINGS = ["broker", "--config", "/data/node-2.toml"]
+
+
+def test_without_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an operator would."""
+    monkeypatch.chdir(HERE)
+    command = node_command(Layout(Path("/data")), 2, None)
+    assert command == [sys.executable, "-m", "raftmq", *SETTINGS]
+
+
+def test_with_an_owner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is told whose it is; modules where somebody happens to work are none of its."""
+    monkeypatch.chdir(tmp_path)
+    command = node_command(Layout(Path("/data")), 2, Process(17, "boot/4"))
+    bound = ["raftmq.local.bound", "17", "boot/4"]
+    assert command == [sys.executable, "-P", "-m", *bound, *SETTINGS]

@@ -1,0 +1,200 @@
+"""What deploy/ and docs/DEPLOYING.md tell people to use is what the code takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rich_click as click
+
+from raftmq.broker.lifetime import STOP_SECONDS_MAX
+from raftmq.broker.settings import BROKERS, BrokerSettings, load_settings, parse_settings
+from raftmq.cli.main import NOUNS, main
+from raftmq.cli.nodes.overrides import override_by_variables
+
+PROJECT = Path(__file__).parents[2]
+DEPLOY = PROJECT / "deploy"
+PAGE = (PROJECT / "docs/DEPLOYING.md").read_text("utf-8")
+COMPOSE = (DEPLOY / "compose.yaml").read_text("utf-8")
+UNIT = DEPLOY / "raftmq.service"
+FLUSH_SECONDS_MAX = 60  # ample, for whatever is left when the leaders have gone
+
+
+def together(nodes: list[BrokerSettings]) -> None:
+    """Settings of nodes of one cluster."""
+    assert len({node.cluster_id for node in nodes}) == 1
+    assert len({node.node_id for node in nodes}) == len(nodes)
+    assert all(node.voters == nodes[0].voters for node in nodes)
+    assert not any(node.warnings for node in nodes)
+    told = [one.advertised for node in nodes for one in node.listeners]
+    assert len({*told, *nodes[0].voters.values()}) == len(told) + 3
+
+
+def test_the_settings_of_four_hosts() -> None:
+    """Three voters, and a broker that is none; each tells the others its own addresses."""
+    nodes = [load_settings(DEPLOY / f"node-{number}.toml") for number in (1, 2, 3, 4)]
+    together(nodes)
+    assert [node.is_voter for node in nodes] == [True, True, True, False]
+    for node in nodes:
+        hosts = {one.advertised.host for one in node.listeners}
+        assert hosts == {f"10.0.0.{node.node_id}"}
+        if node.is_voter:
+            assert node.voters[node.node_id].host in hosts
+
+
+def test_every_settings_file_is_tested() -> None:
+    """One that is added here wants a test."""
+    names = sorted(path.name for path in DEPLOY.glob("*.toml"))
+    assert names == ["compose.toml", *(f"node-{number}.toml" for number in (1, 2, 3, 4))]
+
+
+# Containers
+
+
+def blocks(text: str, indent: int) -> dict[str, str]:
+    """The parts of a YAML mapping that begin at this column, by their keys."""
+    parts = re.split(rf"^ {{{indent}}}([\w-]+):", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def services() -> dict[str, dict[str, str]]:
+    found = blocks(blocks(COMPOSE, 0)["services"], 2)
+    return {name: blocks(body, 4) for name, body in found.items()}
+
+
+def environment(service: dict[str, str]) -> dict[str, str]:
+    return dict(re.findall(r'^ {6}(\w+): "([^"]*)"$', service["environment"], re.MULTILINE))
+
+
+def test_the_compose_file_is_plain() -> None:
+    """No tabs, nothing but two blanks a level, and no key twice: it is read here without YAML."""
+    lines = [line for line in COMPOSE.splitlines() if not line.lstrip().startswith("#")]
+    assert not any("\t" in line for line in lines)
+    assert all((len(line) - len(line.lstrip())) % 2 == 0 for line in lines)
+    assert len(re.findall(r"^\S[\w-]+:", COMPOSE, re.MULTILINE)) == len(blocks(COMPOSE, 0))
+
+
+def test_the_nodes_of_the_compose_file() -> None:
+    """One file and each service's environment make three nodes; published ports are advertised."""
+    nodes = []
+    for name, service in services().items():
+        values: dict[str, Any] = tomllib.loads((DEPLOY / "compose.toml").read_text("utf-8"))
+        override_by_variables(values, environment(service))
+        node = parse_settings(values)
+        nodes.append(node)
+        assert service["hostname"].strip() == name == f"raftmq-{node.node_id}"
+        listeners = {one.name: one for one in node.listeners}
+        outside = listeners.pop("outside")
+        assert f'"{outside.advertised}:{outside.bind.port}"' in service["ports"]
+        assert f'"{name}:{node.directory}"' in service["volumes"]
+        assert {one.advertised.host for one in listeners.values()} == {name}
+        assert BROKERS in listeners
+    together(nodes)
+    assert set(services()) == set(blocks(blocks(COMPOSE, 0)["volumes"], 2))
+
+
+def test_the_container() -> None:
+    """Not root, signals reach the node, and what it keeps is on a volume."""
+    text = (DEPLOY / "Containerfile").read_text("utf-8")
+    last_stage = text[text.rindex("\nFROM ") :]
+    steps = re.findall(r"^([A-Z]+) (.*)$", last_stage, re.MULTILINE)
+    assert ("USER", "raftmq") in steps
+    assert ("STOPSIGNAL", "SIGTERM") in steps
+    assert ("ENTRYPOINT", '["raftmq"]') in steps
+    assert ("CMD", '["broker", "--config", "/etc/raftmq/node.toml"]') in steps
+    assert ("VOLUME", "/var/lib/raftmq") in steps
+    assert 'dockerfile: "deploy/Containerfile"' in COMPOSE
+    assert ":/etc/raftmq/node.toml:ro" in COMPOSE
+
+
+# systemd
+
+
+def unit() -> ConfigParser:
+    parser = ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(UNIT)
+    return parser
+
+
+def test_the_unit_gives_a_node_time_to_stop() -> None:
+    """Longer than a stop in order; and what settings forbid is not tried again."""
+    service = unit()["Service"]
+    assert int(service["TimeoutStopSec"]) > STOP_SECONDS_MAX + FLUSH_SECONDS_MAX
+    assert service["Restart"] == "on-failure"
+    assert service["RestartPreventExitStatus"] == "2"
+    assert service["KillSignal"] == "SIGTERM"
+    assert service["ExecStart"].endswith("raftmq broker --config /etc/raftmq/node.toml")
+
+
+def test_the_unit_lets_a_node_write_where_its_settings_say() -> None:
+    """Everything else is read-only."""
+    directories = {load_settings(path).directory for path in DEPLOY.glob("node-*.toml")}
+    assert directories == {Path("/var/lib") / unit()["Service"]["StateDirectory"]}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """Every line of it is known to systemd; the command is another one, which is there."""
+    text = UNIT.read_text("utf-8").replace("/opt/raftmq/bin/raftmq", sys.executable)
+    copy = tmp_path / UNIT.name
+    copy.write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ours = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    assert (done.returncode, ours) == (0, []), done.stderr
+
+
+# The page
+
+
+def typed() -> list[list[str]]:
+    """Every call of `raftmq` on the page, as words; the options of a loop end at its `||`."""
+    found = re.findall(r"^    (?:\$|#| ) +(raftmq .*)$|`(raftmq\s[^`]*)`", PAGE, re.MULTILINE)
+    texts = [block or inline for block, inline in found]
+    return [shlex.split(text.partition("||")[0])[1:] for text in texts]
+
+
+def test_every_command_of_the_page_is_one() -> None:
+    """Nouns, verbs and options are those that there are."""
+    calls = typed()
+    assert len(calls) > 8
+    for words in calls:
+        context = main.make_context("raftmq", list(words), resilient_parsing=True)
+        assert isinstance(context.command, click.Group)
+        check_call(context, [*context._protected_args, *context.args])
+
+
+def check_call(context: click.Context, words: list[str]) -> None:
+    name, *rest = words
+    assert name in NOUNS, words
+    noun = main.commands[name].make_context(name, list(rest), context, resilient_parsing=True)
+    command = noun.command
+    if isinstance(command, click.Group):
+        verb, *rest = [*noun._protected_args, *noun.args]
+        assert verb in command.commands, words
+        command = command.commands[verb]
+    known = {option for one in command.params for option in one.opts}
+    assert not {word for word in rest if word.startswith("-")} - known, words
+
+
+def test_every_file_of_the_page_exists() -> None:
+    """And every file of deploy/ is on the page."""
+    linked = set(re.findall(r"\]\(\.\./deploy/([^)]+)\)", PAGE))
+    assert linked == {path.name for path in DEPLOY.iterdir()}
+
+
+def test_the_default_ports_are_those_of_the_page() -> None:
+    """Whoever opens the ports that the page names lets every connection through."""
+    node = load_settings(DEPLOY / "node-1.toml")
+    clients, brokers = (one.bind.port for one in node.listeners)
+    said = f"{clients} for clients, {node.voters[1].port} for the quorum, {brokers} for the brokers"
+    assert said in PAGE
