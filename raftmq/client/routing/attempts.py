@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NoReturn
 
-from raftmq.errors import OutcomeUnknown
+from raftmq.errors import OutcomeUnknown, Unreachable
 from raftmq.rpc.backoff import Pauses
 from raftmq.wire.bodies import ID_MAX
 
@@ -60,6 +60,9 @@ class Attempts:
             OutcomeUnknown: there is none, and some attempt may have been carried out.
             RaftmqError: there is none; `error` itself.
         """
+        is_late = now >= self._deadline and isinstance(error, Unreachable)
+        if is_late and self._last is not None:  # its time was over: the one before says more
+            error = self._last
         self._last = error
         if self._repeats is not Repeats.HARMLESS and not error.definite:
             self._may_have_happened = True

@@ -14,6 +14,7 @@ from raftmq.errors import (
     OutcomeUnknown,
     RaftmqError,
     ServerError,
+    Unreachable,
 )
 from raftmq.rpc.backoff import Backoff
 
@@ -78,6 +79,14 @@ def test_the_time_is_over_before_the_next_attempt(
     attempts.check_time(9.9)
     with pytest.raises(outcome):
         attempts.check_time(10)
+
+
+def test_an_attempt_without_any_time_says_nothing() -> None:
+    """What the one before it met is told, as it tells what is the matter."""
+    attempts = new(Repeats.FORBIDDEN)
+    attempts.on_failure(DEFINITE, now=9)
+    with pytest.raises(LeaderNotAvailable):
+        attempts.on_failure(Unreachable("not sent: its time is over"), now=10)
 
 
 def test_pauses_grow_to_a_limit() -> None:
