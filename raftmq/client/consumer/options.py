@@ -15,10 +15,9 @@ from raftmq.wire.bodies import ID_MAX, NAME_CHARS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.starts import Start
+    from raftmq.client.consumer.starts import GivenStart, Start
 
 # Names that are taken already, each with what it is for.
 _LATER = {
@@ -81,7 +80,7 @@ class ConsumerArguments(TypedDict, total=False):
     """The same as arguments of a call, for editors and type checkers."""
 
     assign: Sequence[Key] | None
-    start: str | int | datetime
+    start: GivenStart
     auto_offset_reset: str
     fetch_min_bytes: int
     fetch_max_wait_ms: int

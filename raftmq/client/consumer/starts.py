@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from raftmq.errors import InvalidConfig
 from raftmq.wire.bodies import NUMBER_MAX
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
+
+GivenStart: TypeAlias = str | int | datetime  # as programs say it
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
