@@ -8,6 +8,7 @@ pytest-trio: a test that waits takes `autojump_clock`.
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 settings.register_profile("gate", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("soak", deadline=None, max_examples=20_000, print_blob=True)
 settings.load_profile("gate")
+
+# Whoever is started in the background by a shell ignores Ctrl-C, and so do the processes that it
+# starts. Those of the tests shall be like those of people.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
