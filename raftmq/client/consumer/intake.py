@@ -131,7 +131,7 @@ class Intake:
             f"{state} from offset {asked.offset}",
         )
         pieces, damage = check_answer(data, expected)
-        state.high_watermark = told.high_watermark
+        state.on_told(asked.place.topic_id, told.high_watermark)
         if pieces or damage is None:
             state.on_success()
         state.add(pieces)
@@ -154,6 +154,7 @@ class Intake:
     def _on_diverging(self, asked: Asked, end_offset: int) -> None:
         """What was not handed out yet may be all that the leader has not: then nothing is lost."""
         state = asked.state
+        state.on_cut()
         if state.undelivered:
             self._on_given_up(state)
             state.forget_undelivered()

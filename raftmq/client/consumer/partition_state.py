@@ -39,7 +39,7 @@ class PartitionState:
     position_epoch: of the leader that has appended the record before; -1: not known.
     fetch_offset, fetch_epoch: the same for the next record to fetch.
     topic_id: of the topic that is read, None before the first question.
-    high_watermark: as last told; None: never.
+    high_watermark: the highest that was told of this topic; None: never, or the log was cut.
     error: why nothing more comes; told once everything before it was handed out.
     failures: attempts in a row.
     failed_since: when the first of them failed.
@@ -55,6 +55,7 @@ class PartitionState:
         self.is_paused = False
         self.undelivered = Undelivered()
         self.high_watermark: int | None = None
+        self._told_of = b""  # the topic whose high watermark that is
         self._backoff = Backoff(random, PAUSES)
         self._begin(start)
 
@@ -125,6 +126,16 @@ class PartitionState:
         return error
 
     # -- records ---------------------------------------------------------------------------
+
+    def on_told(self, topic_id: bytes, high_watermark: int) -> None:
+        """A new leader may know less than the last one did: what was committed stays so."""
+        before = self.high_watermark if topic_id == self._told_of else None
+        self.high_watermark = max(high_watermark, before or 0)
+        self._told_of = topic_id
+
+    def on_cut(self) -> None:
+        """The log is not what it was: what was told of it does not hold."""
+        self.high_watermark = None
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """Batches that begin where fetching goes on."""

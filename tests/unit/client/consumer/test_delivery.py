@@ -16,7 +16,7 @@ from tests.unit.client.consumer.pieces import control_at, data_at, piece
 
 def state_with(*data: bytes, partition: int = 0) -> PartitionState:
     state = PartitionState(("t", partition), Start(StartKind.OFFSET, 0), Random(0))
-    state.high_watermark = 100
+    state.on_told(b"t" * 16, 100)
     state.add([piece(each) for each in data])
     return state
 
