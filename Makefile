@@ -14,12 +14,12 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
 NO_PYTHON := raftmq needs Python 3.11 or newer: make PYTHON=/path/to/python3
 
-FAST_TESTS := tests/unit tests/property tests/simulation
+FAST_TESTS := tests/unit tests/property tests/simulation tests/jepsen_like
 SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo check test static wheel sim crashes soak bench format clean
+.PHONY: help venv demo check test static wheel sim crashes jepsen soak bench format clean
 
 help:  ## This list
 	@sed -En 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -36,8 +36,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## See it work: 336,776 flights, three brokers, one killed halfway, nothing lost
 	$(BIN)/python examples/flights_demo.py
 
-check: static  ## The fast gate, a minute and a half: format, lint, types, layers, fast tests
-	$(BIN)/pytest -n auto -m 'not powercut and not soak and not teeth' $(FAST_TESTS)
+check: static  ## The fast gate, two minutes and a half: format, lint, types, layers, fast tests
+	$(BIN)/pytest -n auto -m "not cluster and not powercut and not soak and not teeth" $(FAST_TESTS)
 
 # One pytest run over everything, last: its summary line is the verdict on all of it.
 test: static wheel  ## Everything that CI runs: check, the wheel, the tests on a real kernel
@@ -64,6 +64,9 @@ sim: $(STAMP)  ## A simulated cluster: SEED=7 replays one, SEEDS=1000 sweeps, AR
 crashes: $(STAMP)  ## Simulated crashes of one log, the same way
 	$(BIN)/python -m tests.simulation.crash_sweep $(SIM_ARGS)
 
+jepsen: $(STAMP)  ## A real cluster, broken in many ways for a minute (root): SEED=7, ARGS= for the rest
+	$(BIN)/python jepsen-like run --nemesis all $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.property.fuzz --count 1000000
 	$(BIN)/python -m tests.simulation.crash_sweep --seeds 200
@@ -73,6 +76,9 @@ soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.cluster --rounds 40
 	$(BIN)/python -m tests.cluster.brokers --rounds 48
 	$(BIN)/python -m tests.powercut.quorum --cycles 60
+	$(BIN)/python -m tests.simulation.brokers --seeds 500
+	$(BIN)/python -m tests.jepsen_like.planted_runs
+	$(BIN)/python jepsen-like suite --level 2
 	$(BIN)/pytest -m soak --hypothesis-profile soak
 
 bench: $(STAMP)  ## Every benchmark, one after the other: they want the machine for themselves
@@ -84,6 +90,6 @@ format: $(STAMP)  ## Format the code and repair what ruff can
 	$(BIN)/ruff format .
 
 clean:  ## Remove whatever these commands made, the virtual environment included
-	rm -rf $(VENV) build dist demo-data .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist demo-data jepsen-results .mypy_cache .ruff_cache .pytest_cache
 	rm -rf .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

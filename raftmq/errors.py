@@ -35,6 +35,7 @@
     ├── InvalidPartitions       no partitions, too many, or fewer than there are
     ├── InvalidReplicationFactor  more replicas than active brokers, or than allowed
     ├── InvalidReplicaAssignment  replicas on brokers that do not exist, or twice on one
+    ├── InvalidUpdateVersion    somebody else has changed it since it was read; nothing was changed
     ├── PreferredLeaderNotAvailable  the first replica is not in sync
     ├── EligibleLeadersNotAvailable  no replica may lead
     ├── ElectionNotNeeded       it leads already
@@ -67,76 +68,15 @@
 `definite` answers one question: did the operation certainly not happen? `retriable` says that
 the same call may succeed later; `refresh_metadata` that the caller should first ask who leads.
 Of classes that share a number, the first one in this file stands for it (`error_for`).
-Numbers: https://kafka.apache.org/protocol.html#protocol_error_codes
 """
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from enum import IntEnum
 from typing import ClassVar, Self
 
-
-class ErrorCode(IntEnum):
-    """Kafka's numbers, so that a Kafka listener needs no translation table."""
-
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    BROKER_NOT_AVAILABLE = 8
-    MESSAGE_TOO_LARGE = 10
-    OFFSET_METADATA_TOO_LARGE = 12
-    NETWORK_EXCEPTION = 13
-    NOT_COORDINATOR = 16
-    INVALID_TOPIC_EXCEPTION = 17
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    TOPIC_AUTHORIZATION_FAILED = 29
-    CLUSTER_AUTHORIZATION_FAILED = 31
-    INVALID_TIMESTAMP = 32
-    UNSUPPORTED_VERSION = 35
-    TOPIC_ALREADY_EXISTS = 36
-    INVALID_PARTITIONS = 37
-    INVALID_REPLICATION_FACTOR = 38
-    INVALID_REPLICA_ASSIGNMENT = 39
-    INVALID_CONFIG = 40
-    NOT_CONTROLLER = 41
-    INVALID_REQUEST = 42
-    KAFKA_STORAGE_ERROR = 56
-    NON_EMPTY_GROUP = 68
-    GROUP_ID_NOT_FOUND = 69
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    INVALID_FETCH_SESSION_EPOCH = 71
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNSUPPORTED_COMPRESSION_TYPE = 76
-    STALE_BROKER_EPOCH = 77
-    OFFSET_NOT_AVAILABLE = 78
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
-    NO_REASSIGNMENT_IN_PROGRESS = 85
-    INVALID_RECORD = 87
-    THROTTLING_QUOTA_EXCEEDED = 89
-    INVALID_UPDATE_VERSION = 95
-    FEATURE_UPDATE_FAILED = 96
-    UNKNOWN_TOPIC_ID = 100
-    DUPLICATE_BROKER_REGISTRATION = 101
-    BROKER_ID_NOT_REGISTERED = 102
-    INCONSISTENT_TOPIC_ID = 103
-    INCONSISTENT_CLUSTER_ID = 104
-    INELIGIBLE_REPLICA = 107
-    NEW_LEADER_ELECTED = 108
+from raftmq.error_numbers import ErrorCode as ErrorCode
 
 
 class RaftmqError(Exception):
@@ -369,6 +309,10 @@ class InvalidReplicationFactor(RaftmqError):
 
 class InvalidReplicaAssignment(RaftmqError):
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class InvalidUpdateVersion(RaftmqError):
+    code = ErrorCode.INVALID_UPDATE_VERSION
 
 
 class PreferredLeaderNotAvailable(RaftmqError):

@@ -13,9 +13,9 @@ import sys
 import time
 from random import randrange
 
+from jepsen_like.nodes.disk import loop_disk
 from tests.powercut.capabilities import power_cuts
 from tests.powercut.child import WriterFailed
-from tests.powercut.disk import loop_disk
 from tests.powercut.rig import Rig
 
 CHECKED = 0.7  # of the cycles; in the others the next writer must recover and is cut, too

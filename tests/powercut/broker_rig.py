@@ -11,18 +11,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jepsen_like.nodes.disk import loop_disk
 from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.known_past import CHECKPOINTS_FOLDER
 from tests.cluster.broker_cluster import VOTERS, BrokerCluster
 from tests.cluster.broker_disasters import Disasters
 from tests.cluster.broker_load import SYNCED, UNSYNCED
-from tests.powercut.disk import loop_disk
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from tests.powercut.disk import LoopDisk
+    from jepsen_like.nodes.disk import LoopDisk
 
 BOOTS = Path(CHECKPOINTS_FOLDER, "boots")
 DISK_MIB = 256

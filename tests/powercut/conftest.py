@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jepsen_like.nodes.disk import LoopDisk, loop_disk
 from tests.powercut.capabilities import power_cuts, require
-from tests.powercut.disk import LoopDisk, loop_disk
 from tests.powercut.rig import Rig
 
 if TYPE_CHECKING:

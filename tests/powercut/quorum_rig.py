@@ -9,14 +9,14 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from jepsen_like.nodes.disk import loop_disk
 from tests.cluster.quorum_cluster import QuorumCluster
 from tests.cluster.quorum_disasters import Disaster, Disasters, Whom
-from tests.powercut.disk import loop_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.powercut.disk import LoopDisk
+    from jepsen_like.nodes.disk import LoopDisk
 
 NODES = (1, 2, 3)
 DISK_MIB = 128

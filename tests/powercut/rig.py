@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tests.powercut.disk import LoopDisk
+    from jepsen_like.nodes.disk import LoopDisk
     from tests.powercut.events import AnyEvent
 
 UNDER_LOAD = 0.8  # of the lives

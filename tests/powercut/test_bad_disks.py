@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jepsen_like.nodes.disk import loop_disk, memory_disk
 from raftmq.disk.files import OsFiles
 from raftmq.errors import DirectoryInUse
 from raftmq.partition.storage.opening import open_log_directory
 from tests.powercut.capabilities import loop_mounts, memory_disks, require, strace
-from tests.powercut.disk import loop_disk, memory_disk
 from tests.powercut.events import Acknowledged, Opened, Pending, WentOffline
 from tests.powercut.injections import (
     failing_call,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.powercut.disk import LoopDisk
+    from jepsen_like.nodes.disk import LoopDisk
     from tests.powercut.events import AnyEvent
 
 pytestmark = pytest.mark.powercut

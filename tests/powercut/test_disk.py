@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from jepsen_like.nodes.disk import PREFIX, LoopDisk, loop_disk, remove_leftovers
+from jepsen_like.nodes.mounts import mounts_below
 from tests.powercut.capabilities import loop_mounts, require
-from tests.powercut.disk import PREFIX, LoopDisk, loop_disk, mounts_below, remove_leftovers
 
 pytestmark = pytest.mark.powercut
 
@@ -43,7 +44,7 @@ def test_no_power_cut_under_a_living_process(
     disk: LoopDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ioctl races with system calls under way, so the rig refuses."""
-    monkeypatch.setattr("tests.powercut.disk.PATIENCE", 0.0)
+    monkeypatch.setattr("jepsen_like.nodes.disk.PATIENCE", 0.0)
     with (disk.mount_point / "held").open("wb"), pytest.raises(AssertionError, match="held"):
         disk.cut_power()
     disk.cut_power()
@@ -53,7 +54,7 @@ def test_leftovers_of_a_killed_run_are_removed() -> None:
     """A process mounts a disk and dies without cleaning up; the next to come does it."""
     require(loop_mounts)
     make_and_die = (
-        "import os; from tests.powercut.disk import loop_disk; disk = loop_disk(size_mib=8);"
+        "import os; from jepsen_like.nodes.disk import loop_disk; disk = loop_disk(size_mib=8);"
         "print(disk.__enter__().mount_point, flush=True); os.kill(os.getpid(), 9)"
     )
     died = subprocess.run(

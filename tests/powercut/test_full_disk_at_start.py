@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from jepsen_like.nodes.disk import memory_disk
 from tests.powercut.capabilities import memory_disks, require
-from tests.powercut.disk import memory_disk
 
 pytestmark = pytest.mark.powercut
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jepsen_like.nodes.disk import loop_disk
 from tests.powercut.capabilities import power_cuts, require, strace
-from tests.powercut.disk import loop_disk
 from tests.powercut.events import Closed
 from tests.powercut.injections import counted_syncs, killed_at_sync
 from tests.powercut.rig import Rig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.powercut.disk import LoopDisk
+    from jepsen_like.nodes.disk import LoopDisk
 
 pytestmark = pytest.mark.powercut
 

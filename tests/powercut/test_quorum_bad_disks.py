@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jepsen_like.nodes.disk import loop_disk
 from tests.cluster.quorum_cluster import QuorumCluster
 from tests.cluster.quorum_outcasts import expect_counted, expect_out
 from tests.cluster.quorum_words import STORAGE_ERROR
 from tests.powercut.capabilities import loop_mounts, power_cuts, require, strace
-from tests.powercut.disk import loop_disk
 from tests.powercut.injections import failing_syncs
 from tests.powercut.quorum_rig import quorum_rig
 

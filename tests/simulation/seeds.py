@@ -95,8 +95,10 @@ def main(
     description: str,
     seconds: float,
     kinds: Sequence[str],
+    parents: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
-    options = _parser(garden, description, seconds=seconds, kinds=kinds).parse_args()
+    """`parents`: of what only this command has; whoever calls has parsed them."""
+    options = _parser(garden, description, parents, seconds=seconds, kinds=kinds).parse_args()
     sweep, began_at = Sweep(make, garden, options), time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
         sweep.play(seed)
@@ -105,9 +107,14 @@ def main(
 
 
 def _parser(
-    garden: Garden, description: str, *, seconds: float, kinds: Sequence[str]
+    garden: Garden,
+    description: str,
+    parents: Sequence[argparse.ArgumentParser],
+    *,
+    seconds: float,
+    kinds: Sequence[str],
 ) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(description=description, parents=parents)
     parser.add_argument("--seed", type=int, default=0, help="the first world")
     parser.add_argument("--seeds", type=int, default=1, help="how many worlds")
     parser.add_argument("--seconds", type=float, default=seconds, help="of faults, in each world")

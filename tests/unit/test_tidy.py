@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-CODE = ("raftmq", "tests", "benchmarks", "examples")
-SKIPPED = {"build", "dist", "demo-data", "raftmq-data", "results", "__pycache__"}
+CODE = ("raftmq", "jepsen-like", "tests", "benchmarks", "examples")
+SKIPPED = {"build", "dist", "demo-data", "raftmq-data", "results", "jepsen-results", "__pycache__"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".service"}
 TEXT_NAMES = {"Makefile", "run", "Containerfile", "Dockerfile"}
 
@@ -47,7 +47,7 @@ MAKE_LINE = re.compile(r"^\$? ?(?:[A-Z_]+=\S+ )*make(?: +[A-Z_]+=\S*)* +([a-z]+)
 MAKE_INLINE = re.compile(r"`make(?: +[A-Z_]+=\S*)* +([a-z]+)")
 MAKE_TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
 # Real processes and real kernels are waited for in real time; nothing else is.
-SLEEPERS = ("tests/powercut/", "tests/cluster/", "tests/spark/")
+SLEEPERS = ("tests/powercut/", "tests/cluster/", "tests/spark/", "tests/jepsen_like/")
 # Simulations are worlds on virtual time: a part of one does not name the clock that it runs on.
 SIMULATIONS = "tests/simulation/"
 VIRTUAL_CLOCKS = ("autojump_clock", "MockClock", "tests.simulation.deterministic", "run_inline")

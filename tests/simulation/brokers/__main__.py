@@ -3,14 +3,34 @@
 python -m tests.simulation.brokers --seed 7 --trace          one world, and all that happened
 python -m tests.simulation.brokers --seeds 400               many, for soak
 python -m tests.simulation.brokers --seeds 50 --bug NAME     how many of them catch a planted bug
+python -m tests.simulation.brokers --seed 7 --history FILE   what clients did and saw
 """
 
 from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
 
 from tests.simulation import seeds
 from tests.simulation.brokers.plan import KINDS
 from tests.simulation.brokers.planted_bugs import GARDEN
 from tests.simulation.brokers.world import SECONDS, World
 
+
+def main() -> None:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--history", type=Path, help="write that of the last world, as JSON lines")
+    given, _ = options.parse_known_args()
+    seeds.main(
+        partial(World, history_file=given.history),
+        GARDEN,
+        description=__doc__.splitlines()[0],
+        seconds=SECONDS,
+        kinds=KINDS,
+        parents=(options,),
+    )
+
+
 if __name__ == "__main__":
-    seeds.main(World, GARDEN, description=__doc__.splitlines()[0], seconds=SECONDS, kinds=KINDS)
+    main()

@@ -22,6 +22,8 @@ from raftmq.model import RecordFormat
 from raftmq.wire.messages.offsets import EARLIEST
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 from raftmq.wire.records import encode_batch
+from tests.simulation.brokers.history import text_of
+from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.hosts import NAME, now_ms
 from tests.simulation.brokers.ledger import ACKS_ALL, Spot, records_in
 from tests.simulation.client_network import ClientNetwork
@@ -130,7 +132,7 @@ async def send(
         if error.definite:
             ledger.on_failed(sent, repr(error))
         else:
-            ledger.on_unknown(sent, is_stray=not means.this_life)
+            ledger.on_unknown(sent, is_stray=not means.this_life, why=repr(error))
         world.trace(f"{NAME.get()} {spot} {values[0][:12]!r} {type(error).__name__}")
         return sent
     if means.this_life:
@@ -168,18 +170,19 @@ class Consumer(Worker):
     """Reads every partition from its start to its end, and all over again."""
 
     async def _work(self, cluster: Cluster, spot: Spot) -> None:
-        offset = 0
+        offset, reader = 0, Reader(self.world.history, spot)
         while not self.world.is_closing and self.world.is_there(spot):
-            following = await self._read(cluster, spot, offset)
+            following = await self._read(cluster, spot, offset, reader)
             if following == offset and self._random.random() < 0.2:
                 following = 0
             offset = following
             await self._think()
 
-    async def _read(self, cluster: Cluster, spot: Spot, offset: int) -> int:
+    async def _read(self, cluster: Cluster, spot: Spot, offset: int, reader: Reader) -> int:
         """Where to go on."""
         means = Meaning(self.world, cluster, spot)
         wait, size = self._random.choice((0.0, 0.1, 1.0)), self._random.choice((200, 5000, 1 << 20))
+        reader.ask(offset)
         try:
             found = await fetch(
                 cluster,
@@ -191,15 +194,20 @@ class Consumer(Worker):
                 timeout_seconds=1.0,
             )
         except OffsetOutOfRange as error:
+            reader.miss(repr(error))
             if not means.this_life:
                 return 0
             return await self._start_of(cluster, spot, offset, error)
-        except RaftmqError:
+        except RaftmqError as error:
+            reader.miss(repr(error))
             return offset
         if not means.this_life:
+            reader.miss("another topic of that name")
             return offset
+        records = [[at, text_of(value)] for at, _, value in records_in(found.data) if at >= offset]
+        reader.get(records)
         self.world.ledger.on_read(spot, found.data, f"{self.name} from {offset}")
-        return max([offset, *(record.offset + 1 for record in records_in(found.data))])
+        return reader.following
 
     async def _start_of(self, cluster: Cluster, spot: Spot, offset: int, error: RaftmqError) -> int:
         """What was read once is either still there or was deleted."""

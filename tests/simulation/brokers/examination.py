@@ -102,7 +102,7 @@ def judge_logs(world: World) -> None:
         leader = next(replica for replica in replicas.values() if replica.leader is not None)
         _judge_equal(spot, replicas)
         start, epochs = leader.log.log_start_offset, leader.log.epochs
-        data = b"".join(_pieces(leader, start))
+        data = content_of(leader, start)
         records: list[Found] = [found for found in records_in(data) if found.offset >= start]
         world.ledger.judge_log(spot, records, start=start, latest_epoch=epochs.latest)
 
@@ -110,12 +110,14 @@ def judge_logs(world: World) -> None:
 def _judge_equal(spot: Spot, replicas: dict[str, Replica]) -> None:
     """Byte for byte, from where all of them begin."""
     start = max(replica.log.log_start_offset for replica in replicas.values())
-    contents = {
-        name: b"".join(_pieces(replica, start)) if start < replica.high_watermark else b""
-        for name, replica in replicas.items()
-    }
+    contents = {name: content_of(replica, start) for name, replica in replicas.items()}
     same = len(set(contents.values())) == 1
     demand(same, f"{spot}: logs differ from {start}: { {n: len(c) for n, c in contents.items()} }")
+
+
+def content_of(replica: Replica, start: int) -> bytes:
+    """Whole batches, up to the high watermark; the first one may begin before `start`."""
+    return b"".join(_pieces(replica, start))
 
 
 def _pieces(replica: Replica, start: int) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from raftmq.wire.header import Buffer
+    from tests.simulation.brokers.history import History
 
 ACKS_ALL = -1
 ANYWHERE = -1  # a partition that is not known yet
@@ -170,7 +171,9 @@ class Ledger:
     expiring: topics that forget by themselves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, history: History) -> None:
+        """`history`: hears what producers do and are told, before it is judged."""
+        self._history = history
         self.books: dict[Spot, SpotBook] = {}
         self.expiring: set[str] = set()
         self._clock = count(1)
@@ -178,7 +181,7 @@ class Ledger:
 
     def book(self, spot: Spot) -> SpotBook:
         if spot not in self.books:
-            known = self.books.get(spot._replace(life=spot.life - 1))
+            known = self.book(spot._replace(life=spot.life - 1)) if spot.life else None
             expires = spot.topic in self.expiring
             self.books[spot] = SpotBook(spot, expires=expires, predecessor=known)
         return self.books[spot]
@@ -190,17 +193,20 @@ class Ledger:
     ) -> Sent:
         sent = Sent(spot, values, acks, leader_epoch, next(self._clock))
         self.book(spot).sent |= dict.fromkeys(values, sent)
+        self._history.on_send(sent)
         return sent
 
-    def on_unknown(self, sent: Sent, *, is_stray: bool) -> None:
+    def on_unknown(self, sent: Sent, *, is_stray: bool, why: str = "") -> None:
         """Done, or not; or done by which topic of that name, nobody can say."""
         self.unknown += 1
         sent.is_stray, sent.answered_at = is_stray, next(self._clock)
+        self._history.on_told(sent, why)
 
     def on_acknowledged(self, sent: Sent, base_offset: int) -> None:
         self.acknowledged += 1
         sent.outcome, sent.answered_at = Outcome.OK, next(self._clock)
         sent.base_offset = base_offset
+        self._history.on_told(sent)
         if sent.acks == ACKS_ALL:
             for offset, value in enumerate(sent.values, base_offset):
                 self.book(sent.spot).stand(offset, value, "acknowledged", sent)
@@ -208,6 +214,7 @@ class Ledger:
     def on_failed(self, sent: Sent, why: str) -> None:
         self.failed += 1
         sent.outcome, sent.answered_at = Outcome.FAILED, next(self._clock)
+        self._history.on_told(sent, why)
         for value in sent.values if sent.spot.partition != ANYWHERE else ():
             is_seen = self.book(sent.spot).offsets_of(value)
             demand(not is_seen, f"{value!r} of {sent.spot} was read, and has failed: {why}")
@@ -215,13 +222,22 @@ class Ledger:
     # Producers that repeat by themselves
 
     def on_hand_in(
-        self, spot: Spot, value: bytes, *, acks: int, line: str, partition_count: int
+        self,
+        spot: Spot,
+        value: bytes,
+        *,
+        acks: int,
+        line: str,
+        partition_count: int,
+        after: Sent | None = None,
     ) -> Sent:
-        """One record; into which partition the producer decides, if `spot` does not say."""
+        """One record; into which partition the producer decides, if `spot` does not say. `after`:
+        the one before it of the same call and partition."""
         sent = Sent(spot, (value,), acks, -1, next(self._clock), may_stand_twice=True, line=line)
         known = spot.partition != ANYWHERE
         for partition in (spot.partition,) if known else range(partition_count):
             self.book(spot._replace(partition=partition)).sent[value] = sent
+        self._history.on_send(sent, after=after)
         return sent
 
     def on_delivered(
@@ -230,8 +246,8 @@ class Ledger:
         """`is_repeated`: the producer says that there may be two. `leader_epoch`: see `Sent`."""
         place(sent, sent.spot._replace(partition=partition), "acknowledged")
         sent.may_stand_twice, sent.leader_epoch = is_repeated, leader_epoch
-        self.book(sent.spot).judge_copies(sent, sent.values[0], "acknowledged")
         self.on_acknowledged(sent, offset)
+        self.book(sent.spot).judge_copies(sent, sent.values[0], "acknowledged")
 
     # Consumers
 

@@ -16,10 +16,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jepsen_like.planted import brokers, clients, replicas
 from tests.simulation import planting
-from tests.simulation.brokers import bugs_of_brokers as brokers
-from tests.simulation.brokers import bugs_of_clients as clients
-from tests.simulation.brokers import bugs_of_replicas as replicas
 from tests.simulation.brokers.world import World
 from tests.simulation.planting import Case, Garden
 from tests.simulation.replication import planted_bugs as rules

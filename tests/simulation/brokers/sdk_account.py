@@ -70,8 +70,16 @@ class Account:
 
     # Handing in
 
-    def hand_in(self, spot: Spot, value: bytes, line: str, *, is_told: bool = False) -> Parcel:
-        """Before the call. `is_told`: by the call itself."""
+    def hand_in(
+        self,
+        spot: Spot,
+        value: bytes,
+        line: str,
+        *,
+        is_told: bool = False,
+        after: Parcel | None = None,
+    ) -> Parcel:
+        """Before the call. `is_told`: by the call itself. `after`: see the ledger."""
         known = self._cluster.routes.topic(spot.topic)
         epochs = {n: place.leader_epoch for n, place in known.places.items()} if known else {}
         sent = self._world.ledger.on_hand_in(
@@ -80,6 +88,7 @@ class Account:
             acks=self._options.acks_number,
             line=line,
             partition_count=self._world.topics[spot.topic],
+            after=after.sent if after else None,
         )
         means = Meaning(self._world, self._cluster, spot)
         parcel = Parcel(sent, means, epochs, is_told=is_told)
@@ -216,7 +225,8 @@ class Account:
             ledger.on_failed(sent, repr(told))
         else:
             self._told["unknown"] += 1
-            ledger.on_unknown(sent, is_stray=not parcel.means.this_life)
+            is_stray = not parcel.means.this_life
+            ledger.on_unknown(sent, is_stray=is_stray, why=repr(told))
 
     def _deliver(self, parcel: Parcel, partition: int, offset: int, *, is_repeated: bool) -> None:
         ledger, sent = self._world.ledger, parcel.sent

@@ -144,6 +144,8 @@ class _Life:
             key = self._reading.on_error(error)
             if key is not None:
                 self._go_to_start(key)
+        finally:
+            self._reading.flush()
 
     # Elsewhere
 

@@ -184,10 +184,12 @@ class _Life:
         if self._random.random() < 0.5:
             places = [self._random.randrange(self._world.topics[spot.topic])] * len(rows)
             given["partition"] = places[0]
-        parcels = [
-            account.hand_in(spot._replace(partition=place), value, line, is_told=True)
-            for place, (_, value) in zip(places, rows, strict=True)
-        ]
+        parcels: list[Parcel] = []
+        last: dict[int, Parcel] = {}
+        for place, (_, value) in zip(places, rows, strict=True):
+            at, after = spot._replace(partition=place), last.get(place)
+            last[place] = account.hand_in(at, value, line, is_told=True, after=after)
+            parcels.append(last[place])
         with self._impatient() as scope:
             try:
                 told = await self._producer.send_many(spot.topic, rows, **given)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from raftmq.errors import LogTruncation, OffsetOutOfRange, RaftmqError
+from tests.simulation.brokers.history import text_of
+from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.ledger import Spot
 from tests.simulation.raft.checks import demand
 
@@ -34,6 +36,7 @@ class Reading:
         self.expected: dict[Key, int] = {}
         self._from_start: set[Key] = set()
         self._topic_ids: dict[Key, bytes] = {}  # of the topics in which these offsets were known
+        self._readers: dict[Spot, Reader] = {}
 
     def begin(self, start: str | int) -> None:
         for key in self._consumer.assignment:
@@ -60,10 +63,13 @@ class Reading:
         demand(key not in self._consumer.paused, f"{self._name}: {key} {offset} is paused")
         book = self._book(key)
         expected = self.expected.get(key)
+        if book is not None:
+            self._write_down(key, book, offset, value)
         if expected is None:
             self._judge_first(key, offset, book)
         elif offset != expected:
-            self._judge_reset(key, offset, expected, book)
+            may_be = self._may_go_on(key, offset, expected, book)
+            demand(may_be, f"{self._name}: {key} goes on at {offset}, expected {expected}")
         self.expected[key] = offset + 1
         self._note_topic(key)
         if book is not None:
@@ -77,15 +83,42 @@ class Reading:
             demand(was_deleted, f"{self._name}: {key} begins at {offset}")
         self._from_start.discard(key)
 
-    def _judge_reset(self, key: Key, offset: int, expected: int, book: SpotBook | None) -> None:
-        """Where to go on was said when the consumer was made."""
+    def _may_go_on(self, key: Key, offset: int, expected: int, book: SpotBook | None) -> bool:
+        """Where else to go on was said when the consumer was made."""
         if self._is_another_topic(key) and self._reset != "none":
-            return
+            return True
         is_legal = self._reset != "none" and offset > expected
         is_legal = is_legal and (book is None or book.may_have_deleted(expected))
         if self._reset == "earliest":
             is_legal = is_legal and (book is None or book.may_have_deleted(offset - 1))
-        demand(is_legal, f"{self._name}: {key} goes on at {offset}, expected {expected}")
+        return is_legal
+
+    # For the history
+
+    def _write_down(self, key: Key, book: SpotBook, offset: int, value: bytes) -> None:
+        """Before it is judged. Whoever was sent elsewhere, or may have gone there, begins anew."""
+        expected = self.expected.get(key)
+        has_gone = expected is not None and offset != expected
+        may_be_here = has_gone and self._may_go_on(key, offset, expected or 0, book)
+        reader = self._readers.get(book.spot)
+        if reader is None:
+            reader = self._readers[book.spot] = Reader(self._world.history, book.spot)
+        if may_be_here or reader.following != expected:
+            reader.begin(from_beginning=not may_be_here and self._is_first(key, offset, book))
+        reader.note(offset, text_of(value))
+
+    def _is_first(self, key: Key, offset: int, book: SpotBook) -> bool:
+        """Whether it should be the first record of all; what was deleted is none of them."""
+        is_wanted = key in self._from_start or self.expected.get(key) == 0
+        return is_wanted and (not offset or not book.may_have_deleted(offset - 1))
+
+    def flush(self) -> None:
+        """What was read since the last time is one poll."""
+        for spot, reader in self._readers.items():
+            key = spot.topic, spot.partition
+            book = self._book(key) if key in self._consumer.assignment else None
+            is_read = book is not None and book.spot == spot
+            reader.flush(self._consumer.high_watermark(*key) if is_read else None)
 
     def judge_positions(self) -> None:
         """What the consumer says of itself."""

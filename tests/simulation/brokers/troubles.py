@@ -29,6 +29,14 @@ PATTERNS = ("*.log", "*.log", "*", "*.json", "*epoch*", "*.index")
 class Troubles(Nemesis):
     world: World  # type: ignore[assignment]
 
+    def _struck(self, kind: str, what: object = "") -> None:
+        super()._struck(kind, what)
+        self.world.history.on_struck(kind, what)
+
+    async def _strike(self, kind: str) -> None:
+        with self.world.history.plot():
+            await super()._strike(kind)
+
     # Who
 
     def _victim(self, *, with_observer: bool = True) -> BrokerHost:

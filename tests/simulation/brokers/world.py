@@ -23,6 +23,7 @@ from tests.simulation.brokers.examination import (
     judge_rest,
     what_is_missing,
 )
+from tests.simulation.brokers.history import History
 from tests.simulation.brokers.hosts import NAME, BrokerHost
 from tests.simulation.brokers.ledger import ACKS_ALL, Ledger, Outcome, Spot
 from tests.simulation.brokers.log_starts import watch_log_starts
@@ -35,6 +36,7 @@ from tests.simulation.story import Story, failure_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from raftmq.metadata.image import MetadataImage, PartitionState
     from tests.simulation.brokers.plan import Plan, TopicPlan
@@ -44,6 +46,7 @@ HEAL_SECONDS_MAX = 60.0
 REST_SECONDS = 12.0  # longer than any client waits
 PROBES_MAX = 2  # for each partition
 DONE_MIN = 20  # in a world that is SECONDS long
+LEADS = "leads: log="
 FORBIDDEN_WORDS = ("committed records cut", "protocol_error")
 
 
@@ -63,9 +66,17 @@ class World(Story):
     plan: Plan
     nursery: trio.Nursery  # for as long as the world is
 
-    def __init__(self, seed: int, *, seconds: float = SECONDS, kinds: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        seconds: float = SECONDS,
+        kinds: tuple[str, ...] = (),
+        history_file: Path | None = None,
+    ) -> None:
         super().__init__(seed, draw_plan(seed, seconds, kinds), wanted=kinds)
-        self.ledger = Ledger()
+        self.history, self._history_file = History(self), history_file
+        self.ledger = Ledger(self.history)
         voters = range(1, self.plan.voter_count + 1)
         self.voter_addresses = {voter: Address(f"n{voter}", 9000) for voter in voters}
         self.hosts = [BrokerHost(self, number + 1) for number in range(self.plan.broker_count)]
@@ -88,6 +99,8 @@ class World(Story):
     def on_log(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self.trace(f"log {NAME.get()} {record.levelname} {text}")
+        if text.startswith(LEADS):
+            self.history.on_leads(NAME.get(), *record.args)  # type: ignore[arg-type,misc]
         if record.exc_info and record.exc_info[1] is not None:
             raise Violation(f"{NAME.get()}: {text}: {record.exc_info[1]!r}") from record.exc_info[1]
         for words in FORBIDDEN_WORDS:
@@ -163,6 +176,13 @@ class World(Story):
 
     # The acts
 
+    def play(self) -> None:
+        try:
+            super().play()
+        finally:
+            if self._history_file is not None:
+                self.history.write(self._history_file)
+
     def tuned(self) -> AbstractContextManager[None]:
         return tuned(self.plan)
 
@@ -180,16 +200,20 @@ class World(Story):
 
     async def _acts(self) -> None:
         self.trace(f"{self.plan}")
+        self.history.on_phase("load")
         for host in self.hosts:
             host.start()
         await self.nursery.start(self.operator.run)
         self.nursery.start_soon(watch_log_starts, self)
         await self._begin()
         await self._trouble()
+        self.history.on_phase("final")
         await self._judge()
         if self.plan.ends_dark and not self.plan.trusts_page_cache:
             await self._darken()
             await self._judge()
+        self.history.on_phase("end")
+        self.history.judge()
         if not self.has_done_enough():
             raise TooLittle(f"too little happened: {self}")
         await self._stop()
@@ -201,6 +225,7 @@ class World(Story):
             demand(await self.operator.make_topic(topic), "no topic can be made")
 
     async def _trouble(self) -> None:
+        self.history.on_phase("faults")
         async with trio.open_nursery() as clients:
             for number in range(self.plan.producer_count):
                 clients.start_soon(Producer(self, number).run)
@@ -222,6 +247,7 @@ class World(Story):
 
     def _repair(self) -> None:
         self.is_repaired = True
+        self.history.on_phase("heal")
         self.mend()
         for host in self.hosts:
             host.thaw()
@@ -267,18 +293,21 @@ class World(Story):
     async def _judge(self) -> None:
         await trio.sleep(REST_SECONDS)
         await self._wait_whole("at rest")
+        self.history.take_replicas()
         judge_logs(self)
         judge_rest(self)
         self.ledger.judge_order()
 
     async def _darken(self) -> None:
         self.trace("all go dark")
-        for host in self.hosts:
-            host.crash(power_lost=True)
-        for host in self.hosts:
-            await host.wait_dead()
-            host.start()
-        await self._wait_whole("after the dark")
+        with self.history.plot():
+            self.history.on_struck("power_of_all", [host.name for host in self.hosts])
+            for host in self.hosts:
+                host.crash(power_lost=True)
+            for host in self.hosts:
+                await host.wait_dead()
+                host.start()
+            await self._wait_whole("after the dark")
 
     async def _stop(self) -> None:
         for host in self.hosts:

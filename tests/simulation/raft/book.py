@@ -9,19 +9,19 @@ from __future__ import annotations
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from jepsen_like.checkers.linearizable import check
+from jepsen_like.checkers.registers import Outcome
 from raftmq.metadata.commands import (
     AllocateProducerIds,
     CommandId,
     PartitionId,
     decode_command,
 )
-from tests.simulation.linearizability import check
 from tests.simulation.raft.checks import demand
-from tests.simulation.register_history import Outcome
 
 if TYPE_CHECKING:
+    from jepsen_like.checkers.registers import Operation
     from raftmq.metadata.image import MetadataImage
-    from tests.simulation.register_history import Operation
 
 TOPIC = b"t" * 16
 NOTHING = -1  # a register before its first write

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from jepsen_like.checkers.registers import Kind, Operation, Outcome, Unknown
 from raftmq.errors import NotController, RaftmqError
 from raftmq.metadata.commands import (
     AllocateProducerIds,
@@ -31,7 +32,6 @@ from raftmq.metadata.commands import (
 from raftmq.metadata.image import slot_of
 from tests.simulation.raft.book import NOTHING, TOPIC, Block
 from tests.simulation.raft.checks import demand
-from tests.simulation.register_history import Kind, Operation, Outcome, Unknown
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyCommand, AnyResult

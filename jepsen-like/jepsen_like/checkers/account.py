@@ -1,0 +1,280 @@
+"""What happened, by key: all that the checkers of a queue ask of a history, from one pass over it.
+
+Owns the pairing of what began with how it ended, and what a value's outcome is: an operation that
+never ended is unknown, and so is each value of one that ended so, but for those that have an offset
+and those that are said to have failed. Judges nothing but the form: a history that cannot be has no
+verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from jepsen_like.checkers.columns import (
+    NOT_SEEN,
+    KeyAccount,
+    PolledWatermark,
+    Read,
+    Replica,
+    Send,
+    Session,
+    Watermark,
+)
+from jepsen_like.checkers.looks import Looks
+from jepsen_like.history.event import NEMESIS, BadHistory, Event, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from jepsen_like.history.event import Process
+
+REGISTERS = frozenset({"read", "write", "cas"})
+NEVER = math.inf
+
+
+class Account:
+    """Attributes:
+    outcomes: of the operations of clients, by what they did and how it ended.
+    faults: how often each began, without those that were skipped then.
+    registers: operations on registers: the beginning and, if it came, the end.
+    phases: the event in which each began.
+    healed: by what they did, sends that ended well and polls that brought something, between the
+        faults and the last reads.
+    final_keys: those that somebody began to read from the beginning in the phase "final".
+    behind: the ends of those to which one of the last readers did not get; of a register, NEVER.
+    looks: what was said of the replicas.
+    replica_count: how many nodes keep each key; 0: nobody said.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.keys: dict[str, KeyAccount] = {}
+        self.outcomes: Counter[tuple[str, Type]] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.registers: list[tuple[Event, Event | None]] = []
+        self.phases: dict[str, int] = {}
+        self.healed: Counter[str] = Counter()
+        self.final_keys: set[str] = set()
+        self.behind: dict[str, float] = {}
+        self.looks = Looks()
+        self.replica_count = 0
+        self.polled_count = 0
+        self._open: dict[Process, Event] = {}
+        self._sends: dict[Process, Send] = {}  # under way
+        self._sessions: dict[Process, Session] = {}
+        self._ended: dict[str, Callable[[Event, Event], None]] = {
+            "send": self._sent,
+            "poll": self._polled,
+            "assign": self._assigned,
+            "watermark": self._watermark,
+            "behind": self._behind,
+            **dict.fromkeys(REGISTERS, self._register),
+        }
+        self._told: dict[str, Callable[[Event], None]] = {
+            "replica": self._replica,
+            "leads": self._leads,
+            "phase": self._phase,
+            "isr": self._isr,
+            "keeps": self._keeps,
+        }
+        self._take_all(events)
+
+    def _take_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            try:
+                self._take(event)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                what = f"event {event.index}: {event.type} of {event.f!r}"
+                raise BadHistory(f"{what} is not of the form in event.py: {error!r}") from error
+        for process in list(self._open):
+            self._abandon(process)
+        for account in self.keys.values():
+            account.is_kept = self.replica_count > 0
+            _settle(account)
+            if self.looks.is_whole:
+                whole = {node: replica.in_sync() for node, replica in account.replicas.items()}
+                account.replicas = whole
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event.process, int):
+            if event.type is Type.INVOKE:
+                self._begin(event)
+            elif event.f == "crash":
+                self._crash(event)
+            else:
+                self._end(event)
+        elif event.process == NEMESIS:
+            self._fault(event)
+        elif event.f == "watermark" and event.type is Type.OK:
+            self._watermark(None, event)
+        elif event.f in self._told:
+            self._told[event.f](event)
+
+    @property
+    def is_healed(self) -> bool:
+        """Now: nothing is broken any more, and the last reads have not begun."""
+        return "heal" in self.phases and "final" not in self.phases
+
+    # -- clients ---------------------------------------------------------------------------
+
+    def _begin(self, event: Event) -> None:
+        if event.process in self._open:
+            raise BadHistory(f"event {event.index}: process {event.process} has not ended its last")
+        self._open[event.process] = event
+        if event.f == "send":
+            asked = event.value
+            send = Send(event.process, asked["acks"], asked["values"], event.index)
+            self._sends[event.process] = send
+            self._key(asked["key"]).sends.append(send)
+        elif event.f == "assign":
+            self._sessions[event.process] = Session(event.process)
+
+    def _end(self, event: Event) -> None:
+        began = self._open.pop(event.process, None)
+        if began is None or began.f != event.f:
+            raise BadHistory(
+                f"event {event.index}: process {event.process} ends {event.f!r}, "
+                "which it did not begin"
+            )
+        self.outcomes[event.f, event.type] += 1
+        if event.f in self._ended:
+            self._ended[event.f](began, event)
+
+    def _crash(self, event: Event) -> None:
+        if event.process in self._open:
+            self._abandon(event.process)
+        self._sessions.pop(event.process, None)
+
+    def _abandon(self, process: Process) -> None:
+        """What was under way never ended."""
+        began = self._open.pop(process)
+        self._sends.pop(process, None)
+        if began.f == "crash":
+            return
+        self.outcomes[began.f, Type.INFO] += 1
+        if began.f in REGISTERS:
+            self.registers.append((began, None))
+
+    def _sent(self, _: Event, event: Event) -> None:
+        send = self._sends.pop(event.process)
+        send.completed, send.outcome = event.index, event.type
+        self.healed["send"] += self.is_healed and event.type is Type.OK
+        if event.value is not None:
+            send.offsets = event.value.get("offsets") or []
+            send.is_repeated = event.value.get("is_repeated", False)
+            send.failed = event.value.get("failed", ())
+        if event.type is Type.FAIL:
+            send.failed = send.values
+        if send.offsets and len(send.offsets) != len(send.values):
+            raise ValueError(f"{len(send.offsets)} offsets of {len(send.values)} values")
+
+    def _polled(self, began: Event, event: Event) -> None:
+        session = self._session(event.process)
+        value = event.value or {}
+        for key, records in value.get("records", ()):
+            if records:
+                offsets, values = zip(*records, strict=True)
+                read = Read(session, began.index, event.index, offsets, values)
+                self._key(key).reads.append(read)
+                self.polled_count += len(records)
+                self.healed["poll"] += self.is_healed
+        for key, high_watermark in value.get("high_watermarks", ()):
+            polled = PolledWatermark(event.process, high_watermark, event.index)
+            self._key(key).polled_watermarks.append(polled)
+        if event.type is Type.INFO:  # it may have gone on without telling
+            self._sessions[event.process] = Session(event.process)
+
+    def _assigned(self, began: Event, event: Event) -> None:
+        value = event.value or began.value
+        if event.type is not Type.OK or value["from"] != "beginning":
+            return
+        keys = frozenset(value["keys"])
+        self._sessions[event.process] = Session(event.process, keys)
+        if "final" in self.phases:
+            self.final_keys |= keys
+
+    def _session(self, process: Process) -> Session:
+        if process not in self._sessions:
+            self._sessions[process] = Session(process)
+        return self._sessions[process]
+
+    def _watermark(self, began: Event | None, event: Event) -> None:
+        if event.type is Type.OK:
+            value, invoked = event.value, NOT_SEEN if began is None else began.index
+            said = Watermark(value["epoch"], value["high_watermark"], invoked, event.index)
+            self._key(value["key"]).watermarks.append(said)
+
+    def _register(self, began: Event, event: Event) -> None:
+        self.registers.append((began, event))
+
+    def _behind(self, _: Event, event: Event) -> None:
+        for key, *where in event.value["keys"]:
+            end = where[1] if where else NEVER
+            self.behind[key] = max(end, self.behind.get(key, end))
+
+    # -- the rest --------------------------------------------------------------------------
+
+    def _fault(self, event: Event) -> None:
+        if event.type is Type.INVOKE:
+            self.faults[event.f] += 1
+        elif event.f in self.faults and "skipped" in (event.value or {}):
+            self.faults[event.f] -= 1
+
+    def _replica(self, event: Event) -> None:
+        value: dict[str, Any] = event.value
+        node = _node(event)
+        self._key(value["key"]).replicas[node] = Replica(
+            node,
+            event.index,
+            value["log_start"],
+            value["high_watermark"],
+            value["batches"],
+            value.get("damage", ()),
+        )
+
+    def _leads(self, event: Event) -> None:
+        key = self._key(event.value["key"])
+        key.leads_said += 1
+        nodes = key.leads.setdefault(event.value["epoch"], {})
+        nodes.setdefault(_node(event), event.index)
+
+    def _phase(self, event: Event) -> None:
+        self.phases.setdefault(event.value, event.index)
+
+    def _isr(self, event: Event) -> None:
+        is_whole = None
+        if event.type is Type.OK:
+            is_whole = event.value["whole"] == event.value["partitions"]
+        self.looks.take(event.index, is_whole=is_whole, is_after="heal" in self.phases)
+
+    def _keeps(self, event: Event) -> None:
+        self.replica_count = event.value["replicas"]
+
+    def _key(self, key: str) -> KeyAccount:
+        account = self.keys.get(key)
+        if account is None:
+            account = self.keys[key] = KeyAccount(key)
+        return account
+
+
+def _node(event: Event) -> int:
+    if event.node is None:
+        raise BadHistory(f"event {event.index}: {event.f!r} does not say of which node it tells")
+    return event.node
+
+
+def _settle(account: KeyAccount) -> None:
+    """Who sent each value, and what was acknowledged: known once all have ended."""
+    for send in account.sends:
+        acknowledged = account.acknowledged if send.is_for_all else account.lightly
+        if send.outcome is Type.OK or send.offsets:
+            acknowledged.update(send.acknowledged())
+        values = send.values
+        if send.failed:
+            failed = set(send.failed) - acknowledged.keys()
+            values = [value for value in values if value not in failed]
+        if not account.senders.keys().isdisjoint(values):
+            account.sent_again.update(account.senders.keys() & set(values))
+        account.senders.update(zip(values, repeat(send)))

@@ -1,0 +1,133 @@
+"""Whether enough happened that silence of the other checkers means something.
+
+Owns what a run must have done to count. Says why a history proves nothing; never that it is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jepsen_like.checkers.columns import NOT_SEEN
+from jepsen_like.history.event import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jepsen_like.checkers.account import Account
+
+
+# What a client does alone, or what only watches, is no use that is made of a queue.
+BY_THE_WAY = frozenset({"assign", "crash", "watermark", "behind", "stale-read"})
+
+
+class Demands(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run must reach; less, and its verdict is unknown.
+
+    Attributes:
+        ok_share_min: of the operations of clients. A compare-and-set that was refused counts as
+            ok, for it was answered. It holds for sends alone, too: polls need nobody to be ok.
+        oks_min: operations of clients that ended well, a refusal not counted.
+        acks_min: values that were acknowledged, by however many.
+        faults_min: that began.
+        allowed: names of findings that are only reported.
+        is_to_end: clients sent and polled until the end; then everything was read once more, and
+            the replicas were looked at; and of each key somebody said that he leads it.
+    """
+
+    ok_share_min: float = 0.5
+    oks_min: int = 0
+    acks_min: int = 0
+    faults_min: int = 0
+    allowed: frozenset[str] = frozenset()
+    is_to_end: bool = False
+
+
+def too_little(account: Account, demands: Demands) -> list[str]:
+    """Sentences; none: it is enough."""
+    return list(_reasons(account, demands))
+
+
+def _reasons(account: Account, demands: Demands) -> Iterator[str]:
+    operations, done = operation_count(account), done_count(account)
+    ok, acks, faults = ok_count(account), acknowledged_count(account), account.faults.total()
+    if not operations:
+        yield "no client did anything"
+    elif ok < demands.ok_share_min * operations:
+        yield f"{ok} of {operations} operations ended well, {demands.ok_share_min:.0%} are wanted"
+    else:
+        yield from _few_sends(account, demands)
+    if done < demands.oks_min:
+        yield f"{done} operations were done, {demands.oks_min} are wanted"
+    if acks < demands.acks_min:
+        yield f"{acks} values were acknowledged, {demands.acks_min} are wanted"
+    if faults < demands.faults_min:
+        yield f"{faults} faults happened, {demands.faults_min} are wanted"
+    if behind := sorted(
+        key for key, end in account.behind.items() if _last_end(account, key) < end
+    ):
+        yield f"the last reads did not come to the end of {_some(behind)}"
+    if demands.is_to_end:
+        yield from _not_at_the_end(account)
+
+
+def _last_end(account: Account, key: str) -> int:
+    """How far all of the last readers came together."""
+    final = account.phases.get("final", NOT_SEEN)
+    reads = account.keys[key].reads if key in account.keys else ()
+    return max((max(read.offsets) + 1 for read in reads if read.invoked > final), default=0)
+
+
+def _few_sends(account: Account, demands: Demands) -> Iterator[str]:
+    sends = sum(count for (f, _), count in account.outcomes.items() if f == "send")
+    ok = account.outcomes["send", Type.OK]
+    if ok < demands.ok_share_min * sends:
+        yield f"{ok} of {sends} sends ended well, {demands.ok_share_min:.0%} are wanted"
+
+
+def _not_at_the_end(account: Account) -> Iterator[str]:
+    sent = {key.key for key in account.keys.values() if key.sends}
+    if unread := sorted(sent - account.final_keys):
+        yield f"nobody read everything at the end of {_some(unread)}"
+    if unkept := sorted(key for key in sent if not account.keys[key].replicas):
+        yield f"nobody looked at the replicas of {_some(unkept)}"
+    if unled := sorted(key for key in sent if not account.keys[key].leads):
+        yield f"nobody said that it leads {_some(unled)}"
+    if "heal" in account.phases:
+        what = {"send": "no send ended well", "poll": "no poll brought anything"}
+        yield from (
+            f"{nothing} between the faults and the last reads"
+            for f, nothing in what.items()
+            if not account.healed[f]
+        )
+
+
+def _some(keys: list[str]) -> str:
+    more = f" and {len(keys) - 3} more keys" if len(keys) > 3 else ""
+    return ", ".join(map(repr, keys[:3])) + more
+
+
+def operation_count(account: Account) -> int:
+    return sum(count for (f, _), count in account.outcomes.items() if f not in BY_THE_WAY)
+
+
+def ok_count(account: Account) -> int:
+    """Those that were answered."""
+    refused = sum(
+        began.f == "cas" and ended is not None and ended.type is Type.FAIL and not ended.error
+        for began, ended in account.registers
+    )
+    return refused + done_count(account)
+
+
+def done_count(account: Account) -> int:
+    return sum(
+        count
+        for (f, end), count in account.outcomes.items()
+        if end is Type.OK and f not in BY_THE_WAY
+    )
+
+
+def acknowledged_count(account: Account) -> int:
+    return sum(len(key.acknowledged) + len(key.lightly) for key in account.keys.values())

@@ -1,0 +1,217 @@
+"""The parts of an account: what was sent, read, said and kept, by key, in columns.
+
+Owns the classes only; `account` fills them. Numbers called `invoked` and `completed` are those of
+events: they give the order in time, and the place to look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from jepsen_like.checkers.version_order import VersionOrder
+from jepsen_like.history.event import ACKS_ALL, Process, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Value: TypeAlias = "int | str"  # what a record holds; nobody looks inside
+NOT_SEEN = -1  # before every event
+
+
+@dataclass(eq=False, slots=True)
+class Send:
+    """Attributes:
+    completed: None: it never was; then its outcome is unknown.
+    offsets: parallel to `values`; None: not acknowledged, or nobody says where.
+    is_repeated: the client may have sent it more than once.
+    failed: values that certainly were not appended.
+    """
+
+    process: Process
+    acks: int
+    values: list[Value]
+    invoked: int
+    completed: int | None = None
+    outcome: Type = Type.INFO
+    offsets: list[int | None] = field(default_factory=list)
+    is_repeated: bool = False
+    failed: Sequence[Value] = ()
+
+    @property
+    def is_for_all(self) -> bool:
+        """The acknowledgement promises that all replicas in sync hold it."""
+        return self.acks == ACKS_ALL
+
+    def acknowledged(self) -> Iterator[tuple[Value, int | None]]:
+        """Each value that was, and its offset where it is known. One with an offset always was."""
+        offsets = self.offsets or [None] * len(self.values)
+        pairs = zip(self.values, offsets, strict=True)
+        return pairs if self.outcome is Type.OK else (pair for pair in pairs if pair[1] is not None)
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """What a process reads between two assigns. Its position on other keys is not known.
+
+    Attributes:
+        from_beginning: keys that it reads from their first record on.
+    """
+
+    process: Process
+    from_beginning: frozenset[str] = frozenset()
+
+
+class Read(NamedTuple):
+    """What one poll returned of one key; never empty."""
+
+    session: Session
+    invoked: int
+    completed: int
+    offsets: tuple[int, ...]
+    values: tuple[Value, ...]
+
+
+class Watermark(NamedTuple):
+    """What a leader said of its high watermark."""
+
+    epoch: int
+    high_watermark: int
+    invoked: int
+    completed: int
+
+
+class PolledWatermark(NamedTuple):
+    process: Process
+    high_watermark: int
+    completed: int
+
+
+Batch: TypeAlias = "tuple[int, int, int, list[Value | None]]"  # base offset, epoch, CRC, values
+
+
+class Replica(NamedTuple):
+    """The log of one node at the end. A None among the values is a record of nobody's."""
+
+    node: int
+    event: int
+    log_start: int
+    high_watermark: int
+    batches: list[Batch]
+    damage: Sequence[str] = ()
+
+    @property
+    def log_end(self) -> int:
+        return self.batches[-1][0] + len(self.batches[-1][3]) if self.batches else self.log_start
+
+    def in_sync(self) -> Replica:
+        """The same, of which all is committed, whatever the node has noted last."""
+        return self._replace(high_watermark=max(self.high_watermark, self.log_end))
+
+    def offsets(self) -> Iterator[int]:
+        return chain.from_iterable(range(b[0], b[0] + len(b[3])) for b in self.batches)
+
+    def values(self) -> Iterator[Value | None]:
+        return chain.from_iterable(batch[3] for batch in self.batches)
+
+    def held(self) -> dict[int, Value | None]:
+        """What stands at each offset. Made anew each time: it is large, and soon not needed."""
+        return dict(zip(self.offsets(), self.values(), strict=True))
+
+
+@dataclass(eq=False)
+class KeyAccount:
+    """All that the history tells of one key.
+
+    Attributes:
+        sends: in the order in which they were invoked.
+        reads: in the order in which they were completed.
+        replicas: by node.
+        acknowledged: values sent with acks=all, and their offset where it is known.
+        lightly: the same of all other acks: such values may be lost.
+        senders: by value, the last that may have done it.
+        sent_again: values that more than one operation may have sent.
+        leads: by epoch, the nodes that said that they led, and where first.
+    leads_said: how often any node said that it leads.
+    is_kept: nothing is ever deleted from it.
+    """
+
+    key: str
+    sends: list[Send] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    watermarks: list[Watermark] = field(default_factory=list)
+    polled_watermarks: list[PolledWatermark] = field(default_factory=list)
+    leads: dict[int, dict[int, int]] = field(default_factory=dict)
+    leads_said: int = 0
+    is_kept: bool = False
+    acknowledged: dict[Value, int | None] = field(default_factory=dict)
+    lightly: dict[Value, int | None] = field(default_factory=dict)
+    senders: dict[Value, Send] = field(default_factory=dict)
+    sent_again: set[Value] = field(default_factory=set)
+
+    @cached_property
+    def order(self) -> VersionOrder:
+        return VersionOrder(self)
+
+    @cached_property
+    def read_values(self) -> set[Value]:
+        return set(chain.from_iterable(read.values for read in self.reads))
+
+    @cached_property
+    def kept_values(self) -> set[Value | None]:
+        """What stands in any replica, committed or not."""
+        return set(chain.from_iterable(replica.values() for replica in self.replicas.values()))
+
+    @cached_property
+    def promised(self) -> dict[Value, int | None]:
+        """What must be there: acknowledged by all; or by the one that led from first to last.
+
+        Who began to lead only once has neither been replaced nor begun anew.
+        """
+        if self.leads_said != 1:
+            return self.acknowledged
+        placed = {value: offset for value, offset in self.lightly.items() if offset is not None}
+        return placed | self.acknowledged
+
+    @cached_property
+    def unpromised(self) -> dict[Value, int | None]:
+        """The rest of what was acknowledged."""
+        return {v: offset for v, offset in self.lightly.items() if v not in self.promised}
+
+    @cached_property
+    def log_start(self) -> int:
+        """What is before it was deleted, on some node at least."""
+        if self.is_kept:
+            return 0
+        return max((replica.log_start for replica in self.replicas.values()), default=0)
+
+    def was_sent_once(self, value: Value) -> bool:
+        """For certain: a client that does not know how it ended does not know that, either."""
+        send = self.senders.get(value)
+        is_done = send is not None and send.outcome is Type.OK and not send.is_repeated
+        return is_done and value not in self.sent_again
+
+    def place(self, value: Value) -> int | None:
+        """The last offset at which it is known to have been."""
+        place = self.order.last(value)
+        return self.lightly.get(value) if place is None else place
+
+    def may_be_deleted(self, value: Value) -> bool:
+        place = self.place(value)
+        return self.log_start > 0 if place is None else place < self.log_start
+
+    def sighting(self, value: Value) -> str:
+        """Where it was seen, by a reader if there is one."""
+        for read in self.reads:
+            if value in read.values:
+                offset = read.offsets[read.values.index(value)]
+                return f"read at offset {offset} in event {read.completed}"
+        for replica in self.replicas.values():
+            for offset, kept in zip(replica.offsets(), replica.values(), strict=True):
+                if kept == value:
+                    where = f"at offset {offset} in event {replica.event}"
+                    return f"kept by node {replica.node} {where}"
+        return "seen nowhere"

@@ -1,0 +1,57 @@
+"""One value at two offsets, though its client sent it once and was told that it was done.
+
+Counts values. A client that may have sent again, or does not know how it ended, may find copies:
+those are a figure only. What fewer than all acknowledged at one offset and stands at another one
+must be there twice as well. Values that nobody sent are another checker's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jepsen_like.checkers.finding import Finding, Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jepsen_like.checkers.account import Account
+    from jepsen_like.checkers.columns import KeyAccount, Value
+
+
+def check(account: Account) -> list[Finding]:
+    found, allowed = Findings("duplicate"), 0
+    for key in account.keys.values():
+        for value in key.order.copies:
+            if key.was_sent_once(value):
+                found.add(partial(_sentence, key, value))
+            else:
+                allowed += 1
+        for value, told in _moved(key):
+            found.add(partial(_moved_sentence, key, value, told))
+    return [found.finding(copies_allowed=allowed)]
+
+
+def _moved(key: KeyAccount) -> Iterator[tuple[Value, int]]:
+    """Values, and the offset at which they were acknowledged, and are not."""
+    for value, told in key.lightly.items():
+        place = key.order.first(value)
+        if told is None or place is None or place == told:
+            continue
+        if value not in key.order.copies and key.was_sent_once(value):
+            yield value, told
+
+
+def _moved_sentence(key: KeyAccount, value: Value, told: int) -> str:
+    sent = key.senders[value]
+    return (
+        f"key {key.key!r}, value {value!r}, sent once in event {sent.invoked}, was acknowledged at "
+        f"offset {told} in event {sent.completed}, but was {key.sighting(value)}"
+    )
+
+
+def _sentence(key: KeyAccount, value: Value) -> str:
+    order = key.order
+    places = "; ".join(f"{at} ({order.witness(at, value)})" for at in order.copies[value])
+    sent = key.senders[value].invoked
+    return f"key {key.key!r}, value {value!r}, sent once in event {sent}, is at offsets {places}"

@@ -1,0 +1,150 @@
+"""All checkers over one history, and what follows: the way in.
+
+Owns which checkers there are and what makes a run fail: anything found. What is allowed stands in
+the figures of a finding and makes nothing fail. Nothing found in a run that did too little proves
+nothing: the verdict is then unknown.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jepsen_like.checkers import (
+    aborted_reads,
+    activity,
+    duplicates,
+    high_watermarks,
+    inconsistent_offsets,
+    leader_epochs,
+    lost_writes,
+    not_healed,
+    not_linearizable,
+    poll_order,
+    replica_agreement,
+    send_order,
+    unexpected_reads,
+    unseen,
+)
+from jepsen_like.checkers.account import Account
+from jepsen_like.checkers.activity import Demands
+from jepsen_like.checkers.finding import NAMES, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jepsen_like.history.event import Event
+
+CHECKS = (
+    inconsistent_offsets.check,
+    lost_writes.check,
+    duplicates.check,
+    aborted_reads.check,
+    unexpected_reads.check,
+    not_linearizable.check,
+    replica_agreement.check,
+    leader_epochs.check,
+    high_watermarks.check,
+    unseen.check,
+    not_healed.check,
+    send_order.check,
+    poll_order.check,
+)
+DEFAULT_DEMANDS = Demands()
+
+
+class Result(StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Attributes:
+    findings: of every kind, also those with a count of 0; the worst first.
+    reasons: why a run that nothing was found in does not count; empty: it does.
+    not_judged: what no checker could look at, and why: "name, name: reason".
+    figures: what happened, in numbers.
+    """
+
+    result: Result
+    findings: list[Finding]
+    reasons: list[str]
+    not_judged: list[str]
+    figures: dict[str, int]
+
+    @property
+    def not_looked_at(self) -> set[str]:
+        """Names of findings of which this history can say nothing."""
+        return {name for told in self.not_judged for name in told.partition(": ")[0].split(", ")}
+
+    @property
+    def failures(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.fails]
+
+    def __str__(self) -> str:
+        lines = [f"verdict: {self.result}", *(f"  {reason}" for reason in self.reasons)]
+        for finding in self.failures:
+            lines.append(f"{finding.name}: {finding.count}")
+            lines += (f"  {example}" for example in finding.examples)
+        return "\n".join(lines)
+
+
+def judge(events: Iterable[Event], demands: Demands = DEFAULT_DEMANDS) -> Verdict:
+    """
+    Raises:
+        BadHistory: the events are no history.
+    """
+    account = Account(events)
+    findings = [finding for check in CHECKS for finding in check(account)]
+    findings = sorted((_weighed(found, demands) for found in findings), key=_severity)
+    reasons = activity.too_little(account, demands)
+    return Verdict(
+        _result(findings, reasons), findings, reasons, _not_judged(account), _figures(account)
+    )
+
+
+def _weighed(finding: Finding, demands: Demands) -> Finding:
+    is_allowed = finding.name in demands.allowed
+    return msgspec.structs.replace(finding, fails=False) if is_allowed else finding
+
+
+def _severity(finding: Finding) -> int:
+    return finding.severity
+
+
+def _result(findings: list[Finding], reasons: list[str]) -> Result:
+    if any(finding.fails for finding in findings):
+        return Result.FAIL
+    return Result.UNKNOWN if reasons else Result.PASS
+
+
+def _not_judged(account: Account) -> list[str]:
+    """Sentences, each with the names of the findings in front of a colon."""
+    not_judged = []
+    if not account.registers:
+        not_judged.append("not-linearizable: nobody used a register")
+    if not account.keys:
+        names = [name for name in NAMES if name not in ("not-linearizable", "not-healed")]
+        return [*not_judged, f"{', '.join(names)}: nobody sent or read a record"]
+    if not account.final_keys:
+        not_judged.append("unseen: nobody read from the beginning in the phase 'final'")
+    if not any(key.replicas for key in account.keys.values()):
+        not_judged.append("replica-divergence, lost-on-node: there are no logs of replicas")
+    return not_judged
+
+
+def _figures(account: Account) -> dict[str, int]:
+    outcomes = {f"{f} {end}": n for (f, end), n in sorted(account.outcomes.items())}
+    faults = {f"fault {f}": n for f, n in sorted(account.faults.items())}
+    return {
+        "operations": activity.operation_count(account),
+        "operations ok": activity.ok_count(account),
+        "keys": len(account.keys),
+        "values acknowledged": activity.acknowledged_count(account),
+        "records polled": account.polled_count,
+        **outcomes,
+        **faults,
+    }

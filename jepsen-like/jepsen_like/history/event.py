@@ -1,0 +1,109 @@
+"""One line of a history: something began, or ended, at some time, for some process.
+
+Owns the format: JSON lines, one event each, in the order in which they happened. An operation is an
+`invoke` and, later, one completion of the same process. Pure; knows nothing of any queue.
+
+What `value` holds, by `f` (keys are names of partitions, values are unique per key):
+
+    send       {"key", "acks", "values": [...]}; completed also "offsets": [offset or null, ...],
+               parallel to values: an offset means that this value was acknowledged there;
+               "is_repeated": the client may have sent it more than once; and, of an unknown
+               outcome, "failed": the values that certainly were not appended. `acks` is -1 for all.
+    assign     {"keys": [...], "from": "beginning" | "end"}: what this process reads from now on
+    poll       completed {"records": [[key, [[offset, value], ...]], ...],
+               "high_watermarks": [[key, offset], ...]}
+    watermark  completed {"key", "epoch", "high_watermark"}: as the leader of that epoch says
+    crash      always info; the process begins anew, under another number
+    behind     always info: {"keys": [[key, position, end], ...]}: what one of the last readers did
+               not get to the end of; of a register nothing but [key]: nobody could confirm it
+    stale-read what somebody said of a register who may be behind: promises nothing
+    read, write, cas   a register: {"key", "value", "expected", "found"}; see checkers/linearizable
+    isr        process "watch", ok: {"partitions", "led", "whole"}: how many partitions there are,
+               have a leader, have all replicas in sync; fail: nobody answered
+    keeps      process "watch", ok: {"replicas"}: each key is kept by so many nodes, and nothing is
+               ever deleted from it
+    leads      process "node", node n, info: {"key", "epoch"}: it says that it leads
+    replica    process "node", node n, ok: {"key", "log_start", "high_watermark",
+               "batches": [[base_offset, epoch, crc, [value, ...]], ...]}: a log at the end; and
+               "damage": [what is wrong with its bytes, ...] where something is
+    phase      process "run", info: "load", "faults", "heal", "final", "end"
+    any fault  process "nemesis": invoke when it begins, info when it is over; the value,
+               {"nodes": [...], ...}, says what was hit and how
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+NEMESIS, WATCH, NODE, RUN = "nemesis", "watch", "node", "run"  # processes that are no clients
+ACKS_ALL = -1
+FILE_NAME = "history.jsonl"
+
+Process: TypeAlias = int | str
+
+
+class Type(StrEnum):
+    """`FAIL`: it certainly did not happen. `INFO`: nobody knows; it may have, or may yet."""
+
+    INVOKE = "invoke"
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Attributes:
+    index: its number in the history, from 0.
+    time: seconds since the run began, by the one clock of the run.
+    process: a client's number, from 0; or the name of what is no client.
+    f: what is done, from the list above.
+    node: of which the event tells, where it is about one.
+    error: what the client was told, name first.
+    """
+
+    index: int
+    time: float
+    process: Process
+    type: Type
+    f: str
+    value: Any = None
+    node: int | None = None
+    error: str | None = None
+
+
+class BadHistory(Exception):
+    """A file that is no history: names the file, the line and what is wrong with it."""
+
+
+_decoder = msgspec.json.Decoder(Event)
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_line(event: Event) -> bytes:
+    return _encode(event) + b"\n"
+
+
+def read_history(path: Path) -> list[Event]:
+    """
+    Raises:
+        BadHistory: a line that is no event. A torn last line is what a killed run leaves: ignored.
+    """
+    with path.open("rb") as file:
+        return list(decode_lines(file, name=str(path)))
+
+
+def decode_lines(lines: Iterable[bytes], *, name: str) -> Iterator[Event]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _decoder.decode(line)
+        except msgspec.DecodeError as error:
+            if not line.endswith(b"\n"):
+                return
+            raise BadHistory(f"{name}:{number}: {error}") from error

@@ -1,0 +1,1 @@
+"""What breaks a cluster: when, whom, how, and how all of it is undone."""

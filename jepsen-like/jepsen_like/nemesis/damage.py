@@ -1,0 +1,189 @@
+"""Bytes of a stopped node that rot: bits of its logs and of its journal, and ends that are gone.
+
+Only for one node at a time, and while all others hold everything (the nemesis sees to that). A
+broker must notice, answer nothing wrong, and have the rest from the others again. A voter must not
+start on a journal that is damaged; then it gets an empty directory, as an operator would give it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from jepsen_like.nemesis import log_places, quorum_places, wounds
+from jepsen_like.nemesis.directories import empty
+from jepsen_like.nemesis.fault import comes_up, start_missing
+from jepsen_like.nemesis.wounds import Place
+from raftmq.broker.data_directory import QUORUM_FOLDER
+from raftmq.metadata.raft.retired import REFUSED_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jepsen_like.nemesis.fault import Scene, Told
+    from jepsen_like.nemesis.log_places import BatchPlace
+    from jepsen_like.nemesis.wounds import Flip
+
+SEGMENT = "segment"
+SECOND_THOUGHTS_SECONDS = 4.0
+
+
+class _Stopped:
+    """A node that is stopped, damaged, and started.
+
+    Attributes:
+        scene: with one node.
+        root: its data directory.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        assert len(scene.nodes) == 1, f"one disk at a time, not those of {scene.nodes}"
+        self.scene = scene
+        self.node = scene.nodes[0]
+        self.root: Path = scene.machines.data_directory(self.node)
+        self._has_begun = False
+
+    def begin(self) -> Told:
+        self._has_begun = True
+        self.kill()
+        return self.damage()
+
+    def end(self) -> Told:
+        has_begun, self._has_begun = self._has_begun, False
+        return self.recover() if has_begun else {}
+
+    def damage(self) -> Told:
+        raise NotImplementedError
+
+    def recover(self) -> Told:
+        start_missing(self.scene.machines, self.scene.nodes)
+        return {}
+
+    def kill(self) -> None:
+        if self.scene.machines.is_running(self.node):
+            self.scene.machines.kill(self.node)
+
+    def folders(self) -> list[Path]:
+        """Of partitions, in an order drawn by chance."""
+        found = log_places.partition_folders(self.root)
+        return self.scene.random.sample(found, len(found))
+
+    def small_file(self) -> Path | None:
+        found = log_places.small_files(self.root, self.scene.params["file"])
+        return self.scene.random.choice(found) if found else None
+
+
+class BitFlip(_Stopped):
+    """In segments, it is noticed when the node opens the logs, or it is hidden: below the recovery
+    point nobody looks, until somebody reads there, who must get an error. What is hidden is taken
+    back in the end, as nothing in the node would ever have mended it."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._is_hidden = bool(scene.params.get("is_hidden"))
+        self._hidden: list[Flip] = []
+
+    def damage(self) -> Told:
+        path = None if self.scene.params["file"] == SEGMENT else self.small_file()
+        if path is None:
+            return self._flip_segments()
+        return {"damaged": [self._flip(Place(path, 0, path.stat().st_size)).told(self.root)]}
+
+    def _flip_segments(self) -> Told:
+        batches = self._some_batches()
+        flips = [self._flip(each.place, spared=log_places.UNCHECKED_BYTES) for each in batches]
+        told: Told = {"damaged": [flip.told(self.root) for flip in flips]}
+        if self._is_hidden:
+            self._hidden = flips
+            self.scene.machines.start(self.node)
+        elif flips:
+            told["checkpoint"] = self._forget_recovery_points()
+        return told
+
+    def _forget_recovery_points(self) -> str:
+        """Then a log is checked from the front, and nothing in it but the very end is taken for
+        unsynced: also if power fails before the node has looked."""
+        path = log_places.recovery_points(self.root)
+        if not path.exists():
+            return "missing"
+        wounds.remove(path)
+        return "removed"
+
+    def _some_batches(self) -> list[BatchPlace]:
+        """Of so many logs as were asked for, one each."""
+        found = (log_places.flippable(each, is_hidden=self._is_hidden) for each in self.folders())
+        there = (self.scene.random.choice(batches) for batches in found if batches)
+        return list(islice(there, self.scene.params["logs"]))
+
+    def _flip(self, place: Place, *, spared: range = range(0)) -> Flip:
+        random, bits = self.scene.random, self.scene.params["bits"]
+        return wounds.flip_bits(place, bits, random, spared=spared)
+
+    def recover(self) -> Told:
+        hidden, self._hidden = self._hidden, []
+        told: Told = {}
+        if hidden:
+            self.kill()
+            told = {"taken_back": [wounds.flip_back(flip) for flip in hidden]}
+        return told | super().recover()
+
+
+class Truncate(_Stopped):
+    """Segments lose what they held below their recovery point, or a small file some of its end."""
+
+    def damage(self) -> Told:
+        path = None if self.scene.params["file"] == SEGMENT else self.small_file()
+        if path is not None:
+            return {"damaged": [self._cut(Place(path, 0, path.stat().st_size))]}
+        found = map(log_places.shortened, self.folders())
+        there = (place for place in found if place is not None)
+        return {"damaged": list(map(self._cut, islice(there, self.scene.params["logs"])))}
+
+    def _cut(self, place: Place) -> str:
+        size = self.scene.random.randrange(place.begin, place.end)
+        lost = place.path.stat().st_size - size
+        wounds.truncate(place.path, size)
+        return f"{place.path.relative_to(self.root)}: the last {lost} bytes"
+
+
+class JournalDamage(_Stopped):
+    """What the voter promised cannot be trusted any more: it must not start."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._is_damaged = False
+
+    def damage(self) -> Told:
+        journal = quorum_places.journal_places(self.root)
+        snapshot = quorum_places.snapshot_places(self.root)
+        places = (self.scene.params["file"] == "snapshot" and snapshot) or journal
+        if not places:
+            return {"damaged": []}
+        place = self.scene.random.choice(places)
+        flip = wounds.flip_bits(place, self.scene.params["bits"], self.scene.random)
+        self._is_damaged = True
+        return {"damaged": [flip.told(self.root)]}
+
+    def recover(self) -> Told:
+        super().recover()
+        return replace_disk_unless_up(self.scene) if self._is_damaged else {}
+
+
+def replace_disk_unless_up(scene: Scene) -> Told:
+    """Wait for a node that was started, and give it an empty directory if it is not there to
+    stay: others may refuse it only once it has talked to them."""
+    machines, [node] = scene.machines, scene.nodes
+    if comes_up(machines, node):
+        scene.sleep(SECOND_THOUGHTS_SECONDS)
+        if machines.has_ended(node) is None and not is_refused(machines.data_directory(node)):
+            return {"refused": False}
+    if machines.is_running(node):
+        machines.kill(node)
+    empty(machines.data_directory(node))
+    machines.start(node)
+    return {"refused": True, "emptied": True}
+
+
+def is_refused(root: Path) -> bool:
+    """Whether other voters have said of this directory that it must not come back."""
+    return (root / QUORUM_FOLDER / REFUSED_NAME).exists()

@@ -1,0 +1,121 @@
+"""What the nemesis asks of a cluster: protocols only.
+
+Real processes, a scripted cluster in tests: whoever has these methods can be broken. All of
+`Machines` and `Links` may wait and is called in worker threads, of different nodes at the same
+time; `View` answers at once from what it knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+CLIENTS = "clients"  # the host of all clients
+
+
+def host_of(node_id: int) -> str:
+    return f"n{node_id}"
+
+
+class Page(Protocol):
+    """What a running process, and every later one of its node, is told live.
+
+    Attributes:
+        kill_at_sync: it kills itself at the n-th sync from now; 0: never.
+        syncs: that have begun, in all of its processes.
+    """
+
+    sync_delay_seconds: float
+    fail_syncs: bool
+    kill_at_sync: int
+    clock_offset_ms: int
+
+    @property
+    def syncs(self) -> int: ...
+
+
+class Links(Protocol):
+    """The network between hosts, one way at a time."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]: ...
+
+    def cut(self, source: str, target: str) -> None: ...
+
+    def shape(
+        self,
+        source: str,
+        target: str,
+        *,
+        delay_ms: float = 0.0,
+        jitter_ms: float = 0.0,
+        loss: float = 0.0,
+        duplicate: float = 0.0,
+    ) -> None: ...
+
+    def reset(self, one: str, other: str) -> None: ...
+
+    def heal(self) -> None: ...
+
+
+class Machines(Protocol):
+    """The nodes: their processes, disks and clocks."""
+
+    @property
+    def node_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def links(self) -> Links | None: ...
+
+    @property
+    def capabilities(self) -> Mapping[str, str]:
+        """Empty: it works; else why it does not."""
+
+    def start(self, node_id: int) -> None: ...
+
+    def kill(self, node_id: int) -> None: ...
+
+    def pause(self, node_id: int) -> None: ...
+
+    def resume(self, node_id: int) -> None: ...
+
+    def freeze(self, node_id: int) -> None: ...
+
+    def thaw(self, node_id: int) -> None: ...
+
+    def is_running(self, node_id: int) -> bool:
+        """Whether the process lives; a paused one does."""
+
+    def has_ended(self, node_id: int) -> int | None:
+        """The exit status of a process that ended by itself since it was started."""
+
+    def wait_ready(self, node_id: int, timeout_seconds: float) -> bool: ...
+
+    def cut_power(self, node_ids: Sequence[int]) -> None: ...
+
+    def page(self, node_id: int) -> Page: ...
+
+    def stall_disk(self, node_id: int) -> None: ...
+
+    def resume_disk(self, node_id: int) -> None: ...
+
+    def fill_disk(self, node_id: int) -> None: ...
+
+    def free_disk(self, node_id: int) -> None: ...
+
+    def data_directory(self, node_id: int) -> Path: ...
+
+
+class View(Protocol):
+    """Who plays which part, as far as is known; may be old."""
+
+    def leaders(self) -> Mapping[str, int]:
+        """Of each key that has one."""
+
+    def controller(self) -> int | None: ...
+
+    def in_sync(self) -> bool:
+        """Whether all partitions have all their replicas in sync."""

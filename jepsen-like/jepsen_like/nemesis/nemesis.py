@@ -1,0 +1,222 @@
+"""Lets the strokes of a schedule fall, and undoes them.
+
+Owns what is broken at any moment. Each lane is a task; a fault begins and ends in a worker thread.
+Whoever is held down by a fault is locked, so that no two faults, nor whoever looks after the nodes,
+fight for one node.
+
+Invariants: a fault that has begun is ended, whatever happens in between; a disk loses something
+only while all replicas are in sync; whoever needs a whole network has it to itself.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import trio
+
+from jepsen_like.history.event import Type
+from jepsen_like.nemesis.caretaker import Caretaker
+from jepsen_like.nemesis.fault import Scene
+from jepsen_like.nemesis.healing import undo_all
+from jepsen_like.nemesis.kinds import KINDS, NETWORK, ROLLING
+from jepsen_like.nemesis.registry import FAULTS
+from jepsen_like.nemesis.schedule import ALONE
+from jepsen_like.nemesis.targets import read_roles, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from jepsen_like.history.recorder import Recorder
+    from jepsen_like.nemesis.fault import Fault, RunInThread, Told
+    from jepsen_like.nemesis.kinds import Kind
+    from jepsen_like.nemesis.machines import Machines, View
+    from jepsen_like.nemesis.schedule import Stroke
+
+T = TypeVar("T")
+
+REST_SECONDS = 1.0  # between strokes of a lane that has fallen behind
+LOOK_SECONDS = 0.25
+PATIENCE_SECONDS = 15.0  # a data fault waits that long for its moment, and is skipped then
+SETTLED_SECONDS = 2.0  # all must have been in sync for so long
+# An empty disk was given to a voter: it is to be enrolled before another one loses something.
+ENROLLED_SECONDS = 10.0
+WHOLE_SECONDS = 60.0  # a fault that is to be alone waits that long for the cluster to recover
+ROLLING_READY_SECONDS = 10.0
+
+
+async def in_thread(function: Callable[[], T], /) -> T:
+    return await trio.to_thread.run_sync(function)
+
+
+class UnderWay(NamedTuple):
+    """A fault that has begun, or tried to."""
+
+    stroke: Stroke
+    fault: Fault
+    value: dict[str, Any]
+
+
+class Nemesis:
+    """Attributes:
+    caretaker: looks after nodes that no fault holds; to be run beside the strokes, and as long
+        afterwards as anybody relies on the nodes.
+    """
+
+    def __init__(
+        self,
+        machines: Machines,
+        view: View,
+        recorder: Recorder,
+        *,
+        seed: int | str,
+        run_in_thread: RunInThread = in_thread,
+    ) -> None:
+        self._machines, self._view, self._recorder, self._seed = machines, view, recorder, seed
+        self._in_thread = run_in_thread
+        self._locks = {node: trio.Lock() for node in machines.node_ids}
+        self._network = trio.Lock()
+        self._under_way: list[UnderWay] = []
+        self.caretaker = Caretaker(
+            machines, recorder, self._locks, run_in_thread, self._kinds_under_way
+        )
+
+    async def strike(self, schedule: Sequence[Stroke], *, seconds: float = math.inf) -> None:
+        """All strokes, or as many as fall within `seconds`; then everything is undone."""
+        lanes: dict[str, list[tuple[int, Stroke]]] = {}
+        for number, stroke in enumerate(schedule):
+            lanes.setdefault(stroke.lane, []).append((number, stroke))
+        try:
+            with trio.move_on_after(seconds):
+                async with trio.open_nursery() as nursery:
+                    for strokes in lanes.values():
+                        nursery.start_soon(self._run_lane, strokes, trio.current_time())
+        finally:
+            with trio.CancelScope(shield=True):
+                await self.heal_all()
+
+    async def heal_all(self) -> None:
+        """Nothing is broken any more, as far as that is ours, and all nodes are started."""
+        for under_way in list(self._under_way):
+            await self._end(under_way)
+        problems = await undo_all(self._machines, self._locks, self._in_thread)
+        self.caretaker.await_ready(self._machines.node_ids)
+        if problems:
+            self._recorder.fault(Type.INFO, "heal", {"nodes": [], "problems": problems})
+
+    # -- strokes -------------------------------------------------------------------------------
+
+    async def _run_lane(self, strokes: list[tuple[int, Stroke]], began_at: float) -> None:
+        rested_at = began_at
+        for number, stroke in strokes:
+            await trio.sleep_until(max(began_at + stroke.at, rested_at))
+            if stroke.lane == ALONE:
+                with trio.move_on_after(WHOLE_SECONDS):
+                    await self._wait_settled()
+            await self._strike(stroke, Random(f"{self._seed}/{number}"))
+            rested_at = trio.current_time() + REST_SECONDS
+
+    async def _strike(self, stroke: Stroke, random: Random) -> None:
+        kind = KINDS[stroke.kind]
+        async with self._moment(kind) as reason:
+            roles = read_roles(self._view)  # not before: to wait for the moment may take long
+            target = resolve(stroke.whom, roles, self._machines.node_ids, random)
+            told = {"whom": stroke.whom, **target.told(), **stroke.params}
+            if reason:
+                self._skip(stroke, {"nodes": list(target.groups[0]), **told}, reason)
+                return
+            for group in target.groups:
+                async with self._held(kind, group):
+                    scene = Scene(self._machines, group, stroke.whom, random, stroke.params)
+                    fault = FAULTS[stroke.kind](scene)
+                    under_way = UnderWay(stroke, fault, {"nodes": list(group), **told})
+                    await self._hit(under_way, stroke.seconds / len(target.groups))
+                if stroke.whom == ROLLING:
+                    await self.caretaker.wait_ready(group, ROLLING_READY_SECONDS)
+
+    def _skip(self, stroke: Stroke, value: dict[str, Any], reason: str) -> None:
+        self._recorder.fault(Type.INVOKE, stroke.kind, value)
+        self._recorder.fault(Type.INFO, stroke.kind, {**value, "skipped": reason})
+
+    async def _hit(self, under_way: UnderWay, seconds: float) -> None:
+        """It is over before its nodes are let go, also if time is: whoever looks after them would
+        start one in the midst of what ends the fault."""
+        self._recorder.fault(Type.INVOKE, under_way.stroke.kind, dict(under_way.value))
+        try:
+            await self._begin(under_way)
+            await trio.sleep(seconds)
+        finally:
+            await self._end(under_way)
+
+    async def _begin(self, under_way: UnderWay) -> None:
+        self._under_way.append(under_way)
+        told = await self._try(under_way.fault.begin)
+        under_way.value.update(told)
+
+    async def _end(self, under_way: UnderWay) -> None:
+        """Once: of a fault whose end was tried, whoever heals undoes what is left."""
+        if under_way not in self._under_way:
+            return
+        with trio.CancelScope(shield=True):
+            told = await self._try(under_way.fault.end)
+            self._under_way.remove(under_way)
+        under_way.value.update(told)
+        if told.get("emptied"):
+            self.caretaker.emptied_at = trio.current_time()
+        self._recorder.fault(Type.INFO, under_way.stroke.kind, under_way.value)
+        nodes = under_way.value["nodes"]
+        self.caretaker.await_ready(nodes)
+        if under_way.stroke.kind == "old-directory":
+            self.caretaker.restored.update(nodes)
+
+    async def _try(self, action: Callable[[], Told]) -> Told:
+        """What went wrong with a machine is part of the history, and no reason to stop."""
+        try:
+            return await self._in_thread(action)
+        except AssertionError:
+            raise
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _kinds_under_way(self) -> list[str]:
+        return [under_way.stroke.kind for under_way in self._under_way]
+
+    # -- who must not meet ---------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _held(self, kind: Kind, group: tuple[int, ...]) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for node in sorted(group) if kind.holds_nodes else ():
+                await stack.enter_async_context(self._locks[node])
+            yield
+
+    @asynccontextmanager
+    async def _moment(self, kind: Kind) -> AsyncIterator[str]:
+        """When it may strike, for as long as it lasts; tells why it may not, if so."""
+        async with AsyncExitStack() as stack:
+            if kind.lane == NETWORK:
+                await stack.enter_async_context(self._network)
+            yield await self._wait_moment(kind, stack) if kind.is_data_fault else ""
+
+    async def _wait_moment(self, kind: Kind, stack: AsyncExitStack) -> str:
+        """Until nothing is missing anywhere that this fault would take the last copy of."""
+        reason = "the network was broken all the time"
+        with trio.move_on_after(PATIENCE_SECONDS):
+            if kind.wants_network:
+                await stack.enter_async_context(self._network)
+            reason = "replicas were not in sync"
+            await self._wait_settled()
+            return ""
+        return reason
+
+    async def _wait_settled(self) -> None:
+        since = trio.current_time()
+        while True:
+            now = trio.current_time()
+            if not self._view.in_sync():
+                since = now
+            elif now >= max(since + SETTLED_SECONDS, self.caretaker.emptied_at + ENROLLED_SECONDS):
+                return
+            await trio.sleep(LOOK_SECONDS)

@@ -1,0 +1,38 @@
+"""Where a stopped voter's files may be damaged so that it is bound to notice, and not to start.
+
+Reads only. Keeps off the very last batch of the journal: wrong, it looks like a torn write, and the
+voter would forget a promise. A journal that is only shorter is nothing that anybody promises to
+tell from an older copy, so that journals are not cut.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jepsen_like.nemesis.wounds import Place
+from raftmq.broker.data_directory import QUORUM_FOLDER
+from raftmq.metadata.raft.directory_names import JOURNAL_FOLDER
+from raftmq.metadata.raft.journal_format import find_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def journal_places(root: Path) -> list[Place]:
+    """Each whole batch of the last two files but the last one."""
+    paths = sorted((root / QUORUM_FOLDER / JOURNAL_FOLDER).glob("*.journal"))[-2:]
+    return [place for path in paths for place in _batches(path)][:-1]
+
+
+def _batches(path: Path) -> Iterator[Place]:
+    data, position = path.read_bytes(), 0
+    while header := find_batch(data, position):
+        yield Place(path, position, header.end)
+        position = header.end
+
+
+def snapshot_places(root: Path) -> list[Place]:
+    """All of the newest snapshot: an older one is not looked at."""
+    paths = sorted((root / QUORUM_FOLDER).glob("snapshot-*.snapshot"))[-1:]
+    return [Place(path, 0, path.stat().st_size) for path in paths]

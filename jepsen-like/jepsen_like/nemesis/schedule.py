@@ -1,0 +1,198 @@
+"""When what strikes: drawn from a seed before anything begins.
+
+Owns the rhythm. Pure: the same arguments give the same strokes on every machine. Who plays which
+part is not known yet, so a stroke names the part, and is resolved when it begins.
+
+    process    --kill--    ---pause---     -powercut-            (quiet)
+    network         ----partition----   -reset-
+    clock       -----strobe-----     --bump--
+               |<------- season ------->|<------- season ------->|
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from jepsen_like.nemesis.kinds import KINDS, LANES, MINORITY, NETWORK, PROCESS, Params
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PACE_SECONDS = 4.0
+SEASON_SECONDS = 30.0
+QUIET_SHARE = 1 / 4
+# Others alone, with the network, the network alone: recovery wants a network that works, mostly.
+_MIXTURES = (0.45, 0.4, 0.15)
+SHORT_RUN_SECONDS = 60.0
+LAST_STROKE_SECONDS = 1.0  # before the end: one that begins later would not be felt
+ALONE = "alone"  # the one lane of strokes that never overlap
+
+
+class Stroke(NamedTuple):
+    """One fault to come.
+
+    Attributes:
+        at: seconds since faults began to strike.
+        lane: whose strokes follow each other.
+        whom: the part that is played by whoever is hit.
+        seconds: that it lasts.
+    """
+
+    at: float
+    lane: str
+    kind: str
+    whom: str
+    seconds: float
+    params: Params
+
+
+class Season(NamedTuple):
+    """`[begin, end)` in which these kinds strike."""
+
+    begin: float
+    end: float
+    kinds: tuple[str, ...]
+
+    def of_lane(self, lane: str) -> tuple[str, ...]:
+        return tuple(name for name in self.kinds if KINDS[name].lane == lane)
+
+
+def schedule(
+    *,
+    seed: int | str,
+    kinds: Sequence[str],
+    seconds: float,
+    node_count: int,
+    pace: float = PACE_SECONDS,
+) -> list[Stroke]:
+    """In the order in which they begin.
+
+    Args:
+        seconds: for which faults strike; all are over by then.
+        pace: seconds between two strokes of a lane, on the average.
+    """
+    names = tuple(sorted(kinds))
+    seasons = list(_seasons(Random(f"seasons/{seed}"), names, seconds))
+    longest = seconds / 4 if seconds <= SHORT_RUN_SECONDS else seconds
+    strokes: list[Stroke] = []
+    for lane in LANES:
+        drawing = _Lane(Random(f"{lane}/{seed}"), lane, node_count, pace, longest)
+        strokes += drawing.strokes(seasons, seconds)
+    return sorted(strokes, key=lambda stroke: (stroke.at, LANES.index(stroke.lane)))
+
+
+def every_kind(
+    count: int,
+    *,
+    seed: int | str,
+    kinds: Sequence[str],
+    node_count: int,
+    pace: float = PACE_SECONDS,
+) -> list[Stroke]:
+    """`count` strokes of each kind, against all whom it knows in turn, one after the other."""
+    random = Random(f"every kind/{seed}")
+    names = sorted(kinds)
+    victims = {name: _shuffled(random, _whom(name, node_count)) for name in names}
+    strokes: list[Stroke] = []
+    at = 0.0
+    for turn in range(count):
+        for name in _shuffled(random, names):
+            whom = victims[name][turn % len(victims[name])]
+            stroke = _stroke(random, round(at, 2), ALONE, name, whom)
+            strokes.append(stroke)
+            at += stroke.seconds + pace
+    return strokes
+
+
+def _shuffled(random: Random, items: Sequence[str]) -> list[str]:
+    return random.sample(items, len(items))
+
+
+def _whom(name: str, node_count: int) -> list[str]:
+    """Each once; of two nodes there is no minority."""
+    return [whom for whom in dict.fromkeys(KINDS[name].whom) if whom != MINORITY or node_count > 2]
+
+
+def _stroke(random: Random, at: float, lane: str, name: str, whom: str) -> Stroke:
+    kind = KINDS[name]
+    return Stroke(at, lane, name, whom, kind.draw_seconds(random), kind.draw(random))
+
+
+def _seasons(random: Random, kinds: tuple[str, ...], seconds: float) -> Iterator[Season]:
+    """The first has all kinds: a short run is no reason to see few."""
+    count = max(1, round(seconds / SEASON_SECONDS))
+    length = seconds / count
+    for number in range(count):
+        begin, end = number * length, (number + 1) * length
+        if number == 0:
+            yield from _first_season(random, end, kinds)
+        elif count > 2 and random.random() < QUIET_SHARE:
+            yield Season(begin, end, ())
+        else:
+            yield Season(begin, end, _mixture(random, kinds))
+
+
+def _first_season(random: Random, end: float, kinds: tuple[str, ...]) -> Iterator[Season]:
+    """The network is broken in one half of it."""
+    whole = Season(0.0, end, kinds)
+    if not (whole.of_lane(PROCESS) and whole.of_lane(NETWORK)):
+        yield whole
+        return
+    halves = [kinds, _without_network(kinds)]
+    random.shuffle(halves)
+    yield Season(0.0, end / 2, halves[0])
+    yield Season(end / 2, end, halves[1])
+
+
+def _mixture(random: Random, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Some of the kinds; those of the network together with others, or others only, or alone."""
+    network = _subset(random, tuple(name for name in kinds if KINDS[name].lane == NETWORK))
+    others = _subset(random, _without_network(kinds))
+    if not (network and others):
+        return network or others
+    return random.choices((others, network + others, network), _MIXTURES)[0]
+
+
+def _subset(random: Random, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Not empty, unless there are none."""
+    drawn = tuple(name for name in kinds if random.random() < 1 / 2)
+    return drawn or (random.choice(kinds),) if kinds else ()
+
+
+def _without_network(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in kinds if KINDS[name].lane != NETWORK)
+
+
+class _Lane:
+    """Draws the strokes of one lane. Kinds come out of a bag, so that none is left out for long."""
+
+    def __init__(
+        self, random: Random, lane: str, node_count: int, pace: float, longest: float
+    ) -> None:
+        self._random, self._lane, self._node_count = random, lane, node_count
+        self._pace, self._longest = pace, longest
+        self._bag: list[str] = []
+        self._free_at = random.uniform(0, pace / 2)
+
+    def strokes(self, seasons: Sequence[Season], seconds: float) -> Iterator[Stroke]:
+        for season in seasons:
+            kinds = season.of_lane(self._lane)
+            self._free_at = max(self._free_at, season.begin)
+            while kinds and self._free_at < min(season.end, seconds - LAST_STROKE_SECONDS):
+                yield self._next(kinds, seconds)
+
+    def _next(self, kinds: tuple[str, ...], seconds: float) -> Stroke:
+        drawn = _stroke(self._random, round(self._free_at, 2), self._lane, *self._pick(kinds))
+        lasts = min(drawn.seconds, self._longest, seconds - drawn.at)
+        stroke = drawn._replace(seconds=round(lasts, 2))
+        self._free_at = stroke.at + stroke.seconds + self._pace * self._random.uniform(0.5, 1.5)
+        return stroke
+
+    def _pick(self, kinds: tuple[str, ...]) -> tuple[str, str]:
+        if not any(name in kinds for name in self._bag):
+            self._bag = _shuffled(self._random, kinds)
+        name = next(name for name in self._bag if name in kinds)
+        self._bag.remove(name)
+        there = set(_whom(name, self._node_count))  # asked, never walked through
+        return name, self._random.choice([whom for whom in KINDS[name].whom if whom in there])

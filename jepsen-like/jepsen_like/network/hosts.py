@@ -1,0 +1,35 @@
+"""Who is on the network: names, addresses, and the hardware addresses that follow from them.
+
+Pure. A host's number says everything else, so that nobody must ask for an address or learn one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+CLIENTS_NUMBER = 254
+NETMASK = "255.255.255.0"
+BROADCAST_BIT = 0x01  # in the first byte of a hardware address: it means more than one host
+
+
+class Host(msgspec.Struct, frozen=True, array_like=True):
+    """`name`: in the words of the nemesis, "n1" or "clients"."""
+
+    name: str
+    number: int
+
+    @property
+    def address(self) -> str:
+        return f"10.77.0.{self.number}"
+
+    @property
+    def hardware_address(self) -> bytes:
+        return bytes((0x02, 0, 10, 77, 0, self.number))  # 0x02: not from a maker's range
+
+
+CLIENTS = Host("clients", CLIENTS_NUMBER)
+
+
+def node_host(node_id: int) -> Host:
+    assert 1 <= node_id < CLIENTS_NUMBER, f"no address for a node {node_id}"
+    return Host(f"n{node_id}", node_id)

@@ -1,0 +1,53 @@
+"""Who says of itself that it leads: lines of the nodes' logs, as events of a history.
+
+Owns what was read up to now; each line is told once. A line that is not ended yet is left for the
+next time. What stood there before the reader was made is of other nodes than these.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jepsen_like.nodes.logs.names import key_of_log
+from jepsen_like.nodes.logs.node_event import NodeEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_LEADS = re.compile(rb" leads: log=(?P<log>\S+) epoch=(?P<epoch>[0-9]+)$")
+
+
+class LeadsReader:
+    def __init__(self, paths: Mapping[int, Path]) -> None:
+        self._paths = paths
+        self._positions = {
+            node_id: path.stat().st_size if path.exists() else 0 for node_id, path in paths.items()
+        }
+
+    def read_new(self) -> list[NodeEvent]:
+        """Of all nodes, those of one in the order in which it said them."""
+        return [event for node_id in self._paths for event in self._read(node_id)]
+
+    def _read(self, node_id: int) -> Iterator[NodeEvent]:
+        path = self._paths[node_id]
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(self._positions[node_id])
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._positions[node_id] += len(line)
+                event = leads_of(node_id, line)
+                if event is not None:
+                    yield event
+
+
+def leads_of(node_id: int, line: bytes) -> NodeEvent | None:
+    found = _LEADS.search(line.rstrip(b"\n"))
+    key = None if found is None else key_of_log(found["log"].decode(errors="replace"))
+    if found is None or key is None:
+        return None
+    return NodeEvent(node_id, "leads", {"key": key, "epoch": int(found["epoch"])})

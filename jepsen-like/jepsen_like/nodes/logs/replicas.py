@@ -1,0 +1,87 @@
+"""The logs of one node as they lie on its disk, as events of a history.
+
+Owns the way from segments to values. Changes nothing, and gets past damage, which it tells. A log
+that is being appended to is read up to what stands there whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from crc32c import crc32c
+
+from jepsen_like.nodes.logs.names import key_of_log
+from jepsen_like.nodes.logs.node_event import NodeEvent
+from jepsen_like.workloads.keys import decode_value
+from raftmq.disk.checkpoint import read_checkpoint
+from raftmq.disk.files import OsFiles
+from raftmq.partition.storage.inspect import (
+    CHECKPOINTS_FOLDER,
+    BadBytes,
+    find_partition_folders,
+    inspect_batches,
+    list_segments,
+)
+from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
+from raftmq.wire.records import RecordBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+
+HIGH_WATERMARKS = "high-watermarks"
+
+Batch = list[Any]  # base offset, epoch, crc, values
+
+
+def read_replicas(directory: Path, node_id: int, keys: Collection[str]) -> list[NodeEvent]:
+    """One for each log of these keys; two for a key are logs of two topics of one name.
+
+    Its high watermark is the one that the node has noted for its next start.
+    """
+    files = OsFiles(read_only=True)
+    known = read_checkpoint(files, directory / CHECKPOINTS_FOLDER / HIGH_WATERMARKS) or {}
+    events = []
+    for folder in find_partition_folders(files, directory):
+        name = f"{folder.parent.name}/{folder.name}"
+        key = key_of_log(name)
+        if key in keys:
+            value = {"key": key, "high_watermark": known.get(name, 0), **_read(files, folder)}
+            events.append(NodeEvent(node_id, "replica", value))
+    return events
+
+
+def _read(files: OsFiles, folder: Path) -> dict[str, Any]:
+    batches, damage = list[Batch](), list[str]()
+    for found in _inspect(files, folder):
+        if isinstance(found, str):
+            damage.append(found)
+        else:
+            batches.append(found)
+    found_all = {"log_start": _log_start(files, folder), "batches": batches}
+    return {**found_all, **({"damage": damage} if damage else {})}
+
+
+def _inspect(files: OsFiles, folder: Path) -> Iterator[Batch | str]:
+    segments = list_segments(files, folder)
+    for segment in segments:
+        file = files.open(segment.path)
+        for found in inspect_batches(file, BatchStart(segment.base_offset, 0), segment.size):
+            if not isinstance(found, BadBytes):
+                yield batch_of(bytes(file.read(found.position, found.header.size)))
+            elif found.sound_follows or segment is not segments[-1]:
+                yield f"{segment.path.name}, byte {found.position}: {found.what}"
+
+
+def _log_start(files: OsFiles, folder: Path) -> int:
+    known = read_checkpoint(files, folder / LOG_START_FILE) or {}
+    return known.get(LOG_START_KEY, 0)
+
+
+def batch_of(data: bytes) -> Batch:
+    """`data` is one whole batch. Its CRC here is over all of it, what a leader writes included."""
+    batch = RecordBatch.decode(data)
+    values = [] if batch.is_control else [decode_value(value) for value in batch.values]
+    return [batch.header.base_offset, batch.header.leader_epoch, crc32c(data), values]

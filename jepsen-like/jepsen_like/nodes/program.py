@@ -1,0 +1,70 @@
+"""One node: raftmq's own command line on files and a clock that a control page governs.
+
+    python -m jepsen_like.nodes.program --page F --parent 123 [--bug no_fsync] -- broker --config F
+
+Owns what such a process is besides `raftmq`: it dies with the thread that started it, and it may
+have a bug planted in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jepsen_like.nodes.control_page import ControlPage
+from jepsen_like.nodes.controlled_files import ControlledFiles
+from raftmq.broker.broker import Host
+from raftmq.cli.main import main as raftmq
+from raftmq.cli.nodes import broker_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(words: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page", type=Path, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--bug", default="")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args(words)
+    die_with_parent(arguments.parent)
+    govern(ControlPage.open(arguments.page))
+    if arguments.bug:
+        plant(arguments.bug)
+    raftmq(arguments.command)
+
+
+def die_with_parent(parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was quicker
+        sys.exit(f"the harness, process {parent}, is gone")
+
+
+def govern(page: ControlPage) -> None:
+    """Whatever node begins in this process stands on what the page says."""
+    host = partial(Host, files=ControlledFiles(page), now_ms=partial(now_ms, page))
+    vars(broker_run)["Host"] = host
+
+
+def now_ms(page: ControlPage) -> int:
+    return time.time_ns() // 1_000_000 + page.clock_offset_ms
+
+
+def plant(bug: str) -> None:
+    from jepsen_like.planted.real import plant_in_node  # only where one is wanted
+
+    plant_in_node(bug)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

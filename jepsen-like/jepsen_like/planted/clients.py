@@ -1,0 +1,101 @@
+"""Bugs that clients are known to have: what is sent again, how it is told, what is read next.
+
+Owns the bugs, each a function that patches the SDK through a `Patch`. A bug takes away
+one rule, or one step; never a check. Only worlds with programs that use the SDK can find them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from raftmq.client.consumer.consumer import Consumer
+from raftmq.client.consumer.delivery import Delivery
+from raftmq.client.consumer.questions import Asked
+from raftmq.client.producer.partition_queue import PartitionQueue
+from raftmq.client.producer.sending import Sending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jepsen_like.planted.patch import Patch
+    from raftmq.client.consumer.batch import ConsumerRecord
+    from raftmq.client.producer.batch import ProducerBatch
+    from raftmq.client.producer.sending import Part
+    from raftmq.errors import RaftmqError
+
+
+# -- what is sent ------------------------------------------------------------------------------
+
+
+def a_failed_batch_goes_to_the_back(patch: Patch) -> None:
+    """What has to be sent again waits behind what came later."""
+
+    def put_back(self: PartitionQueue, batches: Sequence[ProducerBatch]) -> None:
+        self._batches.extend(batches)
+        self.queued_bytes += sum(batch.byte_count for batch in batches)
+
+    patch.setattr(PartitionQueue, "put_back", put_back)
+
+
+def send_before_the_answer(patch: Patch) -> None:
+    """A partition's next request leaves while the one before may still fail."""
+    patch.setattr(PartitionQueue, "may_send", property(lambda self: bool(self._batches)))
+
+
+def deny_what_may_have_happened(patch: Patch) -> None:
+    """Whoever gives up says that nothing was appended, though nobody knows."""
+
+    def give_up(self: Sending, batch: ProducerBatch, error: RaftmqError) -> None:
+        self._on_settled(batch, self._timed_out(batch).at(batch.topic, batch.partition))
+
+    patch.setattr(Sending, "_give_up", give_up)
+
+
+def copies_are_not_told(patch: Patch) -> None:
+    """What was sent twice counts as sent once."""
+    on_success = Sending._on_success
+
+    def tell_nothing(self: Sending, part: Part, base_offset: int) -> None:
+        for batch in part.batches:
+            batch.is_repeated = False
+        on_success(self, part, base_offset)
+
+    patch.setattr(Sending, "_on_success", tell_nothing)
+
+
+# -- what is read ------------------------------------------------------------------------------
+
+
+def a_cancelled_wait_takes_a_batch_along(patch: Patch) -> None:
+    """What counts as handed out still has to wait for something."""
+    next_one = Consumer._next
+
+    async def next_and_wait(self: Consumer, *given: Any) -> Any:
+        found = await next_one(self, *given)
+        await anyio.sleep(0.002)
+        return found
+
+    patch.setattr(Consumer, "_next", next_and_wait)
+
+
+def the_rest_of_a_batch_is_dropped(patch: Patch) -> None:
+    """A batch that was begun counts as handed out when the program goes on otherwise."""
+
+    def close(self: Delivery, last: ConsumerRecord | None) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._hand_out(opened.state, opened.batch.end_offset)
+
+    patch.setattr(Delivery, "close", close)
+
+
+def a_late_answer_counts(patch: Patch) -> None:
+    """What was asked for before somebody sought another place is taken for what is there."""
+    is_current: Any = vars(Asked)["is_current"].fget
+
+    def is_good_enough(self: Asked) -> bool:
+        return self.state.position is not None or is_current(self)
+
+    patch.setattr(Asked, "is_current", property(is_good_enough))

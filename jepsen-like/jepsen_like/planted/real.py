@@ -1,0 +1,85 @@
+"""The bugs that real clusters are given, and the run in which each of them must be found.
+
+Owns the list. A bug of clients is planted in the harness, where they live; all others in every
+node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from jepsen_like.planted import brokers, clients, disks, metadata, replicas
+from jepsen_like.planted.patch import ForGood
+from jepsen_like.settings import RunSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jepsen_like.planted.patch import Patch
+
+
+class Bug(NamedTuple):
+    """Attributes:
+    found_as: findings of which one at least must be there.
+    settings: of the run; a few seconds must do.
+    """
+
+    plant: Callable[[Patch], None]
+    found_as: tuple[str, ...]
+    settings: RunSettings
+    is_of_clients: bool = False
+
+
+def _queue(*kinds: str, seconds: float = 30.0, seed: int = 1, pace: float = 2.5) -> RunSettings:
+    return RunSettings(
+        nemesis=kinds, time_limit=seconds, seed=seed, pace=pace, acks=("all",), rate=100.0
+    )
+
+
+LOST = ("lost-write", "lost-on-node", "inconsistent-offsets", "replica-divergence", "unseen")
+
+_ALL = (
+    Bug(disks.no_fsync, LOST, _queue("powercut")),
+    Bug(replicas.ack_before_followers_hold, LOST, _queue("stranded-leader", seconds=60.0)),
+    Bug(
+        replicas.read_above_the_high_watermark,
+        (*LOST, "aborted-read", "high-watermark-back"),
+        _queue("stranded-leader", seconds=60.0),
+    ),
+    Bug(
+        brokers.elect_anybody,
+        LOST,
+        msgspec.structs.replace(_queue("pause-kill", seconds=80.0), nodes=5),
+    ),
+    Bug(brokers.elect_in_the_same_epoch, ("two-leaders",), _queue("kill")),
+    Bug(replicas.skip_the_divergence_answer, LOST, _queue("stranded-leader", seconds=60.0)),
+    Bug(disks.damage_is_not_looked_for, (*LOST, "not-healed"), _queue("bitflip")),
+    Bug(
+        clients.deny_what_may_have_happened,
+        ("aborted-read",),
+        _queue("partition", "pause"),
+        is_of_clients=True,
+    ),
+    Bug(clients.copies_are_not_told, ("duplicate",), _queue("reset", "kill"), is_of_clients=True),
+    Bug(
+        metadata.overwrite_what_was_not_expected,
+        ("not-linearizable",),
+        RunSettings(workload="metadata", nemesis=("pause",), time_limit=20.0, seed=1),
+    ),
+)
+
+BUGS = {bug.plant.__name__: bug for bug in _ALL}
+
+
+def plant_in_node(name: str) -> None:
+    bug = BUGS[name]
+    if not bug.is_of_clients:
+        bug.plant(ForGood())
+
+
+def plant_in_clients(name: str) -> None:
+    bug = BUGS[name]
+    if bug.is_of_clients:
+        bug.plant(ForGood())

@@ -1,0 +1,136 @@
+"""Bugs that replicas of a partition are known to have: what they acknowledge, count, show and keep.
+
+Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
+one rule, or one step; never a check.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from raftmq.broker.fetch import Fetching
+from raftmq.broker.fetch_sessions import Bounds
+from raftmq.broker.fetch_turn import Seen
+from raftmq.broker.followed import Followed
+from raftmq.broker.high_watermarks import HighWatermarks
+from raftmq.broker.leader_fetcher import LeaderFetcher
+from raftmq.broker.produce import Producing
+from raftmq.errors import NotLeaderOrFollower
+from raftmq.partition import acknowledgements
+from raftmq.partition import replica as replica_module
+from raftmq.partition.acknowledgements import Acknowledgements
+from raftmq.partition.leader import Leader
+from raftmq.partition.progress import FollowerProgress
+from raftmq.partition.replica import Replica
+from raftmq.partition.storage.log import PartitionLog
+from raftmq.partition.storage.work import Trim
+
+if TYPE_CHECKING:
+    from jepsen_like.planted.patch import Patch
+    from raftmq.broker.fetch_sessions import SessionPartition
+    from raftmq.errors import RaftmqError
+
+
+# -- what is acknowledged ----------------------------------------------------------------------
+
+
+def ack_before_followers_hold(patch: Patch) -> None:
+    """acks=all waits for the leader's disk alone."""
+
+    def reached(leader: Leader, _acks: int) -> int:
+        return leader.held_end_offset
+
+    patch.setattr(acknowledgements, "reached", reached)
+    patch.setattr(replica_module, "reached", reached)
+
+
+def hold_before_fsync(patch: Patch) -> None:
+    """What was written counts as held, whatever the topic's durability."""
+    patch.setattr(PartitionLog, "held_end_offset", PartitionLog.log_end_offset)
+
+
+def tell_before_fsync(patch: Patch) -> None:
+    """A follower tells its leader what it has written; the leader waits for its own disk."""
+
+    def held_to_tell(self: Followed) -> int | None:
+        if self.replica.follower is not self.part or not self.part.agrees:
+            return None
+        held = min(self.replica.log.log_end_offset, self.named_offset)
+        return held if held > max(self.told_held, 0) else None
+
+    patch.setattr(Followed, "held_to_tell", held_to_tell)
+
+
+def count_what_is_fetched(patch: Patch) -> None:
+    """Whoever asks for what comes next is taken to hold all before it."""
+    on_fetch = FollowerProgress.on_fetch
+
+    def on_fetch_and_held(self: FollowerProgress, broker_epoch: int, fetch_offset: int) -> None:
+        on_fetch(self, broker_epoch, fetch_offset)
+        self.held_offset = self.fetch_offset
+
+    patch.setattr(FollowerProgress, "on_fetch", on_fetch_and_held)
+
+
+def answer_across_epochs(patch: Patch) -> None:
+    """Who waits for an acknowledgement waits on when its leader is deposed, and is answered when
+    something of a later epoch stands there.
+    """
+    fail = Acknowledgements.fail
+
+    def fail_others(self: Acknowledgements, error: RaftmqError) -> None:
+        if not isinstance(error, NotLeaderOrFollower):
+            fail(self, error)
+
+    patch.setattr(Acknowledgements, "fail", fail_others)
+
+
+def deny_what_was_appended(patch: Patch) -> None:
+    """An answer does not say that the records are in the log, so they are sent once more."""
+    refused = Producing._refused
+
+    def refuse(self: Producing, wanted: Any, error: RaftmqError, *_: int, **__: int) -> Any:
+        return refused(self, wanted, error)
+
+    patch.setattr(Producing, "_refused", refuse)
+
+
+# -- what is read, copied and kept -------------------------------------------------------------
+
+
+def read_above_the_high_watermark(patch: Patch) -> None:
+    """A consumer gets all that the leader has, and is told that it is committed."""
+    look = Fetching.look
+
+    def look_further(self: Fetching, replica: Replica, partition: SessionPartition) -> Seen:
+        seen, end = look(self, replica, partition), replica.log.log_end_offset
+        return Seen(end, Bounds(end, seen.bounds.log_start_offset), seen.diverged)
+
+    patch.setattr(Fetching, "look", look_further)
+
+
+def skip_the_divergence_answer(patch: Patch) -> None:
+    """A follower's log is taken for a part of the leader's."""
+    patch.setattr(Replica, "divergence", lambda *_: None)
+
+    def on_fetch(self: Leader, follower: int, broker_epoch: int, offset: int, *, now: float) -> Any:
+        self._progress[follower].on_fetch(broker_epoch, min(offset, self.log_end_offset))
+        return self._after_word_of(follower, now)
+
+    patch.setattr(Leader, "on_fetch", on_fetch)
+
+
+def give_up_after_an_error(patch: Patch) -> None:
+    """A follower that was refused once does not ask again before the next election."""
+    patch.setattr(LeaderFetcher, "_rest", lambda self, followed, error=None: None)
+
+
+def the_log_start_is_not_written(patch: Patch) -> None:
+    """Deleted records are gone until the next start, unless a whole file was."""
+    patch.setattr(Trim, "prepare", lambda self, files: None)
+    patch.setattr(Trim, "perform", lambda self, files: None)
+
+
+def high_watermarks_are_forgotten(patch: Patch) -> None:
+    """Harmless: a leader learns them again from its followers before anybody reads."""
+    patch.setattr(HighWatermarks, "of", lambda self, name: 0)

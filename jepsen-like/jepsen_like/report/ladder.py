@@ -1,0 +1,123 @@
+"""Several runs in one table, with what they amount to together.
+
+Owns the columns and the totals. Pure but for reading the folders. A run that left nothing behind
+has a row, too: it proves nothing, and somebody should know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from jepsen_like.report.aims import aim_results, aims_table, merged, recovery_table
+from jepsen_like.report.judgement import FAILED, PASSED, UNKNOWN, WORDS, anomalies_of, outcome_of
+from jepsen_like.report.summary import kinds_words
+from jepsen_like.report.tables import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from jepsen_like.report.folder import RunFolder
+    from jepsen_like.report.summary import Story
+
+HEADER = (
+    "run", "workload", "nemeses", "seed", "seconds", "acked", "faults", "ok %", "anomalies",
+    "verdict",
+)  # fmt: skip
+
+
+class Rung(NamedTuple):
+    """`story` None: the run left nothing behind."""
+
+    name: str
+    story: Story | None
+
+
+class Ladder:
+    """The tables of several runs, in the order in which they were made."""
+
+    def __init__(self, rungs: Sequence[Rung]) -> None:
+        self._rungs = rungs
+        self._stories = [rung.story for rung in rungs if rung.story]
+
+    def runs(self) -> Table:
+        return Table(HEADER, [_row(rung) for rung in self._rungs], self._totals())
+
+    def recovery(self) -> Table:
+        return recovery_table([one for story in self._stories for one in story.recoveries])
+
+    def aims(self) -> Table:
+        return aims_table(
+            merged(
+                [
+                    aim_results(story.recoveries, node_count=story.surroundings.settings.nodes)
+                    for story in self._stories
+                ]
+            )
+        )
+
+    def as_text(self) -> str:
+        return "\n\n".join(table.as_text() for table in self._tables()) + "\n"
+
+    def as_markdown(self) -> str:
+        return "\n\n".join(table.as_markdown() for table in self._tables()) + "\n"
+
+    def _tables(self) -> list[Table]:
+        has_faults = any(story.recoveries for story in self._stories)
+        return [self.runs(), *([self.recovery(), self.aims()] if has_faults else [])]
+
+    def _totals(self) -> list[str]:
+        figures = [story.figures for story in self._stories]
+        asked = sum(one.asked for one in figures)
+        answered = sum(one.asked * one.share_ok for one in figures)
+        return [
+            _runs_word(len(self._rungs)),
+            "",
+            "",
+            "",
+            f"{sum(one.seconds for one in figures):,.0f}",
+            f"{sum(one.acked for one in figures):,}",
+            f"{sum(one.fault_count for one in figures):,}",
+            f"{100 * answered / asked:.1f}" if asked else "-",
+            f"{sum(anomalies_of(story.verdict) for story in self._stories):,}",
+            _together(outcome_of(story.verdict) if story else UNKNOWN for _, story in self._rungs),
+        ]
+
+
+def ladder_of(runs: Iterable[RunFolder]) -> Ladder:
+    return Ladder([Rung(run.path.name, run.story_if_any()) for run in runs])
+
+
+def ladder_table(runs: Iterable[RunFolder]) -> str:
+    """As Markdown: the runs, how they recovered, and whether that was quick enough."""
+    return ladder_of(runs).as_markdown()
+
+
+def _row(rung: Rung) -> list[str]:
+    if rung.story is None:
+        return [rung.name, *(["-"] * (len(HEADER) - 2)), WORDS[UNKNOWN]]
+    verdict, figures, _, surroundings = rung.story
+    settings = surroundings.settings
+    return [
+        rung.name,
+        settings.workload
+        if settings.nodes == 3
+        else f"{settings.workload}, {settings.nodes} nodes",
+        kinds_words(settings.nemesis),
+        str(settings.seed),
+        f"{figures.seconds:,.0f}",
+        f"{figures.acked:,}",
+        f"{figures.fault_count:,}",
+        f"{100 * figures.share_ok:.1f}",
+        f"{anomalies_of(verdict):,}",
+        WORDS[outcome_of(verdict)],
+    ]
+
+
+def _runs_word(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _together(outcomes: Iterable[str]) -> str:
+    """The worst of them."""
+    found = set(outcomes) or {UNKNOWN}
+    return WORDS[next(one for one in (FAILED, UNKNOWN, PASSED) if one in found)]

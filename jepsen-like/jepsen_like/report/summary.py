@@ -1,0 +1,184 @@
+"""A run on one page of text: the verdict first, then what it stands on.
+
+Owns the words. Pure. Whoever reads only the first line knows whether to read on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from jepsen_like.report.aims import aim_results, aims_table, recovery_table
+from jepsen_like.report.judgement import FAILED, UNKNOWN, WORDS, outcome_of
+from jepsen_like.report.tables import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from jepsen_like.checkers.finding import Finding
+    from jepsen_like.checkers.verdict import Verdict
+    from jepsen_like.report.figures import Figures
+    from jepsen_like.report.recovery import Recovery
+    from jepsen_like.report.surroundings import Surroundings
+
+INDENT = "  "
+EXAMPLES_SHOWN = 5
+ERRORS_SHOWN = 8
+KINDS_SHOWN = 4
+
+
+class Story(NamedTuple):
+    """Everything that a page about a run is made of."""
+
+    verdict: Verdict
+    figures: Figures
+    recoveries: Sequence[Recovery]
+    surroundings: Surroundings
+
+
+def verdict_line(verdict: Verdict) -> str:
+    outcome = outcome_of(verdict)
+    word = WORDS[outcome]
+    if outcome == FAILED:
+        found = [f"{one.name} {one.count:,}" for one in verdict.failures]
+        return f"{word}: {', '.join(found) or '; '.join(verdict.reasons)}"
+    if outcome == UNKNOWN:
+        return f"{word}: {'; '.join(verdict.reasons) or 'nothing was looked at'}"
+    checks = sum(one.name not in verdict.not_looked_at for one in verdict.findings)
+    return f"{word}: nothing wrong, by {checks} checks"
+
+
+def setting_line(surroundings: Surroundings, figures: Figures) -> str:
+    """What was asked for, and which kinds of faults came of it."""
+    settings = surroundings.settings
+    asked = f"{settings.workload} on {settings.nodes} nodes, seed {settings.seed}"
+    how_long = f"{settings.strokes} of each" if settings.strokes else f"{settings.time_limit:g} s"
+    struck = sorted(kind for kind, count in figures.faults.items() if count)
+    share = f" ({len(struck)} of {len(settings.nemesis)} kinds)" if settings.nemesis else ""
+    return f"{asked}, {how_long} of {kinds_words(struck)}{share}"
+
+
+def kinds_words(kinds: Sequence[str]) -> str:
+    """The first few; the table of faults names all."""
+    rest = len(kinds) - KINDS_SHOWN
+    more = [f"and {rest} more"] if rest > 0 else []
+    return ", ".join([*kinds[:KINDS_SHOWN], *more]) or "no faults"
+
+
+def numbers_line(figures: Figures) -> str:
+    return (
+        f"{figures.acked:,} records acknowledged, {figures.polled:,} polled, "
+        f"{_counted(figures.fault_count, 'fault')}, {figures.share_ok:.1%} ok"
+    )
+
+
+def summary_of(story: Story, files: Iterable[str]) -> str:
+    verdict, figures, recoveries, surroundings = story
+    nodes = surroundings.settings.nodes
+    sections = [
+        ("Numbers", _numbers(figures)),
+        ("Faults", _faults(figures)),
+        ("Findings, the most severe first", _findings(verdict)),
+        ("Recovery, of faults with nothing else broken", _recovery(recoveries, nodes)),
+        ("Not available on this machine", _missing(surroundings)),
+        ("Made with", _made_with(surroundings)),
+        ("Repeat it", INDENT + surroundings.command),
+        ("Files", "\n".join(INDENT + file for file in files)),
+    ]
+    parts = [f"{title}\n{text}" for title, text in sections if text]
+    return "\n\n".join([_head(story), *parts]) + "\n"
+
+
+def _head(story: Story) -> str:
+    verdict, figures, _, surroundings = story
+    first = verdict_line(verdict)
+    more = [f"{INDENT}{reason}" for reason in verdict.reasons if reason not in first]
+    if surroundings.missing:
+        more.append(f"{INDENT}not tested for want of: {', '.join(surroundings.missing)}")
+    return "\n".join([first, INDENT + setting_line(surroundings, figures), *more])
+
+
+def _numbers(figures: Figures) -> str:
+    lines = [
+        f"{figures.seconds:.1f} s, {figures.load_seconds:.1f} s of them with clients at work",
+        f"{figures.acked:,} records acknowledged ({figures.acked_per_second:,.0f}/s), "
+        f"{figures.polled:,} polled ({figures.polled_per_second:,.0f}/s under load)",
+        f"{figures.share_ok:.1%} of what clients asked was ok; "
+        f"the reader furthest behind was at least {figures.worst_lag_seconds:.2f} s behind",
+    ]
+    rows = [
+        [f, f"{tally.ok:,}", f"{tally.fail:,}", f"{tally.info:,}"]
+        for f, tally in figures.tallies.items()
+    ]
+    told = [f"{name} {count:,}" for name, count in figures.errors.items()]
+    if told:
+        rest = f", and {len(told) - ERRORS_SHOWN} more" if len(told) > ERRORS_SHOWN else ""
+        lines.append(f"errors: {', '.join(told[:ERRORS_SHOWN])}{rest}")
+    table = Table(["operation", "ok", "not done", "unknown"], rows).as_text(INDENT * 2)
+    return "\n".join([*(INDENT + line for line in lines), *([table] if rows else [])])
+
+
+def _faults(figures: Figures) -> str:
+    kinds = sorted(figures.faults | figures.skipped)
+    rows = [
+        [kind, str(figures.faults.get(kind, 0)), str(figures.skipped.get(kind, 0))]
+        for kind in kinds
+    ]
+    if not rows:
+        return INDENT + "none"
+    total = ["all", str(figures.fault_count), str(sum(figures.skipped.values()))]
+    return Table(["kind", "done", "skipped"], rows, total).as_text(INDENT)
+
+
+def _findings(verdict: Verdict) -> str:
+    found = [line for one in verdict.findings if one.count for line in _finding_lines(one)]
+    looked_at = [one for one in verdict.findings if one.name not in verdict.not_looked_at]
+    clean = [one for one in looked_at if not one.count]
+    lines = list(found)
+    if clean:
+        lines.append(f"looked for, and not found: {', '.join(one.name for one in clean)}")
+    lines += [f"{one.name}: {_figures(one)}" for one in clean if any(one.figures.values())]
+    lines += [f"not looked at: {told}" for told in verdict.not_judged]
+    return "\n".join(INDENT + line for line in lines)
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    word = "" if finding.fails else " (allowed)"
+    figures = f"; {_figures(finding)}" if finding.figures else ""
+    shown = [f"{INDENT}- {example}" for example in finding.examples[:EXAMPLES_SHOWN]]
+    rest = finding.count - len(shown)
+    more = [f"{INDENT}  and {rest:,} more"] if shown and rest > 0 else []
+    return [f"{finding.name}: {finding.count:,}{word}{figures}", *shown, *more]
+
+
+def _figures(finding: Finding) -> str:
+    return ", ".join(f"{name} {figure:,}" for name, figure in finding.figures.items())
+
+
+def _recovery(recoveries: Sequence[Recovery], node_count: int) -> str:
+    if not recoveries:
+        return ""
+    notes = [
+        "ack: from the fault to the first acknowledgement of the slowest key;",
+        "silent: the longest time without one while it lasted;",
+        "whole: from its end until all replicas were in sync",
+    ]
+    tables = [
+        recovery_table(recoveries).as_text(INDENT),
+        aims_table(aim_results(recoveries, node_count=node_count)).as_text(INDENT),
+    ]
+    return "\n\n".join(["\n".join(INDENT + note for note in notes), *tables])
+
+
+def _missing(surroundings: Surroundings) -> str:
+    return "\n".join(f"{INDENT}{name}: {reason}" for name, reason in surroundings.missing.items())
+
+
+def _made_with(surroundings: Surroundings) -> str:
+    commit = surroundings.commit or "unknown"
+    versions = [f"{name} {version}" for name, version in surroundings.versions.items()]
+    where = f"{surroundings.machine}; began {surroundings.began_at}"
+    return f"{INDENT}commit {commit}; {', '.join(versions)}\n{INDENT}{where}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

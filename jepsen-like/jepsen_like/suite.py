@@ -1,0 +1,124 @@
+"""The ladder: runs that together say something, one after the other, and a table of them.
+
+Owns which runs make a level. Each run is a process of its own, so that what it made on the machine
+is gone with it, whatever happens. Level 1 is for every change, level 2 for a night, level 3 for a
+release: seven minutes, two hours, a day.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from subprocess import run as run_process
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from jepsen_like.report.folder import RunFolder
+from jepsen_like.report.ladder import ladder_table
+from jepsen_like.settings import RunSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PROCESSES = ("kill", "pause", "freezer")
+NETWORK = ("partition", "stranded-leader", "reset", "packets")
+PLOTS = ("part-kill", "pause-kill")
+POWER = ("powercut", "fsync-kill")
+DISKS = ("fsync-eio", "fsync-slow", "disk-stall", "disk-full")
+DATA = ("bitflip", "truncate", "journal-damage", "old-directory")
+EVERYTHING = (*PROCESSES, *NETWORK, *PLOTS, *POWER, *DISKS, *DATA, "clock")
+
+PROGRAM = Path(__file__).parents[1]
+STROKES, RECOVERY_PACE = 20, 2.5
+
+
+@dataclass(frozen=True)
+class Rung:
+    """Attributes:
+    settings: their seed is added to the first one of the ladder.
+    """
+
+    name: str
+    settings: RunSettings
+
+
+def _queue(*kinds: str, seconds: float, **others: object) -> RunSettings:
+    return replace(RunSettings(nemesis=kinds, time_limit=seconds), **others)
+
+
+def _metadata(*kinds: str, seconds: float) -> RunSettings:
+    return RunSettings(workload="metadata", nemesis=kinds, time_limit=seconds)
+
+
+def _recovery(*kinds: str) -> RunSettings:
+    """Each kind so often, and all whole in between: for figures."""
+    return RunSettings(nemesis=kinds, strokes=STROKES, pace=RECOVERY_PACE)
+
+
+FIRST = (
+    Rung("processes and network", _queue("kill", "pause", "partition", seconds=120)),
+    Rung("power and disks", _queue(*POWER, *DISKS, seconds=90)),
+    Rung("damage", _queue("kill", *DATA, seconds=60)),
+    Rung("metadata", _metadata("kill", "pause", "partition", seconds=40)),
+)
+SECOND = (
+    Rung("processes in turn", _recovery(*PROCESSES)),
+    Rung("network in turn", _recovery(*NETWORK)),
+    Rung("absences in turn", _recovery(*PLOTS)),
+    Rung("power in turn", _recovery(*POWER)),
+    Rung("disks in turn", _recovery(*DISKS)),
+    Rung("data in turn", _recovery(*DATA)),
+    Rung("clocks in turn", _recovery("clock")),
+    Rung("power alone", _queue(*POWER, seconds=240, pace=2.5)),
+    Rung("everything", _queue(*EVERYTHING, seconds=240)),
+    Rung("everything on five nodes", _queue(*EVERYTHING, seconds=240, nodes=5)),
+    Rung("metadata", _metadata(*PROCESSES, *NETWORK, "powercut", seconds=180)),
+)
+THIRD = tuple(
+    Rung(f"everything {number}", _queue(*EVERYTHING, seconds=1800, nodes=3 + 2 * (number % 2)))
+    for number in range(48)
+)
+LEVELS = {1: FIRST, 2: SECOND, 3: THIRD}
+
+
+def climb(level: int, *, first_seed: int, folder: Path) -> str:
+    """All runs of a level, even after one that failed; the outcome of the worst."""
+    rungs = LEVELS[level]
+    folder = folder / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-level-{level}"
+    runs, began_at = list[RunFolder](), time.monotonic()
+    try:
+        for number, rung in enumerate(rungs):
+            runs.append(RunFolder(folder / f"{number + 1:02}-{rung.name.replace(' ', '-')}"))
+            settings = replace(rung.settings, seed=first_seed + number)
+            _say(f"[{number + 1}/{len(rungs)}] {rung.name}: {settings.command}")
+            run_process([*_command(settings), "--folder", str(runs[-1].path)], check=False)
+            _say(f"    {runs[-1].headline()}")
+    finally:  # also of those that were, where somebody has had enough
+        _tell(runs, folder, time.monotonic() - began_at)
+    return worst(run.outcome() for run in runs)
+
+
+def _tell(runs: list[RunFolder], folder: Path, seconds: float) -> None:
+    table = ladder_table(runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(table)
+    sys.stdout.write(f"{table}\n{seconds:.0f} seconds in all; {folder}\n")
+
+
+def _command(settings: RunSettings) -> list[str]:
+    return [sys.executable, str(PROGRAM), *settings.command.split()[2:]]
+
+
+def worst(outcomes: Iterable[str]) -> str:
+    """A run that proves nothing is no success, and no failure either."""
+    found = set(outcomes)
+    return next(outcome for outcome in ("failed", "unknown", "passed") if outcome in found)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,115 @@
+"""What all tasks of a queue run share: its settings, its history, its chance, when to stop.
+
+Owns nothing that waits but the pace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from jepsen_like.workloads.keys import ACKS
+from jepsen_like.workloads.seen import Seen
+from raftmq.client.client import Client, parse_bootstrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jepsen_like.history.recorder import Recorder
+    from jepsen_like.workloads.keys import Keys
+
+
+class Stop(Protocol):
+    """A trio.Event, or what does the same."""
+
+    def is_set(self) -> bool: ...
+    async def wait(self) -> object: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings:
+    """Attributes:
+    acks: of the topics, in turn.
+    rate: operations a second of all processes together, without the pulses.
+    pulses_max: keys that are written to steadily, so that each gap tells of a fault.
+    pulse_seconds: between two batches of a pulse.
+    active_keys_max, values_per_key_max, topics_max: see `Keys`.
+    topic_seconds: until there may be one more topic, so that fresh ones come in a long run, too.
+    padding_bytes: of each record, behind its value.
+    replication_factor, min_insync_replicas: of the topics.
+    request_timeout_ms, delivery_timeout_ms: of producers.
+    pulse_request_timeout_ms: of those of pulses, which shall soon see who leads instead.
+    final_seconds: for which a process reads at the end, at most.
+    """
+
+    processes: int = 6
+    acks: Sequence[str] = ("all", "1", "all", "2")
+    rate: float = 100.0
+    pulses_max: int = 3
+    pulse_seconds: float = 0.05
+    active_keys_max: int = 8
+    values_per_key_max: int = 1000
+    topics_max: int = 40
+    topic_seconds: float = 20.0
+    padding_bytes: int = 0
+    replication_factor: int = 3
+    min_insync_replicas: int = 2
+    request_timeout_ms: float = 4_000
+    delivery_timeout_ms: float = 8_000
+    pulse_request_timeout_ms: float = 1_500
+    crash_seconds: float = 30.0
+    final_seconds: float = 60.0
+
+    @property
+    def acks_names(self) -> list[str]:
+        return sorted(set(self.acks), key=list(ACKS).index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Attributes:
+    numbers: of processes; none is given twice.
+    """
+
+    bootstrap: str | Sequence[str]
+    recorder: Recorder
+    random: Random
+    settings: QueueSettings
+    keys: Keys
+    numbers: Iterator[int] = field(default_factory=count)
+    seen: Seen = field(default_factory=Seen)
+
+    def new_client(self, name: str) -> Client:
+        """With connections of its own."""
+        return new_client(self.bootstrap, name, self.random)
+
+
+def new_client(bootstrap: str | Sequence[str], name: str, random: Random) -> Client:
+    chance = Random(random.getrandbits(64))
+    return Client(
+        parse_bootstrap(bootstrap), client_id=name, connect_timeout_ms=5_000, random=chance
+    )
+
+
+class Pace:
+    """Of something that is done again and again, `seconds` apart on the average."""
+
+    def __init__(self, random: Random, seconds: float) -> None:
+        self._random, self._seconds = random, seconds
+        self._next_at = 0.0
+
+    async def wait(self) -> None:
+        """Whoever was late does not hurry afterwards."""
+        await trio.sleep_until(max(self._next_at, trio.current_time()))
+        self._next_at = trio.current_time() + self._seconds * self._random.uniform(0.5, 1.5)
+
+
+async def wait_stop(stop: Stop, seconds: float) -> bool:
+    """Sleep; whether it is time to stop."""
+    with trio.move_on_after(seconds):
+        await stop.wait()
+    return stop.is_set()

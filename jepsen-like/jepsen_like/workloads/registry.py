@@ -1,0 +1,81 @@
+"""Workloads by name: those that there are, and those whose time has not come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jepsen_like.workloads.bench import QueueSettings
+from jepsen_like.workloads.metadata import MetadataWorkload
+from jepsen_like.workloads.queue import QueueWorkload
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from jepsen_like.history.recorder import Recorder
+    from jepsen_like.workloads.workload import Workload
+
+NAMES = ("queue", "metadata")
+# Names that are taken already, each with what it needs.
+LATER = {
+    "groups": "consumer groups",
+    "offsets": "committed offsets of consumer groups",
+    "transactions": "transactions",
+}
+
+
+class UnknownWorkload(Exception):
+    """Names what was asked for, and what there is."""
+
+
+def check_workload(name: str) -> None:
+    """Raises UnknownWorkload."""
+    there_is = f"there is {' and '.join(NAMES)}"
+    if name in LATER:
+        raise UnknownWorkload(f"workload {name!r} needs {LATER[name]}, not there yet: {there_is}")
+    if name not in NAMES:
+        raise UnknownWorkload(f"unknown workload {name!r}: {there_is}")
+
+
+def make_workload(
+    name: str,
+    *,
+    bootstrap: str | Sequence[str],
+    recorder: Recorder,
+    random: Random,
+    node_count: int,
+    processes: int,
+    rate: float,
+    acks: Sequence[str],
+    final_seconds: float = 60.0,
+) -> Workload:
+    """
+    Args:
+        rate: operations a second of all processes together; of metadata there are fewer.
+        acks: of the topics of the queue, in turn.
+        final_seconds: for the last reads of the queue, at most. Each process reads everything;
+            together they read some ten thousands of records a second.
+
+    Raises:
+        UnknownWorkload
+    """
+    check_workload(name)
+    replicas = min(3, node_count)
+    if name == "metadata":
+        return MetadataWorkload(
+            bootstrap,
+            recorder,
+            random,
+            processes=processes,
+            rate=min(rate, 30.0),
+            replication_factor=replicas,
+        )
+    settings = QueueSettings(
+        processes=processes,
+        rate=rate,
+        acks=tuple(acks),
+        replication_factor=replicas,
+        min_insync_replicas=min(2, replicas),
+        final_seconds=final_seconds,
+    )
+    return QueueWorkload(bootstrap, recorder, random, settings)

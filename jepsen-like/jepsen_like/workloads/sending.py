@@ -1,0 +1,111 @@
+"""One send: some values to one key, and what may be said of each of them afterwards.
+
+Owns what an outcome is. A value was acknowledged at an offset, certainly was not appended, or
+nobody knows; the error alone says which of the last two. The operation fails only if nothing of it
+happened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from jepsen_like.history.event import Type
+from jepsen_like.workloads.keys import acks_of, encode_value, split_key
+from raftmq.errors import OutcomeUnknown, RaftmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jepsen_like.workloads.bench import Bench
+    from jepsen_like.workloads.generator import Send
+    from raftmq.client.producer.delivery import Delivery
+    from raftmq.client.producer.producer import Producer
+
+HUNG_SECONDS = 5.0  # after the time in which a producer has promised to tell
+
+
+class Outcome(NamedTuple):
+    """Attributes:
+    offsets: parallel to the values; None where none was told.
+    failed: the places of the values that certainly were not appended.
+    """
+
+    type: Type
+    offsets: list[int | None]
+    error: str | None = None
+    failed: Sequence[int] = ()
+
+
+def outcome_of(results: Sequence[int | RaftmqError]) -> Outcome:
+    """Of the offset, or the error, of each value."""
+    errors = [result for result in results if isinstance(result, RaftmqError)]
+    offsets = [None if isinstance(result, RaftmqError) else result for result in results]
+    if not errors:
+        return Outcome(Type.OK, offsets)
+    unsure = [error for error in errors if not error.definite]
+    kind = Type.INFO if unsure or len(errors) < len(results) else Type.FAIL
+    failed = [
+        place
+        for place, result in enumerate(results)
+        if isinstance(result, RaftmqError) and result.definite
+    ]
+    return Outcome(kind, offsets, error_text((unsure or errors)[0]), failed)
+
+
+def error_text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+async def perform_send(bench: Bench, process: int, producer: Producer, operation: Send) -> Type:
+    """Send, wait, and take down both."""
+    asked = {"key": operation.key, "acks": acks_of(operation.key), "values": operation.values}
+    bench.recorder.invoke(process, "send", asked)
+    repeated_before = producer.statistics.repeated_records
+    outcome = outcome_of(await _results(bench, producer, operation))
+    # Of what was not acknowledged no producer tells how often it was sent.
+    is_repeated = (
+        outcome.type is Type.INFO or producer.statistics.repeated_records > repeated_before
+    )
+    told = {**asked, "offsets": outcome.offsets, "is_repeated": is_repeated}
+    if outcome.type is Type.INFO and outcome.failed:
+        told["failed"] = [operation.values[place] for place in outcome.failed]
+    bench.recorder.record(process, outcome.type, "send", told, error=outcome.error)
+    bench.seen.on_sent(operation.key, outcome.offsets)
+    return outcome.type
+
+
+async def _results(bench: Bench, producer: Producer, operation: Send) -> list[int | RaftmqError]:
+    """One for each value. What takes longer than was promised is unknown, too."""
+    results: list[int | RaftmqError] = []
+    seconds = bench.settings.delivery_timeout_ms / 1000 + HUNG_SECONDS
+    with trio.move_on_after(seconds):
+        for delivery in await _hand_in(bench, producer, operation):
+            results.append(await _result(delivery))  # noqa: PERF401  # kept when time is up
+    missing = len(operation.values) - len(results)
+    late = OutcomeUnknown(f"hung: no word within {seconds:g} s")
+    return results + [late] * missing
+
+
+async def _hand_in(
+    bench: Bench, producer: Producer, operation: Send
+) -> list[Delivery | RaftmqError]:
+    topic, partition = split_key(operation.key)
+    deliveries: list[Delivery | RaftmqError] = []
+    for value in operation.values:
+        data = encode_value(value, padding_bytes=bench.settings.padding_bytes)
+        try:
+            deliveries.append(await producer.enqueue(topic, data, partition=partition))
+        except RaftmqError as error:
+            deliveries.append(error)
+    return deliveries
+
+
+async def _result(delivery: Delivery | RaftmqError) -> int | RaftmqError:
+    if isinstance(delivery, RaftmqError):
+        return delivery
+    try:
+        return (await delivery).offset
+    except RaftmqError as error:
+        return error
