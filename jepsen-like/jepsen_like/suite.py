@@ -2,7 +2,7 @@
 
 Owns which runs make a level. Each run is a process of its own, so that what it made on the machine
 is gone with it, whatever happens. Level 1 is for every change, level 2 for a night, level 3 for a
-release: seven minutes, two hours, a day.
+release: seven minutes, about two hours, a day.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from jepsen_like.nodes.disk import sync_path
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,7 +27,7 @@ def empty(directory: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-    sync(directory)
+    sync_path(directory)
 
 
 def copy(source: Path, target: Path) -> None:
@@ -41,15 +43,3 @@ def copy(source: Path, target: Path) -> None:
         for name in names:
             sync_path(f"{folder}/{name}")
         sync_path(folder)
-
-
-def sync(path: Path) -> None:
-    sync_path(str(path))
-
-
-def sync_path(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

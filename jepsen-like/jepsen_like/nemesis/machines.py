@@ -1,23 +1,26 @@
 """What the nemesis asks of a cluster: protocols only.
 
 Real processes, a scripted cluster in tests: whoever has these methods can be broken. All of
-`Machines` and `Links` may wait and is called in worker threads, of different nodes at the same
-time; `View` answers at once from what it knows.
+`Machines`, and of the `Links` between them, may wait and is called in worker threads, of different
+nodes at the same time; `View` answers at once from what it knows.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from jepsen_like.network.hosts import node_host
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-CLIENTS = "clients"  # the host of all clients
+    from jepsen_like.network.links import Links
 
 
 def host_of(node_id: int) -> str:
-    return f"n{node_id}"
+    """Its name among the hosts of `Links`."""
+    return node_host(node_id).name
 
 
 class Page(Protocol):
@@ -35,30 +38,6 @@ class Page(Protocol):
 
     @property
     def syncs(self) -> int: ...
-
-
-class Links(Protocol):
-    """The network between hosts, one way at a time."""
-
-    @property
-    def hosts(self) -> tuple[str, ...]: ...
-
-    def cut(self, source: str, target: str) -> None: ...
-
-    def shape(
-        self,
-        source: str,
-        target: str,
-        *,
-        delay_ms: float = 0.0,
-        jitter_ms: float = 0.0,
-        loss: float = 0.0,
-        duplicate: float = 0.0,
-    ) -> None: ...
-
-    def reset(self, one: str, other: str) -> None: ...
-
-    def heal(self) -> None: ...
 
 
 class Machines(Protocol):

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jepsen_like.nemesis.machines import CLIENTS, host_of
+from jepsen_like.nemesis.machines import host_of
+from jepsen_like.network.hosts import CLIENTS
 
 if TYPE_CHECKING:
     from jepsen_like.nemesis.fault import Scene, Told
-    from jepsen_like.nemesis.machines import Links
+    from jepsen_like.network.links import Links
 
 
 def links_of(scene: Scene) -> list[tuple[str, str]]:
     """Each pair of hosts once, one of which is hit."""
-    hosts = [*map(host_of, scene.machines.node_ids), CLIENTS]
+    hosts = [*map(host_of, scene.machines.node_ids), CLIENTS.name]
     hit = {host_of(node) for node in scene.nodes}
     return [
         (one, other)

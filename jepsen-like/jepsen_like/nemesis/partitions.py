@@ -10,7 +10,8 @@ from itertools import permutations
 from typing import TYPE_CHECKING, TypeAlias
 
 from jepsen_like.nemesis import kinds as parts
-from jepsen_like.nemesis.machines import CLIENTS, host_of
+from jepsen_like.nemesis.machines import host_of
+from jepsen_like.network.hosts import CLIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +37,13 @@ def grudge(shape: str, players: Sequence[int], nodes: Sequence[int], random: Ran
     if shape == parts.ONE_WAY:
         return _one_way(players[0], nodes, is_deaf=random.random() < 1 / 2)
     if shape == parts.FROM_CLIENTS:
-        return _both_ways([host_of(players[0])], [CLIENTS])
+        return _both_ways([host_of(players[0])], [CLIENTS.name])
     if shape in (parts.FROM_CONTROLLER, parts.FROM_FOLLOWER):
         return _both_ways([host_of(players[0])], [host_of(players[1])])
     others = [host_of(node) for node in nodes if node not in players]
     if shape == parts.FROM_FOLLOWERS:
         return _both_ways([host_of(players[0])], others)
-    far = others if random.random() < 1 / 2 else [*others, CLIENTS]
+    far = others if random.random() < 1 / 2 else [*others, CLIENTS.name]
     return _both_ways([host_of(node) for node in players], far)
 
 

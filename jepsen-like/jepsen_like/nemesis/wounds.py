@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from jepsen_like.nemesis.directories import sync
+from jepsen_like.nodes.disk import sync_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,9 +88,9 @@ def write(place: Place, data: bytes) -> None:
 def truncate(path: Path, size: int) -> None:
     assert size <= path.stat().st_size, f"{path} is shorter than {size} bytes"
     os.truncate(path, size)
-    sync(path)
+    sync_path(path)
 
 
 def remove(path: Path) -> None:
     path.unlink()
-    sync(path.parent)
+    sync_path(path.parent)

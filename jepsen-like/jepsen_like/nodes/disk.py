@@ -97,12 +97,12 @@ class LoopDisk:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            _sync_directory(self.mount_point / _FILLER.parent)
+            sync_path(self.mount_point / _FILLER.parent)
 
     def free(self) -> None:
         with self._lock:
             (self.mount_point / _FILLER).unlink(missing_ok=True)
-            _sync_directory(self.mount_point / _FILLER.parent)
+            sync_path(self.mount_point / _FILLER.parent)
 
 
 def _allocate_all(descriptor: int) -> None:
@@ -118,7 +118,8 @@ def _allocate_all(descriptor: int) -> None:
             position += step_bytes
 
 
-def _sync_directory(path: Path) -> None:
+def sync_path(path: Path | str) -> None:
+    """A file, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jepsen_like.history.recorder import Recorder
+    from jepsen_like.nemesis.machines import View
     from jepsen_like.workloads.bench import Stop
-    from jepsen_like.workloads.view import View
     from raftmq.client.routing.cluster import Cluster
 
 PROCESSES_MAX = 5  # more at one register would make its history hard to judge

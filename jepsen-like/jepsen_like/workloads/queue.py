@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jepsen_like.history.recorder import Recorder
+    from jepsen_like.nemesis.machines import View
     from jepsen_like.workloads.bench import Stop
-    from jepsen_like.workloads.view import View
     from raftmq.client.client import Client
 
 TOPIC_SECONDS_MAX = 10.0

@@ -6,7 +6,7 @@ Owns one snapshot, which is replaced as a whole, so that any thread may read it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jepsen_like.workloads.keys import key_of
 from raftmq.wire.bodies import ABSENT
@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata
-
-
-class View(Protocol):
-    """All of it may be stale."""
-
-    def leaders(self) -> dict[str, int]:
-        """By key; keys that nobody leads are missing."""
-
-    def controller(self) -> int | None:
-        """The node that leads the quorum."""
-
-    def in_sync(self) -> bool:
-        """All replicas of all partitions are, as was heard just now."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +65,7 @@ def _is_whole(partition: PartitionMetadata) -> bool:
 
 
 class LiveView:
-    """Written by a watcher, read by anybody."""
+    """A `View` of the nemesis: written by a watcher, read by anybody."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from jepsen_like.nemesis.machines import View
     from jepsen_like.workloads.bench import Stop
-    from jepsen_like.workloads.view import View
 
 
 class Workload(Protocol):
