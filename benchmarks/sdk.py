@@ -1,6 +1,6 @@
 """What the SDK does against three brokers, in processes of their own on 127.0.0.1.
 
-    python -m benchmarks.sdk [hand_in produce presets consume] [--scale 0.1] [--root DIR]
+    python -m benchmarks.sdk [hand_in produce presets idempotence consume] [--scale 0.1] [--root D]
 
 Topics have three replicas, two of which must be in sync, and 12 partitions. "CPU" is that of the
 client's process alone: what a program pays on a machine that is not the brokers'. Rates are of all
@@ -18,6 +18,7 @@ import trio
 from benchmarks.report import Report
 from benchmarks.sdk_parts.consuming import bench_consume
 from benchmarks.sdk_parts.handing_in import bench_hand_in
+from benchmarks.sdk_parts.idempotence import bench_idempotence
 from benchmarks.sdk_parts.presets import bench_presets
 from benchmarks.sdk_parts.producing import bench_produce
 
@@ -28,6 +29,7 @@ SECTIONS: dict[str, Callable[[Report, Path, float], Awaitable[None]]] = {
     "hand_in": bench_hand_in,
     "produce": bench_produce,
     "presets": bench_presets,
+    "idempotence": bench_idempotence,
     "consume": bench_consume,
 }
 

@@ -98,8 +98,6 @@ def _conclude(view: View, result: Result) -> None:
     view.write(f"   consumed          {result.consumed}")
     view.write(f"   altogether        {view.seconds:.0f} s")
     view.write()
-    if result.why_copies:
-        view.write(f"{result.why_copies}\n")
     view.write(result.verdict)
 
 

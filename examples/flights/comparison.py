@@ -3,9 +3,8 @@
 Pure. Records are told apart by their partition, key and value, so that no two with one key may have
 the same value. Order counts within a key, which is what a partition promises.
 
-A batch that was sent again, as nobody knew what had become of it, may stand in the log twice. Only
-records of such batches may be doubled, and they still have to be in order once the copies are taken
-away. A record that is doubled although its batch was sent once is a fault.
+Nothing may be there twice, though batches were sent again when nobody knew what had become of them:
+producers number what they send.
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ class SentRecord(NamedTuple):
 
     Attributes:
         offset: where it stands, as the acknowledgement says.
-        is_repeated: its batch was sent again after an attempt whose outcome nobody knew.
     """
 
     partition: int
     offset: int
     key: bytes
     value: bytes
-    is_repeated: bool = False
 
 
 class ReadRecord(NamedTuple):
@@ -43,15 +40,14 @@ class ReadRecord(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Numbers of records. All but the last are faults.
+    """Numbers of records that are wrong.
 
     Attributes:
         missing: acknowledged, and not read.
-        doubled: second copies of records whose batch was sent once.
+        doubled: second copies.
         out_of_order: so many would have to be moved for each key to be in order.
         misplaced: read, but not at the offset that was acknowledged.
         unknown: read, and never acknowledged.
-        copies: second copies of records whose batch was sent again.
     """
 
     missing: int = 0
@@ -59,16 +55,11 @@ class Comparison(NamedTuple):
     out_of_order: int = 0
     misplaced: int = 0
     unknown: int = 0
-    copies: int = 0
 
     @property
     def faults(self) -> dict[str, int]:
         """By name, those that there are."""
-        return {
-            name.replace("_", " "): count
-            for name, count in self._asdict().items()
-            if count and name != "copies"
-        }
+        return {name.replace("_", " "): count for name, count in self._asdict().items() if count}
 
 
 def compare(sent: Iterable[SentRecord], read: Iterable[ReadRecord]) -> Comparison:
@@ -91,15 +82,13 @@ def _compare_key(sent: Sequence[SentRecord], read: Sequence[ReadRecord]) -> Comp
     assert len(number_of) == len(sent), f"two records of key {sent[0].key!r} cannot be told apart"
     numbers = [number_of[record.value] for record in read if record.value in number_of]
     times_read = Counter(numbers)
-    more_than_once = [(sent[each], times - 1) for each, times in times_read.items() if times > 1]
     places = {(record.value, record.offset) for record in read}
     return Comparison(
         missing=len(sent) - len(times_read),
-        doubled=sum(more for record, more in more_than_once if not record.is_repeated),
+        doubled=len(numbers) - len(times_read),
         out_of_order=len(times_read) - _longest_ascent(numbers),
         misplaced=sum((sent[each].value, sent[each].offset) not in places for each in times_read),
         unknown=len(read) - len(numbers),
-        copies=sum(more for record, more in more_than_once if record.is_repeated),
     )
 
 

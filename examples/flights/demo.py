@@ -107,7 +107,6 @@ class Demo:
             acknowledged=len(sent),
             read=len(read),
             counted=written.counted,
-            repeated=sum(record.is_repeated for record in sent),
             impaired=impaired,
             leaderless_seconds=max(
                 (pauses[one] for one in written.outage.partitions if one in pauses), default=None

@@ -11,16 +11,6 @@ if TYPE_CHECKING:
     from .comparison import Comparison
 
 MB = 1e6
-SENT_AGAIN = """\
-Some batches were on their way when the broker died, and nobody could know what had become of
-them, so the producer has sent them again. """
-THERE_TWICE = """\
-Some of the first attempts had survived, and
-their flights are there twice. Only an idempotent producer can prevent that: there is none yet."""
-THERE_ONCE = """\
-None of the first attempts had survived;
-else its flights would be there twice. Only an idempotent producer can prevent that: there is none
-yet."""
 
 
 class Rate(NamedTuple):
@@ -42,7 +32,6 @@ class Result(NamedTuple):
     """Attributes:
     acknowledged, read: records.
     counted: records, by the consumer that read along.
-    repeated: records of batches that were sent again, as nobody knew what had become of them.
     impaired: partitions that had no leader, or not all replicas in sync, in the end.
     leaderless_seconds: the longest of the partitions that the killed broker had led; None: none of
         them was written to afterwards.
@@ -52,7 +41,6 @@ class Result(NamedTuple):
     acknowledged: int
     read: int
     counted: int
-    repeated: int
     impaired: int
     leaderless_seconds: float | None
     produced: Rate
@@ -78,12 +66,10 @@ class Result(NamedTuple):
             "read back by a fresh consumer": self.read,
             "counted while they were written": self.counted,
             "missing": self.comparison.missing,
-            "doubled without cause": self.comparison.doubled,
+            "there twice": self.comparison.doubled,
             "out of order for their aircraft": self.comparison.out_of_order,
             "not at the offset that was acknowledged": self.comparison.misplaced,
             "read, but never acknowledged": self.comparison.unknown,
-            "in batches that were sent again": self.repeated,
-            "of these, there twice": self.comparison.copies,
         }
         return [(name, f"{number:,}") for name, number in numbers.items()]
 
@@ -91,16 +77,4 @@ class Result(NamedTuple):
     def verdict(self) -> str:
         if self.faults:
             return f"This is not what was promised: {', '.join(self.faults)}."
-        if not self.comparison.copies:
-            return f"All {self.acknowledged:,} flights are there, once, in order for each aircraft."
-        return (
-            f"All {self.acknowledged:,} flights are there, in order for each aircraft;"
-            f" {self.comparison.copies:,} of them twice."
-        )
-
-    @property
-    def why_copies(self) -> str:
-        """Empty where there is nothing to explain."""
-        if not self.repeated:
-            return ""
-        return SENT_AGAIN + (THERE_TWICE if self.comparison.copies else THERE_ONCE)
+        return f"All {self.acknowledged:,} flights are there, once, in order for each aircraft."

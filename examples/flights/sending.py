@@ -90,7 +90,7 @@ class Sending:
         for run in stored:
             for offset in range(run.base_offset, run.end_offset):
                 flight = next(flights)
-                self.sent.append(SentRecord(run.partition, offset, *flight, run.is_repeated))
+                self.sent.append(SentRecord(run.partition, offset, *flight))
         assert next(flights, None) is None, f"acknowledged: {stored} of {len(batch)} records"
         now = perf_counter()
         self.acknowledgements.append(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import count
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,14 @@ from raftmq.broker.controller_office import ControllerOffice
 from raftmq.broker.damage_reports import DamageReports
 from raftmq.broker.descriptions import Descriptions
 from raftmq.broker.elections import Elections
+from raftmq.broker.fences import Fences
 from raftmq.broker.fetch import Fetching
 from raftmq.broker.fetcher import Fetchers
+from raftmq.broker.groups.coordinator import Coordinator
+from raftmq.broker.groups.expiry import Expiry
+from raftmq.broker.groups.group_requests import GroupRequests
+from raftmq.broker.groups.offset_requests import OffsetRequests
+from raftmq.broker.groups.requests import MemberRequests
 from raftmq.broker.high_watermarks import HighWatermarks
 from raftmq.broker.isr_proposals import IsrProposals
 from raftmq.broker.lifetime import Lifetime, Profile, Surroundings, wait_known
@@ -34,6 +41,7 @@ from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata import ClusterMetadata
 from raftmq.broker.offsets import Offsets
 from raftmq.broker.produce import Producing
+from raftmq.broker.producer_ids import ProducerIds
 from raftmq.broker.proposals import Proposals
 from raftmq.broker.record_deletion import RecordDeletion
 from raftmq.broker.repairs import Repairs
@@ -134,8 +142,13 @@ class Broker:
             node_id, quorum, self._peers, beat_here=self.office.on_heartbeat
         )
         self.replicas = Replicas(node_id, quorum, directory, high_watermarks)
+        command_numbers = count(1)  # shared: no two commands of this broker have the same id
         self._proposals = IsrProposals(
-            node_id, self._link, broker_epoch=self._epoch, random=host.random
+            node_id,
+            self._link,
+            broker_epoch=self._epoch,
+            random=host.random,
+            sequences=command_numbers,
         )
         self._fetchers = Fetchers(
             node_id, self._peers, broker_epoch=self._epoch, random=host.random
@@ -147,6 +160,18 @@ class Broker:
             broker_epoch=self._epoch,
             catch_up=partial(self._changes.catch_up, timeout_ms=CATCH_UP_MS),
         )
+        self._coordinator = Coordinator(
+            node_id,
+            quorum,
+            self._link,
+            self._changes,
+            settings.groups,
+            broker_epoch=self._epoch,
+            sequences=command_numbers,
+            now_ms=directory.now_ms,
+        )
+        self._expiry = Expiry(self._coordinator)
+        self._producer_ids = ProducerIds(node_id, self._link, broker_epoch=self._epoch)
         self._repairs = Repairs(
             node_id, self.replicas, directory, self._damage_reports, host.random
         )
@@ -183,6 +208,7 @@ class Broker:
         replicas, directory, quorum = self.replicas, self._directory, self.quorum
         changes = self._changes
         yield Producing(replicas)
+        yield Fences(replicas)
         yield Fetching(replicas, directory, self._waiting_fetches, self._host.random)
         yield Replicating(
             replicas,
@@ -200,6 +226,10 @@ class Broker:
         yield Topics(changes, self._host.random)
         yield TopicConfigs(changes)
         yield Elections(changes)
+        yield self._producer_ids
+        yield MemberRequests(self._coordinator, self._host.random)
+        yield OffsetRequests(self._coordinator)
+        yield GroupRequests(self._coordinator)
         yield Proposals(quorum, self.office)
 
     def _hello(self) -> Hello:
@@ -218,6 +248,7 @@ class Broker:
 
     def _on_epoch(self, broker_epoch: int) -> None:
         self.replicas.broker_epoch = broker_epoch
+        self._coordinator.follow()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; started once it listens."""
@@ -231,6 +262,9 @@ class Broker:
                 self.office.run,
                 self._fetchers.run,
                 self._proposals.run,
+                self._producer_ids.run,
+                self._coordinator.run,
+                self._expiry.run,
                 self._damage_reports.run,
                 self._repairs.run,
                 self.replicas.run,

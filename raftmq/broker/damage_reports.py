@@ -2,7 +2,8 @@
 
 Owns what is to be told: many partitions by one command, again and again, under whatever
 registration holds by then. Whoever tells waits until the answer is there: from that version of the
-metadata on the replica is in no in-sync set, and leads nothing that another one can lead.
+metadata on the replica leads nothing that another one can lead, and is in no in-sync set, unless it
+has lost nothing and may have to lead. Who gives up waiting has nothing to tell any more.
 """
 
 from __future__ import annotations
@@ -53,7 +54,16 @@ class DamageReports:
         """Return once the quorum has applied it, and this node's image shows that."""
         told = self._waiting.setdefault((loss, key), trio.Event())
         self._woken.set()
-        await told.wait()
+        try:
+            await told.wait()
+        finally:
+            if not told.statistics().tasks_waiting:
+                self._forget(key, loss, told)
+
+    def _forget(self, key: PartitionKey, loss: Loss, told: trio.Event) -> None:
+        """The same may have been said anew since: that is told by another command."""
+        if self._waiting.get((loss, key)) is told:
+            del self._waiting[loss, key]
 
     async def run(self) -> NoReturn:
         while True:
@@ -93,6 +103,6 @@ class DamageReports:
             return f"{result}"  # registered anew meanwhile: again, under that epoch
         await self._until_caught_up()
         for key, event in zip(keys, told, strict=True):
-            self._waiting.pop((loss, key), None)
+            self._forget(key, loss, event)
             event.set()
         return ""

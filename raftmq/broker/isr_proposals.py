@@ -25,7 +25,7 @@ from raftmq.metadata.commands import (
 from raftmq.metadata.commands import Replica as Member
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from raftmq.metadata.commands import AnyCommand, AnyResult
@@ -58,11 +58,18 @@ class IsrProposals:
     """At most one for each partition is under way: the rules of the leader see to it."""
 
     def __init__(
-        self, broker_id: int, link: Link, *, broker_epoch: Callable[[], int], random: Random
+        self,
+        broker_id: int,
+        link: Link,
+        *,
+        broker_epoch: Callable[[], int],
+        random: Random,
+        sequences: Iterator[int] | None = None,
     ) -> None:
+        """`sequences`: of the ids of all commands of this broker, if others give out such ids."""
         self._broker_id, self._link, self._random = broker_id, link, random
         self._broker_epoch = broker_epoch
-        self._sequences = count(1)
+        self._sequences = sequences or count(1)
         self._unsettled: dict[PartitionKey, tuple[ProposeIsr, CommandId]] = {}
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Replica, ProposeIsr]] = []

@@ -13,7 +13,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.settings import OFFSETS_RETENTION_MS
 from raftmq.errors import InvalidConfig
+from raftmq.metadata.apply.limits import MEMBERS_MAX
 from raftmq.metadata.raft.settings import CLUSTER_ID_LENGTH_MAX, NODE_ID_MAX
 from raftmq.rpc.address import parse_address
 
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 BROKERS = "brokers"  # the name of the listener on which brokers talk to each other
 NAME_LENGTH_MAX = 32
+MILLISECONDS_MAX = (1 << 31) - 1  # as requests say them
+OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000
+RULES = GroupSettings()
 _LISTENER_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 
@@ -40,6 +46,7 @@ class NodeKey(NamedTuple):
     name: as people type it; `<id>` and `<name>` stand for what they choose.
     maximum: of a number, or of the characters of a text.
     default: what holds where the key is left out, in words; "" where it must be there.
+    minimum: of a number.
     """
 
     name: str
@@ -47,12 +54,13 @@ class NodeKey(NamedTuple):
     doc: str
     maximum: int = 0
     default: str = ""
+    minimum: int = 0
 
     @property
     def allowed(self) -> str:
         """What a value may be, in words."""
         if self.kind is Kind.NUMBER:
-            return f"a whole number from 0 to {self.maximum}"
+            return f"a whole number from {self.minimum} to {self.maximum}"
         if self.kind is Kind.TEXT:
             return f"a text of 1 to {self.maximum} printable characters"
         if self.kind is Kind.NAME:
@@ -117,7 +125,67 @@ ADVERTISED = NodeKey(
     "Where others reach this listener: what brokers and clients are told.",
     default="`bind`",
 )
-NODE_KEYS = (NODE_ID, CLUSTER_ID, DIRECTORY, RACK, VOTER, LISTENER_NAME, BIND, ADVERTISED)
+REBALANCE_DELAY = NodeKey(
+    "groups.initial_rebalance_delay_ms",
+    Kind.NUMBER,
+    "How long the first member of an empty consumer group waits for others to join, so that they do"
+    " not deal out its partitions once for each of them. The same on all nodes, like all of"
+    " `groups`: any of them may coordinate any group.",
+    MILLISECONDS_MAX,
+    default=str(RULES.initial_rebalance_delay_ms),
+)
+SESSION_TIMEOUT_MIN = NodeKey(
+    "groups.session_timeout_ms_min",
+    Kind.NUMBER,
+    "The shortest session that a member may ask for. Who is silent for longer than its session is"
+    " put out of its group.",
+    MILLISECONDS_MAX,
+    default=str(RULES.session_timeout_ms_min),
+    minimum=1,
+)
+SESSION_TIMEOUT_MAX = NodeKey(
+    "groups.session_timeout_ms_max",
+    Kind.NUMBER,
+    "The longest session that a member may ask for: so long its partitions may lie unread when it"
+    " has died.",
+    MILLISECONDS_MAX,
+    default=str(RULES.session_timeout_ms_max),
+    minimum=1,
+)
+SIZE_MAX = NodeKey(
+    "groups.size_max",
+    Kind.NUMBER,
+    "How many members a group may have.",
+    MEMBERS_MAX,
+    default=str(RULES.size_max),
+    minimum=1,
+)
+OFFSETS_RETENTION = NodeKey(
+    "groups.offsets_retention_ms",
+    Kind.NUMBER,
+    "How long the committed offsets of a group without members are kept.",
+    OFFSETS_RETENTION_MS_MAX,
+    default=str(OFFSETS_RETENTION_MS),
+    minimum=1,
+)
+GROUP_KEYS = (
+    REBALANCE_DELAY,
+    SESSION_TIMEOUT_MIN,
+    SESSION_TIMEOUT_MAX,
+    SIZE_MAX,
+    OFFSETS_RETENTION,
+)
+NODE_KEYS = (
+    NODE_ID,
+    CLUSTER_ID,
+    DIRECTORY,
+    RACK,
+    VOTER,
+    LISTENER_NAME,
+    BIND,
+    ADVERTISED,
+    *GROUP_KEYS,
+)
 
 
 def known_below(section: str) -> list[str]:
@@ -161,9 +229,11 @@ def convert(key: NodeKey, value: object) -> Any:  # noqa: ANN401  # as the key i
 
 
 def _number(key: NodeKey, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= key.maximum:
-        return value
-    raise ValueError(f"expected {key.allowed}")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"expected {key.allowed}")
+    if not key.minimum <= value <= key.maximum:
+        raise ValueError(f"expected {key.allowed}")
+    return value
 
 
 def _text(key: NodeKey, value: object) -> str:

@@ -5,7 +5,7 @@ about it, and nothing is destroyed that nobody else has. One task for each parti
 order; a disk that goes on failing is tried again, ever more rarely.
 
     no log        opened; if the disk cannot read it, and another one leads: begun anew
-    offline       told, if it leads or may have lost something; opened anew; goes on
+    offline       told, if anybody counts on it or it may have lost something; opened anew; goes on
     damaged       told; once another one leads (or it was elected all the same): cut; goes on
 
 Invariants: what is cut below anything that was promised was reported before, and the report was
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 PAUSES = Pauses(0.25, 15.0)
 STEADY_SECONDS = 60.0  # whoever was in order for so long begins with a short pause again
 UNREADABLE_TRIES = 5
+# Of a follower that has lost nothing: while nobody can be told, it is better in service than out.
+TELLING_SECONDS_MAX = 2.0
 _UNREADABLE = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 logger = logging.getLogger(__name__)
@@ -179,15 +181,19 @@ class Repairs:
             logger.info("log is in order: log=%s end_offset=%d", log.name, log.log_end_offset)
 
     async def _pause(self, case: _Case) -> None:
-        """Somebody who waits for a leader is woken by one; the disk is given its time."""
-        seconds = case.backoff.next_seconds()
-        replica = self._ward.find(case.key)
-        waits_for_leader = replica is not None and not replica.log.offline_reason
-        if not waits_for_leader:
-            await trio.sleep(seconds)
-            return
-        with trio.move_on_after(seconds):
+        """Somebody who waits for a leader is woken by one; the disk is given its time, and nobody
+        shall wait for it meanwhile.
+        """
+        with trio.move_on_after(case.backoff.next_seconds()):
+            while not self._waits_for_leader(case):
+                await self._withdraw(case)
+                await case.woken.wait()
+                case.woken = trio.Event()
             await case.woken.wait()
+
+    def _waits_for_leader(self, case: _Case) -> bool:
+        replica = self._ward.find(case.key)
+        return replica is not None and not replica.log.offline_reason
 
     async def _is_treated(self, case: _Case) -> bool:
         case.woken = trio.Event()
@@ -226,6 +232,9 @@ class Repairs:
             await self._tell(case, Loss.UNSYNCED)
         elif replica.leader is not None:
             await self._hand_over(case)
+        else:
+            with trio.move_on_after(TELLING_SECONDS_MAX):
+                await self._withdraw(case)
 
     def _may_lack(self, replica: Replica) -> bool:
         """Whether it has told its leader of records that only the page cache had."""
@@ -241,6 +250,20 @@ class Repairs:
             return
         others = {*state.isr, *state.eligible} - {self._broker_id}
         if state.leader_epoch > case.told_epoch and any(map(image.is_active, others)):
+            await self._tell(case, Loss.NOTHING)
+
+    async def _withdraw(self, case: _Case) -> None:
+        """Its leader waits for it no more: neither in sync nor, as it had caught up, about to be.
+
+        In the epoch that begins then it counts once it holds all that was appended before. That is
+        the trial of its disk: nothing else would show that what comes next can be written.
+        """
+        state, replica = self._ward.state_of(case.key), self._ward.find(case.key)
+        if state is None or not self._is_other_active(state.leader):
+            return
+        part = replica.follower if replica is not None else None
+        has_told = part is not None and part.agrees and part.leader_epoch == state.leader_epoch
+        if has_told or self._broker_id in state.isr:
             await self._tell(case, Loss.NOTHING)
 
     async def _tell(self, case: _Case, loss: Loss) -> None:

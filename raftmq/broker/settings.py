@@ -15,9 +15,26 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.settings import CoordinatorSettings
 from raftmq.broker.node_keys import BROKERS as BROKERS  # users of settings need it, too
-from raftmq.broker.node_keys import CLUSTER_ID, DIRECTORY, NODE_ID, RACK
-from raftmq.broker.settings_checks import address_problems, name_problems, voter_warnings
+from raftmq.broker.node_keys import (
+    CLUSTER_ID,
+    DIRECTORY,
+    NODE_ID,
+    OFFSETS_RETENTION,
+    RACK,
+    REBALANCE_DELAY,
+    SESSION_TIMEOUT_MAX,
+    SESSION_TIMEOUT_MIN,
+    SIZE_MAX,
+)
+from raftmq.broker.settings_checks import (
+    address_problems,
+    name_problems,
+    session_problems,
+    voter_warnings,
+)
 from raftmq.broker.settings_reader import SettingsReader
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.raft.timing import Timing
@@ -31,6 +48,10 @@ if TYPE_CHECKING:
     from raftmq.model import Address
 
 CLIENTS = "clients"  # the usual name of the other listener
+_RULES = {
+    key.last_name: key
+    for key in (REBALANCE_DELAY, SESSION_TIMEOUT_MIN, SESSION_TIMEOUT_MAX, SIZE_MAX)
+}
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,7 @@ class BrokerSettings:
     listeners: one is named "brokers", for the other nodes; the rest are for clients.
     rack: replicas of one partition are spread over racks.
     timing: of the quorum; tests shorten it, no settings file names it.
+    groups: what consumer groups may ask of this broker.
     """
 
     directory: Path
@@ -63,6 +85,7 @@ class BrokerSettings:
     listeners: tuple[ListenerSettings, ...]
     rack: str | None = None
     timing: Timing = field(default_factory=Timing)
+    groups: CoordinatorSettings = field(default_factory=CoordinatorSettings)
 
     def __post_init__(self) -> None:
         problems = list(name_problems([one.name for one in self.listeners]))
@@ -113,18 +136,26 @@ def parse_settings(
 ) -> BrokerSettings:
     """See `load_settings`. `origins` tells, by dotted key, what does not come from the file."""
     reader = SettingsReader(values, origins or {})
-    reader.check_node_names()
+    reader.check_names()
     keys = {"directory": DIRECTORY, "cluster_id": CLUSTER_ID, "node_id": NODE_ID, "rack": RACK}
     found = {name: reader.node(key) for name, key in keys.items()}
     voters, listeners = reader.voters(), reader.listeners()
+    rules = {name: reader.groups(key) for name, key in _RULES.items()}
+    retention_ms = reader.groups(OFFSETS_RETENTION)
     problems = [*reader.problems, *address_problems(found["node_id"], voters, listeners)]
+    problems += session_problems(rules["session_timeout_ms_min"], rules["session_timeout_ms_max"])
     names = [one.name for one in listeners if one.name is not None]
     if len(names) == len(listeners) > 0:
         problems += name_problems(names)
     if problems:
         raise InvalidConfig(problems)
     known = {voter: address for voter, address in voters.items() if address is not None}
-    return BrokerSettings(**found, voters=known, listeners=tuple(map(_settings_of, listeners)))
+    return BrokerSettings(
+        **found,
+        voters=known,
+        listeners=tuple(map(_settings_of, listeners)),
+        groups=CoordinatorSettings(GroupSettings(**rules), retention_ms),
+    )
 
 
 def _settings_of(found: FoundListener) -> ListenerSettings:

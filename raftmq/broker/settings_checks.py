@@ -46,6 +46,15 @@ def address_problems(
             )
 
 
+def session_problems(shortest_ms: int, longest_ms: int) -> Iterator[str]:
+    """Of what members of consumer groups may ask for."""
+    if shortest_ms > longest_ms:
+        yield (
+            f"groups.session_timeout_ms_min = {shortest_ms}: above groups.session_timeout_ms_max ="
+            f" {longest_ms}, so that no session would do"
+        )
+
+
 def voter_warnings(count: int) -> Iterator[str]:
     if count == 1:
         yield (

@@ -60,9 +60,15 @@ class SettingsReader:
         """The value of one of [node]'s keys; None if there is none, or it is wrong."""
         return self._read(key, self._section("node"))
 
-    def check_node_names(self) -> None:
-        """Before the keys are read."""
-        self._check_names("node.", self._section("node"), known_below("node"))
+    def check_names(self) -> None:
+        """Of the sections that are tables of keys; before the keys are read."""
+        for section in ("node", "groups"):
+            self._check_names(f"{section}.", self._section(section), known_below(section))
+
+    def groups(self, key: NodeKey) -> int:
+        """The value of one of [groups]' keys; its default where it is left out, or wrong."""
+        value: int | None = self._read(key, self._section("groups"))
+        return int(key.default) if value is None else value
 
     def voters(self) -> dict[int, Address | None]:
         """None stands for an address that is wrong."""
@@ -137,11 +143,11 @@ class SettingsReader:
         for name, value in self._values.items():
             if name not in known:
                 self._unknown_section(name, value, known)
-        for name in ("node", "quorum"):
+        for name in ("node", "quorum", "groups"):
             value = self._values.get(name, {})
             if not isinstance(value, dict):
                 self.problems.append(f"{name} = {brief(value)}: expected a section [{name}]")
-            elif name not in self._values and name not in self._meant:
+            elif name != "groups" and name not in self._values and name not in self._meant:
                 self.problems.append(f"[{name}]: this section is missing")
 
     def _unknown_section(self, name: str, value: object, known: list[str]) -> None:

@@ -19,6 +19,7 @@ import trio
 
 from raftmq.cli.bootstrap import VARIABLE, bootstrap_addresses
 from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.silence import Silence, Wanted, with_reason
 from raftmq.client.client import Client
 from raftmq.errors import RaftmqError, Unreachable
 from raftmq.metadata.raft.visiting import ask_status
@@ -48,6 +49,7 @@ def run_connected(
     *,
     timeout_seconds: float | None = None,
     is_patient: bool = False,
+    group: str | None = None,
 ) -> T:
     """What `function` returns, which gets a client that a broker has answered already.
 
@@ -55,6 +57,7 @@ def run_connected(
         bootstrap: what stood after the verb; see `bootstrap_addresses`.
         timeout_seconds: for all of it; None: as long as it takes.
         is_patient: try again until a broker answers, and say on stderr what is waited for.
+        group: whose coordinator has to answer.
 
     Raises:
         CommandError: no broker was reached, or the time is over.
@@ -63,7 +66,8 @@ def run_connected(
     """
     addresses = bootstrap_addresses(bootstrap)
     quiet_logs()
-    run = partial(_run, function, Entry(addresses, is_patient), timeout_seconds)
+    wanted = None if timeout_seconds is None or is_patient else Wanted((), (), group, True)
+    run = partial(_run, function, Entry(addresses, is_patient), timeout_seconds, wanted)
     try:
         return anyio.run(run, backend="trio", backend_options=CTRL_C)
     except BaseExceptionGroup as group:
@@ -76,16 +80,24 @@ def quiet_logs() -> None:
 
 
 async def _run(
-    function: Callable[[Client], Awaitable[T]], entry: Entry, timeout_seconds: float | None
+    function: Callable[[Client], Awaitable[T]],
+    entry: Entry,
+    timeout_seconds: float | None,
+    wanted: Wanted | None,
 ) -> T:
+    """Without `wanted`, `function` has its own words for what it waits for."""
     grace = math.inf if timeout_seconds is None else timeout_seconds + GRACE_SECONDS
+    silence: Silence | None = None
     with anyio.move_on_after(grace):
         async with AsyncExitStack() as stack:
             client = await entry.enter(stack, timeout_seconds)
+            if wanted is not None:
+                silence = Silence(client.admin, wanted)
+                await stack.enter_async_context(silence.explained())
             return await function(client)
-    raise CommandError(
-        f"no result within {timeout_seconds:g} s: see --timeout", ExitCode.UNREACHABLE
-    )
+    line = f"no result within {timeout_seconds:g} s: see --timeout"
+    reason = "" if silence is None else silence.reason
+    raise CommandError(with_reason(line, reason), ExitCode.UNREACHABLE)
 
 
 class Entry:

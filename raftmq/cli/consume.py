@@ -13,10 +13,6 @@ from raftmq.cli.bootstrap import bootstrap_option
 
 PARTITION = click.IntRange(0, 1_000_000)
 COUNT = click.IntRange(min=1)
-NO_GROUPS = (
-    "consumer groups are not there yet, so -g cannot be used: leave it out and say with -o where"
-    " to begin"
-)
 
 
 @click.command(
@@ -31,6 +27,8 @@ NO_GROUPS = (
 
     raftmq consume orders -o -10 -e
 
+    raftmq consume orders -g billing -o earliest
+
     FORMAT, as kcat has it: %t topic, %p partition, %o offset, %k key, %s value, %h headers
     (name=value, with commas between), %T timestamp, %K and %S lengths of key and value in bytes
     (-1 where there is none), %R the length of the value as four bytes, big-endian, %% a percent
@@ -42,17 +40,19 @@ NO_GROUPS = (
     milliseconds since 1970-01-01 UTC, -1 for none.
 
     Exit codes: 3 if there is no such topic or partition, 5 if no broker was reached, 130
-    interrupted.
+    interrupted, 143 ended by SIGTERM.
     """)
 )
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
     "-o",
     "--offset",
-    metavar="start|end|N|-N|@TIME",
-    help="Where to begin: with the oldest records; with what comes from now on; at an offset; with"
-    " the last N of each partition; or at a time, like @2026-11-21T10:00:00Z or @ and milliseconds"
-    " since 1970. The default is end, and start where -e is given.",
+    metavar="earliest|latest|N|-N|@TIME",
+    help="Where to begin: with the oldest records; with what comes from now on; at an offset; N"
+    " offsets before the end of each partition; or at a time, like @2026-11-21T10:00:00Z or @ and"
+    " milliseconds since 1970. -N counts offsets, not records: control batches, which named"
+    " producers write, take some, too, so that fewer than N records may come. The default is"
+    " latest, and earliest where -e is given.",
 )
 @click.option(
     "-p",
@@ -78,7 +78,15 @@ NO_GROUPS = (
     metavar="FORMAT|json",
     help="Else the value and a newline; on a terminal with what it cannot print as \\xNN.",
 )
-@click.option("-g", "--group", metavar="GROUP", help="Not there yet.")
+@click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    help="As a member of this group, which shares the partitions and goes on where it has stopped:"
+    " what is printed is committed, also when Ctrl-C or SIGTERM ends it; then it leaves the group."
+    " -o says where it begins if it has committed nothing; -e ends at the ends of the partitions"
+    " that this member gets.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No notes on stderr.")
 @bootstrap_option()
 def consume(
@@ -96,9 +104,10 @@ def consume(
 
     Records of one partition come in order; those of different ones in the order of their arrival.
     """
-    if group is not None:
-        raise click.UsageError(NO_GROUPS)
+    from raftmq.cli.data.consume_group import run_consume_group
     from raftmq.cli.data.consume_run import run_consume, wish_of
 
     wish = wish_of(topics, offset, partitions, count, form, until_end=until_end)
+    if group is not None:
+        return run_consume_group(wish, group, bootstrap, quiet=quiet)
     return run_consume(wish, bootstrap, quiet=quiet)

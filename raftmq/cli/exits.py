@@ -20,6 +20,7 @@ class ExitCode(IntEnum):
     NOT_AUTHORISED = 6
     UNHEALTHY = 7
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+    TERMINATED = 143  # 128 + SIGTERM
 
 
 class CommandError(Exception):
@@ -48,6 +49,8 @@ _BY_CLASS: dict[ExitCode, tuple[type[errors.RaftmqError], ...]] = {
     ExitCode.EXISTS: (errors.TopicAlreadyExists,),
     # What is worth another try was tried again until the time was over.
     ExitCode.UNREACHABLE: (
+        errors.CoordinatorLoadInProgress,
+        errors.CoordinatorNotAvailable,
         errors.DeliveryTimedOut,
         errors.Disconnected,
         errors.FencedLeaderEpoch,

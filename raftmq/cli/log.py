@@ -36,9 +36,10 @@ def log() -> None:
     JSON: one object per line. A batch has segment, position, base_offset, end_offset, bytes,
     records, leader_epoch, base_timestamp, max_timestamp, compression, encoding, producer_id,
     producer_epoch, base_sequence, flags; a record has offset, timestamp, key, value, headers
-    (a list of name and value), tags. Bytes are text where they are UTF-8; where they are not,
-    key_base64 or value_base64 stands in place of key or value. Timestamps are milliseconds
-    since 1970-01-01 UTC, -1 for none.
+    (a list of name and value), tags; a producer has snapshot (an offset), producer_id,
+    producer_epoch, next_sequence, idle_seconds, runs. Bytes are text where they are UTF-8;
+    where they are not, key_base64 or value_base64 stands in place of key or value. Timestamps
+    are milliseconds since 1970-01-01 UTC, -1 for none.
     """)
 )
 @click.argument("folder", metavar="DIR", type=FOLDER)
@@ -46,11 +47,18 @@ def log() -> None:
 @click.option("--to", "end", type=OFFSET, metavar="OFFSET", help="Stop before this offset.")
 @click.option("-n", "count", type=COUNT, metavar="N", help="Stop after N batches, or N records.")
 @click.option("--records", is_flag=True, help="List the records instead of the batches.")
+@click.option("--producers", is_flag=True, help="List what snapshots know of idempotent producers.")
 @click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
 def dump(
-    folder: Path, start: int, end: int | None, count: int | None, records: bool, output: str
+    folder: Path,
+    start: int,
+    end: int | None,
+    count: int | None,
+    records: bool,
+    producers: bool,
+    output: str,
 ) -> int:
-    """List the batches of the partition folder DIR, or its records.
+    """List the batches of the partition folder DIR, or its records, or its producers.
 
     Every CRC is checked. Bytes that are no batch are named on stderr and passed over; if
     something sound follows them, the exit code is 1.
@@ -58,6 +66,12 @@ def dump(
     from raftmq.cli.disks.log_dump import Selection, dump_log
 
     selection = Selection(start, end, count)
+    if producers:
+        from raftmq.cli.disks.producers_dump import dump_producers
+
+        if records:
+            raise click.UsageError("--records or --producers, not both")
+        return dump_producers(folder, selection, as_json=output == "json")
     return dump_log(folder, selection, records=records, as_json=output == "json")
 
 
@@ -82,7 +96,7 @@ def verify(folder: Path, output: str) -> int:
 
     DIR is a partition folder, a topic folder or a whole data directory. Checked are the CRC of
     every batch and chunk, every record, offsets and epochs from batch to batch and from segment
-    to segment, both indexes, and the small files beside them.
+    to segment, both indexes, the snapshots of producers, and the small files beside them.
 
     error: something that readers would miss or refuse. warning: something that the log repairs
     or does without, like a torn tail or a damaged index. Exit code 7 if there is an error.

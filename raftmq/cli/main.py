@@ -144,7 +144,7 @@ def _complain(line: str, exit_code: int) -> int:
 
     seq 1000 | raftmq produce orders
 
-    raftmq consume orders -o start -e
+    raftmq consume orders -o earliest -e
 
     raftmq -b host1:9292,host2:9292 cluster health --wait
 
@@ -157,7 +157,7 @@ def main(bootstrap: str | None) -> None:
     """A distributed message queue with Kafka's guarantees and none of its machinery.
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 exists, 5 unreachable or timed out,
-    6 not authorised, 7 unhealthy, 130 interrupted.
+    6 not authorised, 7 unhealthy, 130 interrupted, 143 ended by SIGTERM.
     """
 
 
@@ -168,6 +168,7 @@ NOUNS = {
     "topic": "Topics: make them, look at them, change them, empty them.",
     "produce": "Send records: one for each line of standard input.",
     "consume": "Print records as they come, or those that are there.",
+    "group": "Consumer groups: who is in them, how far they are, where they go on.",
     "cluster": "The cluster: is it healthy, and who is in it.",
     "quorum": "The metadata quorum: how it is, and what is on its disks.",
     "log": "Read a partition folder without a broker.",

@@ -142,7 +142,9 @@ class Client:
         """A producer: `async with client.producer(acks="all") as producer:`.
 
         Args:
-            options: see `ProducerOptions`; and `preset`, "high_throughput" or "low_latency".
+            options: see `ProducerOptions`; `preset`, "high_throughput" or "low_latency"; and
+                `delivery`, "at_most_once" or "at_least_once", in place of `acks`, `retries` and
+                `idempotence`.
 
         Raises:
             TypeError: an option that is not known.

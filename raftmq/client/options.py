@@ -27,11 +27,11 @@ def check_options(
     problems = [_problem(name, known) for name in unknown]
     if problems:
         raise TypeError(
-            f"{kind}: {'; '.join(problems)}; the options are {', '.join(sorted(known))}"
+            f"{kind}: {'; '.join(problems)}; the options are {', '.join(sorted(set(known)))}"
         )
 
 
 def _problem(name: str, known: Collection[str]) -> str:
     similar = get_close_matches(name.lower(), list(known), n=1)
-    hint = f", did you mean {similar[0]!r}?" if similar else ""
+    hint = f" (did you mean {similar[0]!r}?)" if similar else ""
     return f"no option {name!r}{hint}"

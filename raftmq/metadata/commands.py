@@ -253,7 +253,8 @@ class AssignSlot(Command, frozen=True, tag=16):
 class SaveGroup(Command, frozen=True, tag=17):
     """A rebalance is complete: who is in the group, and what each member got.
 
-    The generation must be above the one that is there, or equal with equal content (a retry).
+    The generation must be above the one that is there; or equal, for a retry, and where nothing
+    but the id of a static member has changed.
     """
 
     slot_epoch: int
@@ -305,7 +306,8 @@ class SetFeatureLevel(Command, frozen=True, tag=21):
 
 class ReportDamage(Command, frozen=True, tag=22):
     """A running broker cannot use its replicas of `partitions`: records are lost, or only the
-    disk has failed. Each partition gets another leader epoch, and another leader if it needs one.
+    disk has failed. Each partition gets another leader epoch, and another leader if it needs one;
+    none, where this replica follows, has lost nothing, and may have to lead next.
     """
 
     broker_id: int

@@ -114,7 +114,12 @@ def disabled(
     1. A leader's log may lack what it has appended in this epoch.
     2. What a leader knows of this follower, and proposes, is from before.
     Where nobody else can lead, a leader that keeps its promises leads on once its log is repaired.
+    A follower that keeps them stays while there is no leader, or one that is about to go: it may be
+    the only one that can lead next.
     """
+    is_needed = partition.leader != broker_id and not rules.is_active(partition.leader)
+    if is_needed and loss == Loss.NOTHING:
+        return partition
     after = review(partition, broker_id, without_leadership(rules, broker_id), loss=loss)
     if partition.leader == broker_id and after.leader == NO_BROKER and loss < Loss.RECORDS:
         after = review(partition, broker_id, rules, loss=loss)

@@ -33,10 +33,11 @@ from raftmq.metadata.commands import (
     Value,
 )
 from raftmq.metadata.tallies import NO_TALLY, Tally
+from raftmq.wire.named import NAMED_FIRST
 
 SLOT_COUNT = 64
 RECENT_COMMANDS_MAX = 1024  # remembered results of each origin's current epoch
-PRODUCER_ID_MAX = (1 << 63) - 1
+PRODUCER_ID_MAX = NAMED_FIRST - 1  # above are those of names
 
 
 class Pending(IntFlag):

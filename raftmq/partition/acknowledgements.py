@@ -34,8 +34,11 @@ class Acknowledgements:
             NotEnoughReplicas, InvalidRequiredAcks: `acks` cannot be had.
         """
         isr, min_isr = leader.assignment.isr, leader.assignment.min_isr
-        if acks < ACKS_ALL or acks > len(leader.assignment.replicas):
-            raise InvalidRequiredAcks(f"acks={acks}: -1 for all, or up to the number of replicas")
+        count = len(leader.assignment.replicas)
+        if acks < ACKS_ALL or acks > count:
+            raise InvalidRequiredAcks(
+                f'acks={acks}: the number of replicas is {count}; take at most that, or "all"'
+            )
         if (acks == ACKS_ALL and not leader.has_min_isr) or acks > len(isr):
             needed = min_isr if acks == ACKS_ALL else acks
             raise NotEnoughReplicas(

@@ -33,6 +33,7 @@ from raftmq.partition.assignment import NO_LEADER, Assignment
 from raftmq.partition.effects import HighWatermarkRose, ProposeIsr, StartOver, Truncate
 from raftmq.partition.follower import Follower
 from raftmq.partition.leader import Diverged, Leader
+from raftmq.wire.bodies import ACKS_ALL
 from raftmq.wire.header import iter_batches
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from raftmq.partition.around import Fetched, PartitionKey, Surroundings, Watcher
     from raftmq.partition.effects import Fetch, LeaderEffect
     from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.partition.storage.log import Appended, PartitionLog
+    from raftmq.partition.storage.log import Appended, Fenced, PartitionLog
     from raftmq.partition.waiters import Waiter
     from raftmq.wire.header import Buffer
 
@@ -232,7 +233,8 @@ class Replica:
         return self.leader
 
     def append(self, data: Buffer, *, acks: int, leader_epoch: int = ANY_EPOCH) -> Appended:
-        """Append a producer's batches; `on_acks` tells when they are held.
+        """Append a producer's batches, but for those that the log has already; `on_acks` tells when
+        all of them are held.
 
         Raises:
             NotEnoughReplicas, InvalidRequiredAcks: `acks` cannot be had; nothing was appended.
@@ -246,10 +248,41 @@ class Replica:
             now_ms=self._directory.now_ms(),
             now=trio.current_time(),
         )
-        self._perform(leader.on_append(appended.end_offset))
+        self._on_appended(leader)
+        return appended
+
+    def fence(
+        self,
+        producer_id: int,
+        generation: int,
+        *,
+        partition_count: int = 0,
+        leader_epoch: int = ANY_EPOCH,
+    ) -> Fenced:
+        """Append that whoever has written under this producer name before writes no more; `on_acks`
+        tells when that is committed.
+
+        Raises:
+            NotEnoughReplicas: nothing was appended.
+            RaftmqError: as `leading` and `PartitionLog.append_fence`.
+        """
+        leader = self.leading(leader_epoch)
+        self._acks.check(leader, ACKS_ALL)
+        fenced = self.log.append_fence(
+            producer_id,
+            generation,
+            partition_count=partition_count,
+            leader_epoch=leader.leader_epoch,
+            now_ms=self._directory.now_ms(),
+            now=trio.current_time(),
+        )
+        self._on_appended(leader)
+        return fenced
+
+    def _on_appended(self, leader: Leader) -> None:
+        self._perform(leader.on_append(self.log.log_end_offset))
         self._on_held()
         self._tell_watchers()
-        return appended
 
     def on_acks(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import RemoteProtocolError, RequestTimedOut, error_for
 from raftmq.rpc.reply import NOBODY, Answer
+from raftmq.wire.apis import PATIENT
 from raftmq.wire.envelopes import decode_reply
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Calls:
         self._number_max = 0
         self._in_flight: dict[int, Call] = {}
         self._in_line: dict[int, Call] = {}  # oldest first
+        self._patient = 0  # of those in flight
 
     def __len__(self) -> int:
         return len(self._in_flight) + len(self._in_line)
@@ -85,14 +87,19 @@ class Calls:
 
     def _send_one(self, call: Call) -> None:
         self._in_flight[call.number] = call
+        self._patient += _is_patient(call)
         self._send(call)
         call.head, call.payload = b"", _NOTHING
 
     def send_next(self) -> None:
         """Whoever is in line and has room."""
-        while self._in_line and len(self._in_flight) < self._in_flight_max and self._may_send():
+        while self._in_line and self._has_place() and self._may_send():
             number = next(iter(self._in_line))
             self._send_one(self._in_line.pop(number))
+
+    def _has_place(self) -> bool:
+        """Those that wait for others do not count, here as on the other side."""
+        return len(self._in_flight) - self._patient < self._in_flight_max
 
     def find(self, number: int) -> Call | None:
         """The call that an answer is for; None if nobody waits for it any more.
@@ -129,6 +136,8 @@ class Calls:
         """Nobody waits for it any more."""
         if self._in_flight.pop(call.number, None) is None:
             self._in_line.pop(call.number, None)
+        else:
+            self._patient -= _is_patient(call)
         self.send_next()
 
     def expire(self, now: float) -> float:
@@ -148,9 +157,13 @@ class Calls:
         """The connection has ended: nobody is answered any more."""
         failed = [(call, sent) for call in self._in_flight.values()]
         failed += [(call, in_line) for call in self._in_line.values()]
-        self._in_flight, self._in_line = {}, {}
+        self._in_flight, self._in_line, self._patient = {}, {}, 0
         for call, error_of in failed:
             call.settle(error_of(call))
+
+
+def _is_patient(call: Call) -> bool:
+    return call.request.api_key in PATIENT
 
 
 _NOTHING: Payload = ()

@@ -21,6 +21,7 @@ class Limits:
     header_bytes_max: of its header, that is, of all but records.
     requests_in_flight_max: per connection, requests whose answer has not left yet.
     bytes_in_flight_max: per connection, of these requests and of answers that wait to leave.
+    patient_requests_max: per connection, requests that wait for others and are not counted above.
     connections_max: of a server; more are closed at once.
     hello_seconds_max: from the beginning of a connection to the end of its Hello.
     idle_seconds_max: a server hangs up on whoever asks nothing for so long.
@@ -33,6 +34,7 @@ class Limits:
     header_bytes_max: int = 2 << 20  # a metadata command may have 1 MiB, and there is more in it
     requests_in_flight_max: int = 128
     bytes_in_flight_max: int = 64 << 20
+    patient_requests_max: int = 10_000
     connections_max: int = 10_000
     hello_seconds_max: float = 10.0
     idle_seconds_max: float = 600.0

@@ -26,7 +26,7 @@ from raftmq.errors import (
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
 from raftmq.rpc.service import failure
 from raftmq.rpc.window import Window
-from raftmq.wire.apis import ONE_WAY, ApiKey
+from raftmq.wire.apis import ONE_WAY, PATIENT, ApiKey
 from raftmq.wire.bodies import ABSENT, Nothing
 from raftmq.wire.envelopes import decode_request, encode_response
 from raftmq.wire.frames import LENGTH, PREFIX
@@ -63,10 +63,11 @@ class Session:
         self._window = Window(
             requests_max=self._limits.requests_in_flight_max,
             bytes_max=self._limits.bytes_in_flight_max,
+            aside_max=self._limits.patient_requests_max,
         )
         self._outbox.on_sent = self._window.release
         self._began_at = trio.current_time()
-        self._pending: dict[PendingReply, None] = {}
+        self._pending: dict[PendingReply, bool] = {}  # whether it was set aside in the window
         self._is_greeted = self._is_held_up = False
 
     @property
@@ -174,8 +175,11 @@ class Session:
         if answer is None or isinstance(answer, Reply):
             self._answer(context, request, size, answer)
         elif isinstance(answer, PendingReply):
-            self._pending[answer] = None
+            self._pending[answer] = False
             answer.attach(partial(self._on_settled, answer, context, request, size))
+            if request.api_key in PATIENT and answer in self._pending:
+                self._window.set_aside()
+                self._pending[answer] = True
         else:
             self._connection.start_soon(self._answer_later, context, request, size, answer)
 
@@ -187,7 +191,8 @@ class Session:
         size: int,
         outcome: Reply | Exception,
     ) -> None:
-        del self._pending[pending]
+        if self._pending.pop(pending):
+            self._window.take_back()
         if isinstance(outcome, Exception):
             outcome = failure(outcome, context, request.body)
         self._answer(context, request, size, outcome)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from raftmq.sync.group_calls import GroupCalls
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
     from raftmq.sync.loop import Loop
 
 
-class Admin:
+class Admin(GroupCalls):
     """What each call does, takes, returns and raises, the asynchronous class says."""
 
     def __init__(self, loop: Loop, admin: AsyncAdmin) -> None:
-        self._loop, self._admin = loop, admin
+        super().__init__(loop, admin)
+        self._admin = admin
 
     def with_timeout(self, seconds: float) -> Admin:
         """The same for calls that are to give up earlier, or later."""

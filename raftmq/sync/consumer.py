@@ -1,14 +1,15 @@
 """The consumer of `raftmq.sync`.
 
-Owns what lies between the consumer in the loop and the program's thread: records of one batch, or a
-batch. Invariants: what comes out of the loop lies here before anybody is told, so a wait that is
-interrupted loses nothing; whatever else is asked for, what lies here is given back first.
+Owns what lies between the consumer in the loop and the program's thread: records that the loop
+lends, or a batch. Invariants: what comes out of the loop lies here before anybody is told, so a
+wait that is interrupted loses nothing; whatever else is asked for, what lies here is given back
+first.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -16,6 +17,7 @@ import trio
 
 from raftmq.errors import Closed
 from raftmq.sync.block import Block
+from raftmq.sync.processing import Processing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
     from raftmq.client.consumer.consumer import Batches
     from raftmq.client.consumer.consumer import Consumer as AsyncConsumer
+    from raftmq.client.consumer.lent import Lent
     from raftmq.client.consumer.partition_state import Key
     from raftmq.sync.loop import Loop
 
@@ -36,7 +39,9 @@ class Consumer:
     """The calls of `raftmq.Consumer`, blocking. It opens when it is first used.
 
     It is closed at the end of its `with` block, if it has one, or with its client. `timeout` is in
-    seconds; None waits for ever. Threads that iterate at the same time share the records.
+    seconds; None waits for ever. Threads that iterate at the same time share the records; whoever
+    asks for the next batch of them has finished with the one before, also for the others, unless
+    they use `processing`.
     """
 
     def __init__(self, loop: Loop, consumer: AsyncConsumer, open_ones: set[Consumer]) -> None:
@@ -47,8 +52,7 @@ class Consumer:
         self._is_open = self._is_closed = False
         self._turn = trio.Lock()  # of those who ask for more
         self._batches: deque[ConsumedBatch] = deque()  # not handed out yet, one at most
-        self._of: ConsumedBatch | None = None  # of which there is ...
-        self._rest: deque[ConsumerRecord] = deque()  # ... what was not handed out yet
+        self._lent: Lent | None = None  # of which nothing may be left
 
     def __enter__(self) -> Self:
         self._open()
@@ -60,17 +64,26 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self._close(error)
 
     def close(self) -> None:
-        """Nothing is fetched any more. Does nothing the second time."""
+        """Nothing is fetched any more. Does nothing the second time.
+
+        A member of a group leaves it; what was handed out counts as done.
+        """
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
         with self._lock:
             is_open, self._is_open, self._is_closed = self._is_open, False, True
-        self._rest.clear()
-        self._batches.clear()
         if is_open and self._loop.is_ours:
             self._open_ones.discard(self)
-            self._block.close(None)
+            if not isinstance(error, BaseException) or isinstance(error, Exception):
+                self._loop.call_soon(self._give_back)
+            self._block.close(error)
+        if self._lent is not None:
+            self._lent.stop()
+        self._batches.clear()
 
     # -- records ---------------------------------------------------------------------------
 
@@ -83,10 +96,11 @@ class Consumer:
         Whoever breaks off goes on with the next record later, also with another call.
         """
         self._open()
-        while len(self._rest) or self._loop.call(self._fill, timeout):
-            while (record := _pop(self._rest)) is not None:
-                self._loop.check_process()
+        taker = get_ident()
+        while (lent := self._lent) or self._loop.call(self._fill, timeout):
+            while lent is not None and (record := lent.take(taker)) is not None:
                 yield record
+                self._loop.check_process()
 
     def batches(
         self, *, max_records: int | None = None, timeout: float | None = None
@@ -154,6 +168,40 @@ class Consumer:
     def resume(self, *partitions: Key) -> None:
         self._ask(lambda: self._consumer.resume(*partitions))
 
+    # -- as a member of a group ------------------------------------------------------------
+
+    def commit(
+        self, work: ConsumedBatch | ConsumerRecord | None = None, *, timeout: float | None = None
+    ) -> None:
+        """What was handed out is done, up to and including `work`. See `raftmq.Consumer.commit`."""
+
+        async def commit() -> None:
+            if work is None:
+                self._give_back()
+            await self._consumer.commit(work)
+
+        self._open()
+        self._loop.call(commit, timeout=timeout)
+
+    def committed(self, topic: str, partition: int, *, timeout: float | None = None) -> int | None:
+        """The offset at which the group goes on; None: nothing is committed."""
+        self._open()
+        return self._loop.call(self._consumer.committed, topic, partition, timeout=timeout)
+
+    def processing(self, work: ConsumedBatch | ConsumerRecord) -> Processing:
+        """`with consumer.processing(batch):` for long work. See `raftmq.Consumer.processing`."""
+        return Processing(self._ask, self._ask(lambda: self._consumer.processing(work)))
+
+    @property
+    def generation(self) -> int:
+        """Of the group; -1: this member is not in it now."""
+        return self._ask(lambda: self._consumer.generation)
+
+    @property
+    def member_id(self) -> str:
+        """As the group's coordinator calls this member; empty before it has joined."""
+        return self._ask(lambda: self._consumer.member_id)
+
     # -- within ----------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -181,19 +229,17 @@ class Consumer:
 
     async def _fill(self, seconds_max: float | None) -> bool:
         """Whether there are more records to hand out."""
-        with anyio.move_on_after(seconds_max):
+        with anyio.move_on_after(seconds_max) as scope:
             async with self._turn:
-                self._give_back_batches()
-                if not self._rest:
-                    self._of, records = await self._consumer._next_records()
-                    self._rest.extend(records)
-        return bool(self._rest)
+                self._give_back()
+                if not self._lent:
+                    self._lent = await self._consumer._next_lent()
+        return bool(self._lent) or not scope.cancelled_caught  # other threads may be faster
 
     async def _fetch(self, found: Batches, seconds_max: float | None) -> bool:
         """The same for batches."""
         with anyio.move_on_after(seconds_max):
             async with self._turn:
-                self._give_back_records()
                 if not self._batches:
                     self._batches.append(await anext(found))
         return bool(self._batches)
@@ -203,9 +249,6 @@ class Consumer:
         for batch in tuple(self._batches):
             if (batch.topic, batch.partition) == (topic, partition):
                 return batch.base_offset
-        for record in tuple(self._rest)[:1]:
-            if record[:2] == (topic, partition):
-                return record.offset
         return self._consumer.position(topic, partition)
 
     def _lag(self, topic: str, partition: int) -> int | None:
@@ -214,19 +257,11 @@ class Consumer:
         return None if position is None or end is None else max(0, end - position)
 
     def _give_back(self) -> None:
-        """What was taken and not handed out comes again, unless somebody seeks elsewhere."""
-        self._give_back_records()
-        self._give_back_batches()
-
-    def _give_back_records(self) -> None:
-        first = _pop(self._rest)
-        if first is not None and self._of is not None:
-            self._rest.clear()
-            self._consumer._take_back(self._of, first.offset)
-
-    def _give_back_batches(self) -> None:
+        """A batch that was not handed out comes again, unless somebody seeks elsewhere; what was
+        lent and not taken, the consumer takes back by itself.
+        """
         if (batch := _pop(self._batches)) is not None:
-            self._consumer._take_back(batch, batch.base_offset)
+            self._consumer._take_back(batch)
 
 
 def _pop(line: deque[T]) -> T | None:

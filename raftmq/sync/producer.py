@@ -198,6 +198,7 @@ class Producer:
         """
 
         async def run(rows: Iterable[Any] | AsyncIterable[Any]) -> list[BatchMetadata]:
+            await self._handover.wait_taken()  # these stand behind what was handed in before
             return await self._producer.send_many(
                 topic,
                 rows,
@@ -230,6 +231,7 @@ class Producer:
         """See `raftmq.Producer.send_columns`."""
 
         async def run() -> list[BatchMetadata]:
+            await self._handover.wait_taken()  # as in `send_many`
             return await self._producer.send_columns(
                 topic,
                 values=values,
@@ -242,6 +244,38 @@ class Producer:
             )
 
         return self._loop.call(run, timeout=timeout)
+
+    def enqueue_columns(
+        self,
+        topic: str,
+        *,
+        values: Sequence[GivenValue],
+        keys: Sequence[GivenKey] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
+        tags: Sequence[GivenTags] | None = None,
+        timestamps: Sequence[int] | None = None,
+        partitions: Sequence[int] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """See `raftmq.Producer.enqueue_columns`.
+
+        Raises:
+            RequestTimedOut: there was no room for all of them in time; some may be sent.
+        """
+
+        async def run() -> None:
+            await self._handover.wait_taken()  # as in `send_many`
+            await self._producer.enqueue_columns(
+                topic,
+                values=values,
+                keys=keys,
+                headers=headers,
+                tags=tags,
+                timestamps=timestamps,
+                partitions=partitions,
+            )
+
+        self._loop.call(run, timeout=timeout)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """See `raftmq.Producer.flush`."""

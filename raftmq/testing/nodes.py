@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.broker import Host, open_broker
+from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.settings import CoordinatorSettings
 from raftmq.broker.node_keys import BROKERS
 from raftmq.broker.settings import CLIENTS, BrokerSettings, ListenerSettings
 from raftmq.errors import InvalidRequest, RequestTimedOut, UnknownTopicOrPartition
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 READY_SECONDS_MAX = 30.0
 # All the nodes of a quorum share one loop, and elections wait for no disk.
 TIMING = Timing(retry_seconds=(0.02, 0.1))
+# Tests have few members, and no time to wait for more.
+GROUPS = CoordinatorSettings(GroupSettings(initial_rebalance_delay_ms=50))
 _PORTS_PER_NODE = 3  # for voters, clients, brokers
 
 
@@ -214,6 +218,7 @@ def _settings(directory: Path, count: int, ports: list[int]) -> list[BrokerSetti
                 ListenerSettings(CLIENTS, clients, clients),
                 ListenerSettings(BROKERS, brokers, brokers),
             ),
+            groups=GROUPS,
         )
         for node_id, clients, brokers in zip(voters, for_clients, for_brokers, strict=True)
     ]

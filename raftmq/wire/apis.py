@@ -20,15 +20,27 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     HELLO = 18  # where Kafka has ApiVersions
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     ALTER_CONFIGS = 44  # Kafka's IncrementalAlterConfigs
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_TOPICS = 75
     PING = 1000
@@ -37,6 +49,7 @@ class ApiKey(IntEnum):
     PROPOSE = 1003
     BROKER_HEARTBEAT = 1004
     READ_BARRIER = 1005
+    FENCE_PRODUCER = 1006
 
 
 class VersionRange(NamedTuple):
@@ -60,3 +73,6 @@ CLUSTER_APIS = frozenset(
     }
 )
 ONE_WAY = frozenset({ApiKey.REPLICA_PROGRESS})  # never answered, not even with an error
+# Answered once others have done their part, minutes later perhaps: they are not counted among the
+# requests that a connection may have in flight, or members would keep each other from joining.
+PATIENT = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})

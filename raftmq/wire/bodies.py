@@ -55,6 +55,8 @@ ACKS_ALL, ACKS_NONE = -1, 0  # all in sync; nobody is asked
 Acks: TypeAlias = Annotated[int, Meta(ge=-1, le=REPLICAS_MAX)]  # -1: as many as are in sync
 Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 ErrorMessage: TypeAlias = Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)]
+Generation: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=ID_MAX)]  # of a consumer group
+MemberId: TypeAlias = Name  # of a consumer group; empty: not known yet
 BrokerIds: TypeAlias = Annotated[tuple[BrokerId, ...], Meta(max_length=REPLICAS_MAX)]
 ConfigText: TypeAlias = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 Configs: TypeAlias = Annotated[dict[Name, ConfigText], Meta(max_length=CONFIG_KEYS_MAX)]

@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from raftmq.wire.arguments import CheckedRecords
     from raftmq.wire.columns import Key, Value
     from raftmq.wire.directory import Tags
+    from raftmq.wire.named import Account
     from raftmq.wire.origin import Origin
     from raftmq.wire.record_headers import Headers
 
 Item = TypeVar("Item")
 
 
-def encode_chunks(records: CheckedRecords, codec: Compression) -> list[bytes]:
+def encode_chunks(
+    records: CheckedRecords, codec: Compression, account: Account | None = None
+) -> list[bytes]:
     """Directory and chunks, as pieces to be joined."""
     entries: list[ChunkEntry] = []
     pieces: list[bytes] = []
@@ -47,7 +50,7 @@ def encode_chunks(records: CheckedRecords, codec: Compression) -> list[bytes]:
         stored, length = _compressed(encode_chunk(columns), codec)
         entries.append(_entry(chosen.record_count, stored, length, tags))
         pieces += stored
-    return [encode_directory(entries), *pieces]
+    return [encode_directory(entries, account), *pieces]
 
 
 def _deal_out(records: CheckedRecords) -> list[tuple[Tags | None, list[int] | None]]:

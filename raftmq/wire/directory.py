@@ -7,8 +7,10 @@ counts of the chunks add up to exactly the batch that the directory stands in.
      u32 length | {0: [[record count, byte length, CRC-32C, uncompressed length, tags] ...]}
 
 The map is msgpack. Keys from 128 on are ignored and keys below refused, so that what a reader
-must understand and what it may overlook can both be added. Tags are a sorted list, empty for
-untagged records; nil marks the mixed chunk, whose records carry their own.
+must understand and what it may overlook can both be added. A named producer's digest and
+generation have keys 128 and 129, and stand first and at full width, so that their place is known.
+Tags are a sorted list, empty for untagged records; nil marks the mixed chunk, whose records carry
+their own.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import msgspec
 from raftmq.model import Compression
 from raftmq.wire.compression import codec_of
 from raftmq.wire.header import BATCH_BYTES_MAX, HEADER_SIZE, RECORDS_MAX, BatchHeader
+from raftmq.wire.named import DIGEST_MAX, GENERATION_MAX, Account
 from raftmq.wire.origin import Origin
 
 if TYPE_CHECKING:
@@ -37,10 +40,16 @@ TAG_BYTES_MAX = 255  # of one tag, in UTF-8
 DIRECTORY_BYTES_MAX = 512 << 10  # the fullest one that can be written is about half of it
 CHUNKS_KEY = 0
 IGNORED_KEYS_START = 128
+DIGEST_KEY, GENERATION_KEY = 128, 129
 
 LENGTH = Struct(">I")
 _FIXMAP, _FIXMAP_END = 0x80, 0x90
 _ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])
+_ACCOUNT = Struct(">4sI3sQB")  # markers, digest, markers, generation, CHUNKS_KEY
+_UINT8, _UINT32, _UINT64 = 0xCC, 0xCE, 0xCF
+_BEFORE_DIGEST = bytes([_FIXMAP + 3, _UINT8, DIGEST_KEY, _UINT32])
+_BEFORE_GENERATION = bytes([_UINT8, GENERATION_KEY, _UINT64])
+ACCOUNT_END = HEADER_SIZE + LENGTH.size + _ACCOUNT.size  # so many bytes of a batch show it
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)]
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)]
@@ -74,10 +83,34 @@ _ENTRIES = msgspec.msgpack.Decoder(
 )
 
 
-def encode_directory(entries: Sequence[ChunkEntry]) -> bytes:
-    """The directory with its length in front."""
+def encode_directory(entries: Sequence[ChunkEntry], account: Account | None = None) -> bytes:
+    """The directory with its length in front. `account`: of a named producer."""
     encoded = _ENCODER.encode({CHUNKS_KEY: entries})
+    if account is not None:
+        generation, digest, _ = account  # the count of partitions is the fence's to say
+        assert 0 <= digest <= DIGEST_MAX, digest
+        assert 0 <= generation <= GENERATION_MAX, generation
+        said = _ACCOUNT.pack(_BEFORE_DIGEST, digest, _BEFORE_GENERATION, generation, CHUNKS_KEY)
+        encoded = said + encoded[len(_ONLY_CHUNKS) :]
     return LENGTH.pack(len(encoded)) + encoded
+
+
+def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account | None:
+    """What a named producer says with the columns batch at `position`; None: nothing.
+
+    No more of the batch than `ACCOUNT_END` bytes needs to be there; whether its directory is sound
+    is for `read_directory` to say.
+    """
+    if not header.is_columns or min(header.size, len(buffer) - position) < ACCOUNT_END:
+        return None
+    return _account_at(buffer, position + HEADER_SIZE + LENGTH.size)
+
+
+def _account_at(buffer: Buffer, position: int) -> Account | None:
+    before, digest, between, generation, key = _ACCOUNT.unpack_from(buffer, position)
+    if (before, between, key) != (_BEFORE_DIGEST, _BEFORE_GENERATION, CHUNKS_KEY):
+        return None
+    return Account(generation, digest) if generation <= GENERATION_MAX else None
 
 
 def read_directory(
@@ -117,9 +150,13 @@ def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple
 
 
 def _packed_entries(packed: memoryview) -> Buffer:
-    """The value of key 0; a map of nothing else, as almost all are, needs no decoding for it."""
+    """The value of key 0; a map of nothing else, as almost all are, needs no decoding for it, nor
+    does one that a named producer has written.
+    """
     if packed[:2] == _ONLY_CHUNKS:
         return packed[2:]
+    if len(packed) >= _ACCOUNT.size and _account_at(packed, 0) is not None:
+        return packed[_ACCOUNT.size :]
     if not packed or not _FIXMAP <= packed[0] < _FIXMAP_END:
         raise ValueError("not a map of at most 15 entries")
     fields = _MAP.decode(packed)

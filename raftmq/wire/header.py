@@ -49,6 +49,8 @@ _LENGTH = Struct(">i")
 _LENGTH_POSITION = 8
 _CRC = Struct(">I")
 _CRC_POSITION = 17
+_PRODUCER = Struct(">qhi")
+_PRODUCER_POSITION = 43
 
 COMPRESSION_BITS = 0b111
 TIMESTAMP_TYPE_BIT = 1 << 3
@@ -183,6 +185,15 @@ def iter_batches(buffer: Buffer, *, where: str = "") -> Iterator[tuple[int, Batc
 def pack_prefix(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> bytes:
     """The 16 bytes with which a leader replaces the first 16 of a producer's batch."""
     return PREFIX.pack(base_offset, header.batch_length, leader_epoch)
+
+
+def renumbered(
+    batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int
+) -> bytearray:
+    """A copy of one whole batch, with another number of its producer."""
+    copy = bytearray(batch)
+    _PRODUCER.pack_into(copy, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    return seal(copy)
 
 
 def seal(batch: bytearray) -> bytearray:

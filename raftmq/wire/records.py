@@ -30,7 +30,7 @@ from raftmq.wire.arguments import CheckedRecords, GivenHeaders, check_records
 from raftmq.wire.chunks import ChunkedContents, encode_chunks
 from raftmq.wire.columns import INT64_MAX, INT64_MIN, Chunk, Key, Value
 from raftmq.wire.compression import codec_of, compress, decompress
-from raftmq.wire.control import ControlRecord, ControlType, pack_marker, read_control
+from raftmq.wire.control import ControlRecord, ControlType, pack_fence, pack_marker, read_control
 from raftmq.wire.directory import Tags, read_directory
 from raftmq.wire.header import (
     BATCH_BYTES_MAX,
@@ -54,6 +54,7 @@ from raftmq.wire.sequences import Shifted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from raftmq.wire.named import Account
     from raftmq.wire.record_headers import Headers
 
 NO_LEADER_EPOCH = -1
@@ -238,11 +239,12 @@ def encode_batch(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
     transactional: bool = False,
+    account: Account | None = None,
 ) -> bytearray:
     """Encode parallel columns as one batch, whose records have the offsets 0, 1, 2 ...
 
     Timestamps are milliseconds: one for each record, or a single one for all of them.
-    `offset_deltas` leaves gaps between the offsets.
+    `offset_deltas` leaves gaps between the offsets. `account`: of a named producer.
 
     Raises:
         InvalidRecord: names the column and the index of what cannot be encoded.
@@ -260,7 +262,7 @@ def encode_batch(
         offset_deltas=offset_deltas,
     )
     attributes = int(compression) | (TRANSACTIONAL_BIT if transactional else 0)
-    pieces = _encode_contents(records, compression, record_format)
+    pieces = _encode_contents(records, compression, record_format, account)
     if record_format is RecordFormat.COLUMNS:
         attributes |= COLUMNS_BIT
     header = _Fields(
@@ -289,11 +291,16 @@ class _Fields(NamedTuple):
 
 
 def _encode_contents(
-    records: CheckedRecords, compression: Compression, record_format: RecordFormat
+    records: CheckedRecords,
+    compression: Compression,
+    record_format: RecordFormat,
+    account: Account | None,
 ) -> list[bytes]:
     try:
         if record_format is RecordFormat.COLUMNS:
-            return encode_chunks(records, compression)
+            return encode_chunks(records, compression, account)
+        if account is not None:
+            raise InvalidRecord("record_format is KAFKA, which has no place for an account")
         return [compress(compression, encode_records(records))]
     except OverflowError as error:  # a length of 32 bits cannot say it
         raise MessageTooLarge(f"a value or key is too large: {error}") from error
@@ -335,11 +342,31 @@ def encode_control_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
     """The marker that ends the transaction of a producer in one partition."""
+    assert kind in (ControlType.ABORT, ControlType.COMMIT), kind
     key, value = pack_marker(kind, coordinator_epoch)
     records = check_records(values=[value], keys=[key], timestamp=timestamp)
     attributes = TRANSACTIONAL_BIT | CONTROL_BIT
     fields = _Fields(
         attributes, base_offset, leader_epoch, producer_id, producer_epoch, NO_SEQUENCE
+    )
+    return _assemble(fields, records, [encode_records(records)])
+
+
+def encode_fence(
+    account: Account,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    next_sequence: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The marker behind which a named producer goes on in that epoch, with `next_sequence`."""
+    key, value = pack_fence(account)
+    records = check_records(values=[value], keys=[key], timestamp=timestamp)
+    fields = _Fields(
+        CONTROL_BIT, base_offset, leader_epoch, producer_id, producer_epoch, next_sequence
     )
     return _assemble(fields, records, [encode_records(records)])
 

@@ -106,11 +106,11 @@ def test_where_to_begin_and_to_end(here: Here) -> None:
         here.run("produce", topic, "-p", partition, stdin=lines)
     assert sorted(here.lines(topic, "-o", "-2")) == [b"0-8", b"0-9", b"1-8", b"1-9"]
     assert sorted(here.lines(topic, "-o", "9")) == [b"0-9", b"1-9"]
-    assert here.lines(topic, "-o", "99") == here.lines(topic, "-o", "end") == []
+    assert here.lines(topic, "-o", "99") == here.lines(topic, "-o", "latest") == []
     assert here.lines(topic, "-p", "1", "-o", "7", "-n", "2") == [b"1-7", b"1-8"]
     assert len(here.lines(topic, "-o", "@0")) == 20
     assert here.lines(topic, "-o", "@2100-01-01T00:00:00Z") == []
-    assert len(here.run("consume", topic, "-o", "start", "-n", "15").stdout.splitlines()) == 15
+    assert len(here.run("consume", topic, "-o", "earliest", "-n", "15").stdout.splitlines()) == 15
     assert here.run("consume", topic, topic, "-p", "0", "-o", "@0", "-n", "1").stdout == b"0-0\n"
 
 
@@ -131,7 +131,7 @@ def test_a_slow_input_and_a_reader_that_waits(here: Here) -> None:
     """Each line is there at once, long before the input ends; Ctrl-C ends both sides."""
     topic = here.topic()
     with (
-        here.running("consume", topic, "-o", "start") as reader,
+        here.running("consume", topic, "-o", "earliest") as reader,
         here.running("produce", topic) as writer,
     ):
         assert writer.stdin is not None
@@ -173,7 +173,7 @@ def test_somebody_has_seen_enough(here: Here) -> None:
     """`head` ends: so does the command, quietly, whether more is to be written or not."""
     topic = here.topic()
     here.run("produce", topic, stdin=b"x" * 1000 + b"\n" + b"line\n" * 100_000)
-    for arguments in (["-e"], ["-o", "start"]):
+    for arguments in (["-e"], ["-o", "earliest"]):
         with here.running("consume", topic, *arguments) as reader:
             assert reader.stdout is not None
             assert len(reader.stdout.readline()) == 1001
@@ -240,7 +240,7 @@ def test_a_leader_that_is_killed() -> None:
         here = Here(server)
         topic = here.topic(replication_factor=3)
         with (
-            here.running("consume", topic, "-o", "start", "-n", "2") as reader,
+            here.running("consume", topic, "-o", "earliest", "-n", "2") as reader,
             here.running("produce", topic) as writer,
         ):
             assert writer.stdin is not None

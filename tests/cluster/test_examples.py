@@ -26,7 +26,18 @@ SAYS = {
     "plain_script": [r"^sent 1000, 0 failed$", r"^read 1000$"],
     "columns": [r"^sent 200000 records in \d+ runs", r"^read 200000 records, \d+ bytes"],
     "replay": [r"b'16', \d\d:\d\d$", r"^two before: b'14'$", r"goes on: b'15'$"],
-}
+    "rerun_safely": [
+        r"^it dies after 4\d\d of 1000 rows$",
+        r"^the second run: 4\d\d skipped, 5\d\d sent$",
+        r"^ProducerFenced: .*another",
+        r"^ReplayMismatch: .*higher generation",
+        r"^1000 rows, each of them once$",
+    ],
+    "work_queue": [r"^400 of 400 jobs are done, 1 of them at the second attempt$"],
+    "publish_subscribe": [
+        r"^billing, with two members: 300$", r"^shipping, later: 300$", r"beginning: 300$"
+    ],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -130,7 +130,7 @@ async def test_what_is_wrong_is_told_at_once(server: Server) -> None:
             "compression = 'snappy'": partial(mq.producer, compression="snappy"),
             "did you mean 'start'": partial(mq.consumer, "t", starts=0),
             "start": partial(mq.consumer, "t", start="soon"),
-            "group": partial(mq.consumer, "t", group="g"),
+            "commit = 'often'": partial(mq.consumer, "t", group="g", commit="often"),
             "topic": partial(mq.consumer),
         }
         for words, call in wrong.items():

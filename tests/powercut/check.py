@@ -97,6 +97,6 @@ class _Check:
         appended = self._log.append(
             batch, leader_epoch=epoch, now_ms=wall_clock_ms(), now=trio.current_time()
         )
-        self._ledger.record(Appended(self._partition, *appended, first, epoch))
+        self._ledger.record(Appended(self._partition, *appended[:2], first, epoch))
         await self._directory.wait_durable(self._log, appended.end_offset)
         self._ledger.record(Acknowledged(self._partition, appended.end_offset))

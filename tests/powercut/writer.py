@@ -201,7 +201,7 @@ class PartitionWriter:
             now_ms=wall_clock_ms(),
             now=trio.current_time(),
         )
-        self._tell(Appended(self._partition, *appended, first_sequence, self._leader_epoch))
+        self._tell(Appended(self._partition, *appended[:2], first_sequence, self._leader_epoch))
         self._bases.append(appended.base_offset)
         return appended.end_offset
 

@@ -18,8 +18,14 @@ from raftmq.wire.compression import codec_of, compress, decompress
 from raftmq.wire.control import ControlType
 from raftmq.wire.directory import read_directory
 from raftmq.wire.header import CRC_START, HEADER, HEADER_SIZE, BatchHeader, check_batch, seal
+from raftmq.wire.named import DIGEST_MAX, GENERATION_MAX, NAMED_FIRST, Account
 from raftmq.wire.origin import Origin
-from raftmq.wire.records import encode_batch, encode_control_batch, stamp_log_append_time
+from raftmq.wire.records import (
+    encode_batch,
+    encode_control_batch,
+    encode_fence,
+    stamp_log_append_time,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +44,14 @@ def corpus(random: Random, size: int) -> list[bytes]:
 
 
 def _valid_batch(random: Random) -> bytearray:
+    if random.random() < 0.02:
+        account = Account(random.choice((0, 17, GENERATION_MAX)), random.choice((0, DIGEST_MAX)))
+        return encode_fence(
+            account, producer_id=NAMED_FIRST, producer_epoch=1, next_sequence=5, timestamp=1
+        )
     if random.random() < 0.05:
         return encode_control_batch(
-            kind=random.choice(list(ControlType)),
+            kind=random.choice((ControlType.ABORT, ControlType.COMMIT)),
             coordinator_epoch=random.randrange(9),
             producer_id=random.randrange(99),
             producer_epoch=1,

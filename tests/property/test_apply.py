@@ -31,6 +31,7 @@ from raftmq.metadata.commands import (
     Envelope,
     FenceBroker,
     FinishReview,
+    Loss,
     PartitionId,
     ReassignPartition,
     RecoveryState,
@@ -251,6 +252,18 @@ class World:
         del log[self.random.randint(0, len(log)) :]
         self.say(ReportDamage(broker.broker_id, broker.broker_epoch, (key,)))
 
+    def fail_to_write(self) -> None:
+        """A broker in service has lost nothing: whatever was led before is led afterwards."""
+        broker = self.some_broker()
+        hosted = sorted(self.image.hosted_by(broker.broker_id))
+        if broker.fenced or not hosted:
+            return
+        key = self.random.choice(hosted)
+        before = self.image.partitions[key].leader
+        self.say(ReportDamage(broker.broker_id, broker.broker_epoch, (key,), Loss.NOTHING))
+        after = self.image.partitions[key].leader
+        assert self.image.is_unfenced(after) or not self.image.is_unfenced(before)
+
     def lose(self, broker_id: int, lost: str, command: RegisterBroker) -> None:
         for key in sorted(self.image.hosted_by(broker_id)):
             log = self.log(key, broker_id)
@@ -315,7 +328,7 @@ class World:
         self.say(AlterTopicConfig(topic, changes))
 
     def step(self) -> None:
-        faults = (self.come_back, self.fence, self.stop, self.find_damage)
+        faults = (self.come_back, self.fence, self.stop, self.find_damage, self.fail_to_write)
         wishes = (self.move, self.elect, self.configure)
         often = (self.work, self.work, self.propose, self.attend)
         self.random.choice((*often, *often, *often, *faults, *wishes))()

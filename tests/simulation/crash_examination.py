@@ -137,9 +137,7 @@ class Examination:
 
     async def _append(self, directory: LogDirectory, log: PartitionLog, owed: Expectation) -> None:
         epoch = max(log.epochs.latest, 0)
-        sent, placed = make_batches(
-            self._random, offset=log.log_end_offset, epoch=epoch, timestamp=LATER_MS
-        )
+        sent, placed = make_batches(self._random, log, epoch=epoch, timestamp=LATER_MS)
         owed.begin_append(stored_batches(placed))
         log.append(sent, leader_epoch=epoch, now_ms=LATER_MS, now=trio.current_time())
         owed.complete_append()

@@ -7,6 +7,7 @@ Owns the promises of a partition log, as numbers:
     without a gap, leader epochs never fall.
  3. The log start lies between the last acknowledged and the last requested one.
  4. The log is sound: it takes appends, and a crash is never mistaken for damage.
+ 5. Of producers it knows what its batches say, and nothing of what it has lost.
 Knows nothing of disks; reads a log only through what every reader uses.
 """
 
@@ -15,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.wire.header import BatchHeader, iter_batches
+from raftmq.wire.header import BatchHeader, iter_batches, read_header
+from tests.simulation.producer_reference import producers_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,6 +92,11 @@ class Expectation:
         self.possible = []
         self.complete_trim(log)
 
+    def check_producers(self, log: PartitionLog) -> None:
+        """While the log is in use: what it knows is what its batches say."""
+        first = log.segments[0].base_offset
+        _check_producers([batch for batch in self.content if batch.base_offset >= first], log)
+
     def observe(self, log: PartitionLog) -> None:
         """Everybody who looks at the log now is promised what it shows."""
         self.promised = max(self.promised, min(log.durable_end_offset, self.end_offset))
@@ -113,6 +120,8 @@ class Expectation:
             raise Violation(f"log start {log.log_start_offset}, expected {low} to {high}")
         served = read_everything(log, random)
         self._check_known(served)
+        if not log.damage:
+            _check_producers(served, log)
         self._check_complete(served, log, self.promised if power_lost else self.end_offset)
         return served
 
@@ -136,6 +145,23 @@ def _check_sound(log: PartitionLog) -> None:
         raise Violation(f"offline: {log.offline_reason}")
     if log.report.lost_durable:
         raise Violation("the log believes to have lost what was durable")
+
+
+def _check_producers(served: list[Stored], log: PartitionLog) -> None:
+    said = producers_in(read_header(batch.data) for batch in served)
+    for producer_id, expected in said.items():
+        known = log.producers.now.get(producer_id)
+        if known is None or known[:2] != expected[:2]:
+            raise Violation(f"of producer {producer_id} is known {known}, expected {expected}")
+        for first, base_offset, count in expected.runs:
+            if known.offset_of(first, count) != base_offset:
+                raise Violation(f"of producer {producer_id} is known {known}, not {expected}")
+    start = served[0].base_offset if served else log.log_end_offset
+    for producer_id, known in log.producers.now.picture().known.items():
+        if producer_id not in said and any(run.base_offset >= start for run in known.runs):
+            raise Violation(
+                f"of producer {producer_id} is known {known}, from batches that are gone"
+            )
 
 
 def read_everything(log: PartitionLog, random: Random) -> list[Stored]:

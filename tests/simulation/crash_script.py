@@ -23,6 +23,7 @@ from raftmq.wire.header import iter_batches, pack_prefix
 from raftmq.wire.records import encode_batch
 from tests.simulation.crash_expectation import Expectation, Violation, stored_batches
 from tests.simulation.deterministic import run_inline
+from tests.simulation.producer_load import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -169,9 +170,7 @@ class CrashScript:
             return
         expectation = self.expectations[log.name]
         epoch = self.epochs[log.name]
-        data, placed = make_batches(
-            self.random, offset=log.log_end_offset, epoch=epoch, timestamp=self.now_ms
-        )
+        data, placed = make_batches(self.random, log, epoch=epoch, timestamp=self.now_ms)
         expectation.begin_append(stored_batches(placed))
         now = trio.current_time()
         if self.random.random() < 0.7:
@@ -196,6 +195,7 @@ class CrashScript:
         expectation.begin_truncate(offset)
         await self._directory.truncate(log, offset)
         expectation.complete_truncate(log)
+        expectation.check_producers(log)
 
     async def _start_over(self, log: PartitionLog) -> None:
         offset = max(0, log.log_end_offset + self.random.choice((-20, 0, 1, 50)))
@@ -203,6 +203,7 @@ class CrashScript:
         expectation.begin_start_over(offset)
         await self._directory.start_over(log, offset)
         expectation.complete_truncate(log)
+        expectation.check_producers(log)
 
     async def _delete_records(self, log: PartitionLog) -> None:
         span = log.log_end_offset - log.log_start_offset
@@ -224,10 +225,15 @@ class CrashScript:
         await trio.sleep(self.random.random() * 8)
 
 
-def make_batches(random: Random, *, offset: int, epoch: int, timestamp: int) -> tuple[bytes, bytes]:
-    """One to three batches as a producer sends them, and as the log at `offset` stores them."""
-    sent = b"".join(_make_batch(random, timestamp) for _ in range(random.choice((1, 1, 2, 3))))
-    placed = b""
+def make_batches(
+    random: Random, log: PartitionLog, *, epoch: int, timestamp: int
+) -> tuple[bytes, bytes]:
+    """One to three batches as producers send them, and as the log will store them."""
+    numbers = Numbers(random, log.producers.now)
+    sent = b"".join(
+        _make_batch(random, timestamp, numbers) for _ in range(random.choice((1, 1, 2, 3)))
+    )
+    offset, placed = log.log_end_offset, b""
     for at, header in iter_batches(sent):
         placed += pack_prefix(header, base_offset=offset, leader_epoch=epoch)
         placed += sent[at + PREFIX_SIZE : at + header.size]
@@ -235,6 +241,8 @@ def make_batches(random: Random, *, offset: int, epoch: int, timestamp: int) -> 
     return sent, placed
 
 
-def _make_batch(random: Random, timestamp: int) -> bytes:
+def _make_batch(random: Random, timestamp: int, numbers: Numbers) -> bytes:
     values = [random.randbytes(size) for size in random.choice(SHAPES)]
-    return bytes(encode_batch(values=values, timestamp=timestamp - random.randrange(5000)))
+    number = numbers.take(len(values))
+    stamp = timestamp - random.randrange(5000)
+    return bytes(encode_batch(values=values, timestamp=stamp, **number))

@@ -1,14 +1,19 @@
 """trio on virtual time, the same way every time: one seed, one order of tasks.
 
 Owns the one place that reaches into trio: its scheduler shuffles the tasks of a batch with a
-private Random, which is seeded here (trio is pinned; a test fails if the names vanish). Files are
+private Random, which is replaced here (trio is pinned; a test fails if the names vanish). Files are
 never handed to threads, which MockClock does not see: `run_inline` stands in for a worker thread.
+
+Invariant: loops in other threads of the process, a broker's that tests have started for example,
+change nothing in a run.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from random import Random
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 from trio._core import _run
@@ -48,16 +53,27 @@ def run(seed: str, main: Callable[[], Awaitable[T]]) -> T:
         raise next((e for e in found if isinstance(e, Exception)), found[0]) from None
 
 
+class _Chance:
+    """What all loops of the process draw from: this thread's has numbers of its own."""
+
+    def __init__(self, seed: str, others: Random) -> None:
+        assert isinstance(others, Random), "another simulation runs in this process"
+        self._ours, self._others, self._thread_id = Random(seed), others, get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ours if get_ident() == self._thread_id else self._others, name)
+
+
 @contextmanager
 def _seeded_scheduler(seed: str) -> Iterator[None]:
-    before = _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r.getstate()
+    before = _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r
+    chance = _Chance(seed, others=_run._r)
     _run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    _run._r.seed(seed)
+    _run._r = chance  # type: ignore[assignment]
     try:
         yield
     finally:
-        _run._ALLOW_DETERMINISTIC_SCHEDULING = before[0]  # type: ignore[misc]
-        _run._r.setstate(before[1])
+        _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r = before  # type: ignore[misc]
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

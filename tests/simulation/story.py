@@ -12,6 +12,7 @@ import logging
 from contextlib import contextmanager
 from hashlib import sha256
 from random import Random
+from threading import get_ident
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import trio
@@ -158,14 +159,17 @@ def _logged(story: Story) -> Iterator[None]:
 
 
 class _Trace(logging.Handler):
-    """What the code says of itself is part of the story."""
+    """What the code says of itself is part of the story. What it says in other threads is said by
+    brokers that are real, and that no story knows.
+    """
 
     def __init__(self, story: Story) -> None:
         super().__init__()
-        self._story = story
+        self._story, self._thread_id = story, get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._story.on_log(record)
+        if record.thread == self._thread_id:
+            self._story.on_log(record)
 
 
 def failure_of(story: Story) -> str | None:

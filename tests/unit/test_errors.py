@@ -12,6 +12,7 @@ from raftmq.errors import (
     CorruptRecord,
     DirectoryInUse,
     Disconnected,
+    DuplicateSequence,
     ErrorCode,
     InvalidConfig,
     InvalidRecord,
@@ -89,6 +90,20 @@ KAFKA_ERRORS = {
     "OFFSET_NOT_AVAILABLE": (78, True),
     "INELIGIBLE_REPLICA": (107, False),
     "NEW_LEADER_ELECTED": (108, False),
+    "COORDINATOR_LOAD_IN_PROGRESS": (14, True),
+    "COORDINATOR_NOT_AVAILABLE": (15, True),
+    "INCONSISTENT_GROUP_PROTOCOL": (23, False),
+    "INVALID_SESSION_TIMEOUT": (26, False),
+    "REBALANCE_IN_PROGRESS": (27, False),
+    "OUT_OF_ORDER_SEQUENCE_NUMBER": (45, False),
+    "DUPLICATE_SEQUENCE_NUMBER": (46, False),
+    "INVALID_PRODUCER_EPOCH": (47, False),
+    "UNKNOWN_PRODUCER_ID": (59, False),
+    "MEMBER_ID_REQUIRED": (79, False),
+    "GROUP_MAX_SIZE_REACHED": (81, False),
+    "FENCED_INSTANCE_ID": (82, False),
+    "GROUP_SUBSCRIBED_TO_TOPIC": (86, False),
+    "PRODUCER_FENCED": (90, False),
 }
 NAMELESS = {RaftmqError, ServerError}
 NEVER_TRAVEL = {DirectoryInUse, CorruptJournal}
@@ -113,7 +128,7 @@ def drawn_tree() -> dict[str, str]:
 
 
 def test_the_drawing_in_the_docstring_is_the_tree_of_classes() -> None:
-    """Whoever reads the top of errors.py knows every error there is."""
+    """Whoever reads the top of raftmq.errors knows every error there is."""
     assert drawn_tree() == {cls.__name__: cls.__bases__[0].__name__ for cls in error_classes()}
 
 
@@ -147,7 +162,7 @@ def test_what_may_have_happened_is_indefinite() -> None:
     indefinite = {cls for cls in error_classes() if not cls.definite}
     assert indefinite == {
         StorageError, NotLeaderOrFollower, ProposalUncertain, NotEnoughReplicasAfterAppend,
-        RequestTimedOut, OutcomeUnknown, Disconnected, ServerError,
+        RequestTimedOut, OutcomeUnknown, Disconnected, ServerError, DuplicateSequence,
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from raftmq.cli.benching.figures import quantiles_of, rates_of
-from raftmq.cli.data.consume_run import Wish, begin, find_ranges, open_consumer
+from raftmq.cli.data.consume_run import Wish, begin, find_ranges, next_batch, open_consumer, take
 from raftmq.cli.data.extent import Extent
 from raftmq.cli.data.live import Progress, show_progress, show_rates
 from raftmq.cli.data.offset_option import From, Place
@@ -66,23 +66,26 @@ class Run:
         async with anyio.create_task_group() as tasks:
             progress = Progress(lambda: self._count, self._told, self._total)
             tasks.start_soon(partial(show_progress, progress, quiet=plan.quiet))
-            with anyio.move_on_after(plan.seconds):
+            with anyio.move_on_after(plan.seconds) as scope:
                 await self._read(consumer)
-            self._end, self._cpu_end = time.monotonic(), time.process_time()
+            if scope.cancelled_caught:
+                self._note_end()
             tasks.cancel_scope.cancel()
 
     async def _read(self, consumer: Consumer) -> None:
         asked = time.monotonic()
-        async for batch in consumer.batches():
+        batches = consumer.batches()
+        while (batch := await next_batch(consumer, batches, self._extent)) is not None:
             self.waits.append(time.monotonic() - asked)
-            self._take(batch)
-            if self._extent.is_over:
-                return
+            self._take(batch, take(consumer, batch, self._extent))
+            self._note_end()
             asked = time.monotonic()
 
-    def _take(self, batch: ConsumedBatch) -> None:
-        key = (batch.topic, batch.partition)
-        rows = self._extent.take(key, batch.offsets, batch.end_offset)
+    def _note_end(self) -> None:
+        """Of the work; that nothing follows may show later."""
+        self._end, self._cpu_end = time.monotonic(), time.process_time()
+
+    def _take(self, batch: ConsumedBatch, rows: slice) -> None:
         self._count += rows.stop - rows.start
         self._byte_count += sum([len(value or b"") for value in batch.values[rows]])
 

@@ -23,20 +23,22 @@ from raftmq.cli.data.record_format import (
     write_readable,
     write_values,
 )
-from raftmq.cli.data.silence import explain_silence
 from raftmq.cli.data.sink import Sink
 from raftmq.cli.data.streams import is_terminal
 from raftmq.cli.data.topics_there import check_there
 from raftmq.cli.exits import ExitCode
+from raftmq.cli.silence import Silence, Wanted
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from raftmq.client.client import Client
+    from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer
 
 BATCH_RECORDS_MAX = 10_000  # in one block of output
+LOOK_SECONDS = 0.2  # while nothing comes, whether the end is reached
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -73,7 +75,7 @@ def wish_of(
     for topic in topics:
         check_topic(topic)
     if offset is None:
-        offset = "start" if until_end else "end"
+        offset = "earliest" if until_end else "latest"
     try:
         begin = parse_from(offset)
     except ValueError as error:
@@ -101,6 +103,13 @@ def run_consume(wish: Wish, bootstrap: str | None, *, quiet: bool) -> int:
 
 
 async def _consume(client: Client, wish: Wish, *, quiet: bool) -> None:
+    wanted = Wanted(wish.topics, wish.partitions)
+    silence = Silence(client.admin, wanted, is_told=not quiet)
+    async with silence.explained():
+        await _write_wanted(client, wish, silence, quiet=quiet)
+
+
+async def _write_wanted(client: Client, wish: Wish, silence: Silence, *, quiet: bool) -> None:
     for topic in wish.topics:
         await check_there(client, topic, () if wish.needs_bounds else wish.partitions)
     ranges = await find_ranges(client, wish) if wish.needs_bounds else {}
@@ -108,30 +117,50 @@ async def _consume(client: Client, wish: Wish, *, quiet: bool) -> None:
     if extent.is_over:
         return
     sink = Sink()
+    silence.taken = lambda: sink.blocks
     form = wish.form or (write_readable if sink.is_terminal else write_values)
     async with open_consumer(client, wish, ranges) as consumer:
         begin(consumer, ranges)
         if is_terminal("stderr") and not quiet and wish.begin.place is Place.END:
-            click.echo("raftmq: waiting for new records; -o start shows old ones", err=True)
+            click.echo("raftmq: waiting for new records; -o earliest shows old ones", err=True)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(sink.watch)
-            if not quiet:
-                asked = (client.admin, wish.topics, wish.partitions, lambda: sink.blocks)
-                tasks.start_soon(explain_silence, *asked)
-            await _write_all(consumer, extent, form, sink)
+            await write_all(consumer, extent, form, sink.write)
             tasks.cancel_scope.cancel()
 
 
-async def _write_all(consumer: Consumer, extent: Extent, form: Format, sink: Sink) -> None:
-    async for batch in consumer.batches(max_records=BATCH_RECORDS_MAX):
-        key = (batch.topic, batch.partition)
-        rows = extent.take(key, batch.offsets, batch.end_offset)
+async def write_all(
+    consumer: Consumer, extent: Extent, form: Format, write: Callable[[bytes], Awaitable[None]]
+) -> None:
+    batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
+    while (batch := await next_batch(consumer, batches, extent)) is not None:
+        rows = take(consumer, batch, extent)
         if rows.stop > rows.start:
-            await sink.write(form(batch, rows))
-        if extent.is_over:
-            return
-        if not extent.is_open(key):
+            await write(form(batch, rows))
+        key = (batch.topic, batch.partition)
+        if not (extent.is_over or extent.is_open(key)):
             consumer.pause(key)
+
+
+async def next_batch(
+    consumer: Consumer, batches: AsyncIterator[ConsumedBatch], extent: Extent
+) -> ConsumedBatch | None:
+    """None: the extent is over.
+
+    The last offsets before an end may be no records: then no batch reaches it, the position does.
+    """
+    while not extent.is_over:
+        with anyio.move_on_after(LOOK_SECONDS if extent.unread else None):
+            return await anext(batches)
+        for key in extent.unread:
+            extent.reach(key, consumer.position(*key))
+    return None
+
+
+def take(consumer: Consumer, batch: ConsumedBatch, extent: Extent) -> slice:
+    """Which of its records are wanted, the batch having been handed out last."""
+    position = consumer.position(batch.topic, batch.partition) or batch.end_offset
+    return extent.take((batch.topic, batch.partition), batch.offsets, position)
 
 
 # -- where to begin ----------------------------------------------------------------------------
@@ -166,7 +195,7 @@ def open_consumer(client: Client, wish: Wish, ranges: Mapping[Key, Range]) -> Co
     if ranges:
         assign = [key for key, one in ranges.items() if not one.is_empty]
         return client.consumer(assign=assign, start="earliest", **options)
-    start = _start(wish.begin)
+    start = start_of(wish.begin)
     if wish.partitions:
         assign = [(topic, one) for topic in wish.topics for one in wish.partitions]
         return client.consumer(assign=assign, start=start, **options)
@@ -179,7 +208,8 @@ def begin(consumer: Consumer, ranges: Mapping[Key, Range]) -> None:
             consumer.seek(topic, partition, offset=one.start)
 
 
-def _start(wanted: From) -> str | int | datetime:
+def start_of(wanted: From) -> str | int | datetime:
+    """As consumers say it, but for places that depend on a partition."""
     if wanted.place is Place.TIME:
         return _EPOCH + timedelta(milliseconds=wanted.number)
     return "latest" if wanted.place is Place.END else "earliest"

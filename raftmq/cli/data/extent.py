@@ -1,6 +1,8 @@
 """Which records are still to be taken: from where, up to where, and how many. Pure.
 
-Ends are exclusive. A partition without an end goes on for ever.
+Ends are exclusive. A partition without an end goes on for ever. What is before an end need not be a
+record: control batches take offsets, too, and are never handed out. So an end is reached by what is
+taken, or by where reading goes on (`reach`).
 """
 
 from __future__ import annotations
@@ -96,6 +98,22 @@ class Extent:
             stop = min(stop, start + self._left)
             self._left -= max(stop - start, 0)
         return slice(start, max(start, stop))
+
+    @property
+    def unread(self) -> list[Key]:
+        """Partitions that have an end which is not reached yet."""
+        return sorted(self._open)
+
+    def reach(self, key: Key, position: int | None) -> None:
+        """Reading has come so far; what is before it and was not taken is no record.
+
+        Args:
+            position: None: where reading begins is not known yet.
+        """
+        if position is None or (wanted := self._ranges.get(key)) is None:
+            return
+        if wanted.end is not None and position >= wanted.end:
+            self._open.discard(key)
 
     def is_open(self, key: Key) -> bool:
         """Whether more of that partition is wanted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -11,20 +12,20 @@ from raftmq.wire.bodies import NUMBER_MAX
 
 _NUMBER = re.compile(r"(-?)([0-9]{1,19})", re.ASCII)
 TIME_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
-_START = ("start", "beginning", "earliest")
-_END = ("end", "latest")
+WORDS = EARLIEST, LATEST = "earliest", "latest"  # as in the SDK, and nothing else
+OTHER_WORDS = {"start": EARLIEST, "beginning": EARLIEST, "end": LATEST}  # of other programs
 
 
 class Place(Enum):
     START = auto()
     END = auto()
     OFFSET = auto()
-    LAST = auto()  # so many of each partition
+    LAST = auto()  # so many offsets of each partition
     TIME = auto()  # milliseconds since 1970-01-01 UTC
 
 
 class From(NamedTuple):
-    """`number` is that of an offset, of records, or of milliseconds."""
+    """`number` is that of an offset, of offsets, or of milliseconds."""
 
     place: Place
     number: int = 0
@@ -32,17 +33,17 @@ class From(NamedTuple):
 
 def parse_from(text: str) -> From:
     """Raises ValueError: says how it is written."""
-    if text in _START:
-        return From(Place.START)
-    if text in _END:
-        return From(Place.END)
+    if text in WORDS:
+        return From(Place.START if text == EARLIEST else Place.END)
     if text.startswith("@"):
         return From(Place.TIME, _in_range(text, parse_time(text[1:]), TIME_MAX))
     found = _NUMBER.fullmatch(text)
     if found is None:
+        close = [OTHER_WORDS[text]] if text in OTHER_WORDS else get_close_matches(text, WORDS, n=1)
         raise ValueError(
-            f"{text!r}: expected start, end, an offset, -N for the last N of each partition, or"
-            " @TIME like @2026-11-21T10:00:00Z or @ and milliseconds since 1970"
+            f"{text!r}: expected earliest, latest, an offset, -N for the last N offsets of each"
+            " partition, or @TIME like @2026-11-21T10:00:00Z or @ and milliseconds since 1970"
+            + (f"; did you mean {close[0]!r}?" if close else "")
         )
     number = _in_range(text, int(found[2]))
     return From(Place.LAST if found[1] else Place.OFFSET, number)

@@ -25,6 +25,7 @@ from raftmq.cli.data.sources import STANDARD_INPUT, total_bytes
 from raftmq.cli.data.streams import is_terminal
 from raftmq.cli.data.topics_there import check_there
 from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.silence import Silence, Wanted
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.record import checked_extras
@@ -130,6 +131,13 @@ class Run:
     async def go(self, client: Client) -> None:
         order = self._order
         partitions = () if order.partition is None else (order.partition,)
+        wanted = Wanted((order.topic,), partitions, is_quorum_needed=True)
+        silence = Silence(client.admin, wanted, self._undelivered, is_told=not self._quiet)
+        async with silence.explained():
+            await self._go(client, partitions)
+
+    async def _go(self, client: Client, partitions: tuple[int, ...]) -> None:
+        order = self._order
         await check_there(client, order.topic, partitions)
         self._start = monotonic()
         if order.is_typed and not self._quiet:
@@ -157,6 +165,11 @@ class Run:
             )
 
     # -- what is told ----------------------------------------------------------------------
+
+    def _undelivered(self) -> int | None:
+        """Grows with what is delivered; None: nothing is on its way."""
+        delivered = self._statistics.records
+        return delivered if self._feed.read_records > delivered else None
 
     @property
     def _is_silent(self) -> bool:

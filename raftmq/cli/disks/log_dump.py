@@ -23,6 +23,8 @@ from raftmq.partition.storage.inspect import (
     list_segments,
     start_near,
 )
+from raftmq.partition.storage.producer_files import account_in
+from raftmq.partition.storage.walk import FoundBatch
 from raftmq.wire.header import COMPRESSION_BITS, TIMESTAMP_TYPE_BIT
 from raftmq.wire.records import RecordBatch
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import File, Files
     from raftmq.wire.header import BatchHeader
+    from raftmq.wire.named import Account
     from raftmq.wire.records import Record
 
 KEY_LENGTH_MAX = 24
@@ -159,8 +162,9 @@ def _write_records(records: Iterable[Record], *, as_json: bool) -> None:
 
 
 def batch_object(batch: Batch) -> Row:
-    header = batch.header
-    return {
+    """Generation, digest and count of partitions only where a named producer says them."""
+    header, account = batch.header, _account(batch)
+    row: Row = {
         "segment": batch.file.path.name,
         "position": batch.position,
         "base_offset": header.base_offset,
@@ -175,12 +179,13 @@ def batch_object(batch: Batch) -> Row:
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "base_sequence": header.base_sequence,
-        "flags": _flags(header),
+        "flags": _flags(header, account),
     }
+    return row if account is None else row | account._asdict()
 
 
 def _batch_row(batch: Batch) -> tuple[object, ...]:
-    header = batch.header
+    header, account = batch.header, _account(batch)
     return (
         header.base_offset,
         header.end_offset,
@@ -193,9 +198,23 @@ def _batch_row(batch: Batch) -> tuple[object, ...]:
         None if NO_TIMESTAMP in header[7:9] else header.max_timestamp - header.base_timestamp,
         _codec_name(header),
         _encoding(header),
-        None if header.producer_id < 0 else f"{header.producer_id}/{header.producer_epoch}",
-        " ".join(_flags(header)),
+        _producer(header, account),
+        " ".join(_flags(header, account)),
     )
+
+
+def _account(batch: Batch) -> Account | None:
+    try:
+        return account_in(batch.file, FoundBatch(batch.position, batch.header))
+    except CorruptRecord:
+        return None  # whoever asks for the records is told
+
+
+def _producer(header: BatchHeader, account: Account | None) -> str | None:
+    if header.producer_id < 0:
+        return None
+    number = f"{header.producer_id}/{header.producer_epoch}"
+    return number if account is None else f"{number} generation {account.generation}"
 
 
 def _codec_name(header: BatchHeader) -> str:
@@ -207,10 +226,11 @@ def _encoding(header: BatchHeader) -> str:
     return "columns" if header.is_columns else "kafka"
 
 
-def _flags(header: BatchHeader) -> list[str]:
+def _flags(header: BatchHeader, account: Account | None) -> list[str]:
     flags = {
         "transactional": header.is_transactional,
         "control": header.is_control,
+        "fence": header.is_control and account is not None,
         "log_append_time": bool(header.attributes & TIMESTAMP_TYPE_BIT),
     }
     return [name for name, is_set in flags.items() if is_set]

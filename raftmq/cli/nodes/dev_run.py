@@ -102,7 +102,7 @@ def welcome(cluster: LocalCluster, directory: Path, *, detach: bool) -> str:
         "",
         f"  raftmq topic create orders{where}",
         f"  echo hello | raftmq produce orders{where}",
-        f"  raftmq consume orders -o start -e{where}",
+        f"  raftmq consume orders -o earliest -e{where}",
         *(f"  {dev_command(verb, directory)}" for verb in (f"kill {last}", "status")),
         f"  {dev_command(f'restart {last}', directory)}",
     ]

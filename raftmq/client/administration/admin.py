@@ -1,17 +1,16 @@
-"""`Admin`: everything that is done to topics and clusters, in the words of a user.
+"""`Admin`: everything that is done to topics, groups and clusters, in the words of a user.
 
 Checks what it is given before anything is sent (`checks`), then calls the modules beside it. Keeps
-nothing: two calls know nothing of each other.
+nothing: two calls know nothing of each other. What is done to groups, its parent knows.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import anyio
-
 from raftmq.client.admin import delete_topic
 from raftmq.client.administration import checks, clusters, configs, offsets, topics
+from raftmq.client.administration.groups.calls import GroupCalls
 from raftmq.client.administration.questions import naming
 from raftmq.wire.bodies import ABSENT
 
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 30.0
 
 
-class Admin:
-    """`mq.admin`: topics, their configuration and records, leaders, and how the cluster is.
+class Admin(GroupCalls):
+    """`mq.admin`: topics, their configuration and records, groups, leaders, and how the cluster is.
 
     Every call tries again what may be tried again until `timeout_seconds` are over, and can be
     cancelled at any time: put a shorter limit around it, like `with anyio.fail_after(5)`.
@@ -49,7 +48,7 @@ class Admin:
     """
 
     def __init__(self, cluster: Cluster, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._cluster, self._timeout_seconds = cluster, timeout_seconds
+        super().__init__(cluster, timeout_seconds=timeout_seconds)
 
     def with_timeout(self, seconds: float) -> Admin:
         """The same for calls that are to give up earlier, or later."""
@@ -240,6 +239,3 @@ class Admin:
     async def health(self) -> Health:
         """Which brokers are down, and which partitions suffer from it."""
         return await clusters.find_health(self._cluster, deadline=self._deadline())
-
-    def _deadline(self) -> float:
-        return anyio.current_time() + self._timeout_seconds

@@ -15,6 +15,7 @@ from raftmq.wire.bodies import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from raftmq.client.consumer.tenure import Tenure
     from raftmq.wire.columns import Key, Value
     from raftmq.wire.directory import Tags
     from raftmq.wire.record_headers import Headers
@@ -70,14 +71,21 @@ class ConsumedBatch:
 
     Attributes:
         high_watermark: where the partition ended when the records were fetched.
+        tenure: of the member of a group that got them; None: it is none.
     """
 
     def __init__(
-        self, topic: str, partition: int, parts: Sequence[Part], *, high_watermark: int
+        self,
+        topic: str,
+        partition: int,
+        parts: Sequence[Part],
+        *,
+        high_watermark: int,
+        tenure: Tenure | None = None,
     ) -> None:
         assert parts, "a batch of no records"
         self.topic, self.partition = topic, partition
-        self.high_watermark = high_watermark
+        self.high_watermark, self.tenure = high_watermark, tenure
         self._parts = parts
 
     def __len__(self) -> int:
@@ -88,7 +96,7 @@ class ConsumedBatch:
             self.offsets, self.timestamps, self.keys, self.values, self.headers, self.tags
         )  # fmt: skip
         rows = zip(repeat(self.topic), repeat(self.partition), *columns, strict=False)
-        return map(_new_record, rows)
+        return map(_new_record if self.tenure is None else self.tenure.new_record, rows)
 
     def __repr__(self) -> str:
         where = f"{self.topic}-{self.partition}"

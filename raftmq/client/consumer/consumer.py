@@ -16,7 +16,11 @@ from anyio.lowlevel import checkpoint
 from raftmq.client.consumer.delivery import Delivery
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetcher import Fetcher
+from raftmq.client.consumer.group_consumption import GroupConsumption, Way
+from raftmq.client.consumer.group_reader import GroupReader
 from raftmq.client.consumer.intake import Intake
+from raftmq.client.consumer.lent import Lent
+from raftmq.client.consumer.one_by_one import OneByOne
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.consumer.starts import FROM_LATEST, seek_start
 from raftmq.client.consumer.subscription import Subscription
@@ -34,11 +38,11 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
     from raftmq.client.consumer.partition_state import Key, PartitionState
+    from raftmq.client.consumer.processing import Processing
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
 QUESTIONS_MAX = 32  # at a time, for the ends of partitions
-_NOTHING: Iterator[Any] = iter(())
 
 
 class Consumer:
@@ -69,18 +73,37 @@ class Consumer:
         routes = cluster.routes
         self._subscription = Subscription(topics, self._options, routes, random or Random())
         plan = FetchPlan(self._subscription, self._options, routes)
-        intake = Intake(self._subscription, routes, self._put_back)
-        self._fetcher = Fetcher(cluster, self._subscription, plan, intake, self._on_news)
-        self._delivery = Delivery(self._fetcher.on_change)
+        self._delivery = Delivery(lambda state: self._fetcher.on_change(state))
+        self._one = OneByOne(self._delivery, lambda work: self._reader.in_hand.take(work))
+        intake = Intake(self._subscription, routes, self._one.put_back)
+        self._fetcher = Fetcher(
+            cluster, self._subscription, plan, intake, self._on_news, self._on_metadata
+        )
+        self._reader = GroupReader(
+            self._subscription, self._one, self._on_change, self._fetcher.on_topics
+        )
+        self._as_records: Way[Iterator[ConsumerRecord]] = Way(
+            self._delivery.open, iter, is_whole=False
+        )
+        self._as_batch = Way(self._delivery.take, _same, is_whole=True)
+        self._as_lent = Way(lambda count: self._delivery.open_as(count, Lent), Lent, is_whole=False)
+        self._membership = self._member_of(random or Random())
         self._plan = plan
-        self._records: Iterator[ConsumerRecord] = _NOTHING
-        self._last: ConsumerRecord | None = None  # of those that were handed out from `_records`
         self._changed = anyio.Event()
-        self._is_waiting = self._is_open = False
+        self._is_waiting = self._is_open = self._is_leaving = False
         self._tasks: TaskGroup | None = None
 
+    def _member_of(self, random: Random) -> GroupConsumption | None:
+        group = self._options.group
+        if group is None:
+            return None
+        return GroupConsumption(
+            self._cluster, group, self._subscription, self._reader, self._delivery, random=random
+        )
+
     async def __aenter__(self) -> Self:
-        """Waits until the partitions are known, and where "latest" is.
+        """Waits until the partitions are known, and where "latest" is; a member of a group joins
+        it meanwhile, and gets its partitions later.
 
         Raises:
             Closed: it was opened before.
@@ -90,7 +113,11 @@ class Consumer:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._fetcher.run)
+        if self._membership is not None:
+            self._tasks.start_soon(self._membership.run)
         try:
+            if self._membership is not None:
+                await self._membership.begin()
             while not self._is_started:
                 await self._wait_for_change()
         except BaseException as error:
@@ -105,18 +132,43 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """An error of the body goes its own way, past the tasks, which would make it a group."""
+        """An error of the body goes its own way, past the tasks, which would make it a group.
+
+        Raises:
+            Exception: `on_rebalance` has failed over the last revocation.
+        """
         assert self._tasks is not None, "left before it was entered"
-        self._is_open = False
-        self._close_records()
+        problem = await self._leave(error)
+        self._one.close()
         self._changed.set()
         self._tasks.cancel_scope.cancel()
         with one_error():
             if isinstance(error, Exception):
                 await self._tasks.__aexit__(None, None, None)
                 return False
-            return await self._tasks.__aexit__(kind, error, traceback)
-        raise AssertionError("one_error swallows nothing")
+            await self._tasks.__aexit__(kind, error, traceback)
+        if problem is not None and error is None:
+            raise problem
+        return False
+
+    async def _leave(self, error: BaseException | None) -> Exception | None:
+        """The group, if there is one; callbacks may still commit meanwhile. What goes wrong with
+        that is returned: the tasks have to end in any case.
+        """
+        was_open, self._is_open = self._is_open, False
+        if self._membership is None or not was_open:
+            return None
+        if error is None:
+            self._finish()
+        else:
+            self._one.stop()
+        self._is_leaving = True
+        try:
+            return await self._membership.leave(error)
+        except Exception as problem:
+            return problem
+        finally:
+            self._is_leaving = False
 
     # -- records ---------------------------------------------------------------------------
 
@@ -130,14 +182,15 @@ class Consumer:
             Closed: outside `async with`.
             RaftmqError: what went wrong with a partition; it is named.
         """
+        one = self._one
         try:
-            for record in self._records:
-                self._last = record
+            for record in one.records:
+                one.last = record
                 return record
-            self._records = await self._next(self._delivery.open)
-            record = self._last = next(self._records)
+            one.records = await self._next_open(self._as_records)
+            record = one.last = next(one.records)
         except RaftmqError:
-            self._close_records()  # its columns do not run parallel any more
+            one.close()  # its columns do not run parallel any more
             raise
         return record
 
@@ -152,37 +205,129 @@ class Consumer:
             raise InvalidConfig([f"max_records = {count!r}: expected a whole number from 1"])
         return Batches(self, count)
 
-    async def _next_records(self) -> tuple[ConsumedBatch, list[ConsumerRecord]]:
-        """The next ones of a partition, all at once, and what they are of; for other threads."""
-        return await self._next(self._delivery.take_records)
+    async def _next_lent(self) -> Lent:
+        """The next records of a partition, for other threads to take until something else is wanted
+        of it; each that is taken says that the one before is finished.
+        """
+        lent = await self._next_open(self._as_lent)
+        self._one.lend(lent)
+        return lent
 
-    def _take_back(self, batch: ConsumedBatch, offset: int) -> None:
-        """Of the batch that was handed out last of its partition: from `offset` on it is not."""
-        state = self._subscription.find(batch.topic, batch.partition)
-        state.take_back(offset, epoch=batch.epoch_before(offset))
-        self._fetcher.on_change(state)
+    async def _next_batch(self, records_max: int) -> ConsumedBatch:
+        batch = await self._next(self._as_batch, records_max)
+        self._reader.in_hand.take(batch)
+        return batch
 
-    async def _next(
-        self, take: Callable[[int], Found | None], records_max: int | None = None
-    ) -> Found:
-        """What `take` finds, once there is something."""
+    def _take_back(self, batch: ConsumedBatch) -> None:
+        """The one that was handed out last of its partition is not; if that was others' since, they
+        have gone on from where it is committed.
+        """
+        state = self._subscription.states.get((batch.topic, batch.partition))
+        offset = batch.base_offset
+        if state is not None and state.tenure is batch.tenure:
+            state.take_back(offset, epoch=batch.epoch_before(offset))
+            self._fetcher.on_change(state)
+
+    async def _next_open(self, way: Way[Found]) -> Found:
+        """The same, of a batch that is still open: it may be lost as soon as it is found."""
+        while True:
+            found = await self._next(way)
+            if self._one.is_open:
+                return found
+
+    async def _next(self, way: Way[Found], records_max: int | None = None) -> Found:
+        """What comes next, once there is something; what was handed out before is finished."""
         self._check_open()
         if self._is_waiting:
             raise RuntimeError("another task is iterating over this consumer: one at a time")
         self._is_waiting = True
         try:
             await checkpoint()
-            while True:
-                self._check_open()
-                self._close_records()
-                if problem := self._subscription.take_problem():
-                    raise problem
-                found = take(records_max or self._options.max_poll_records)
-                if found is not None:
-                    return found
-                await self._wait_for_change()
+            self._finish()
+            count = records_max or self._options.max_poll_records
+            if self._membership is None:
+                return await self._wait_for(way.take, count)
+            return await self._membership.next(way, count, self._wait_for)
         finally:
             self._is_waiting = False
+
+    async def _wait_for(self, take: Callable[[int], Found | None], records_max: int) -> Found:
+        while True:
+            self._check_open()
+            self._one.close()
+            if self._membership is not None:
+                self._membership.on_look()
+            if problem := self._problem():
+                raise problem
+            found = take(records_max)
+            if found is not None:
+                return found
+            await self._wait_for_change()
+
+    def _problem(self) -> Exception | None:
+        if self._membership is not None and self._membership.problem is not None:
+            return self._membership.problem
+        return self._subscription.take_problem()
+
+    def _finish(self) -> None:
+        """Whoever asks for more has finished with what there was."""
+        self._one.stop()
+        self._reader.in_hand.put_down()
+
+    # -- as a member of a group ------------------------------------------------------------
+
+    async def commit(self, work: ConsumedBatch | ConsumerRecord | None = None) -> None:
+        """Everything up to and including `work` is done; without it, all that was handed out.
+
+        Return once that is in the quorum: whoever reads on after this member begins behind it.
+        While the group deals anew it waits, as long as this member keeps the partition.
+
+        Raises:
+            IllegalGeneration: the partition is not this member's any more, or was somebody else's
+                since, who has begun with it where it was committed then; nothing was committed.
+            UnknownMemberId: with `assign`, while the group has members; nothing was committed.
+            OutcomeUnknown: it may have been committed.
+            InvalidRequest: `work` is a copy of what was handed out.
+            InvalidConfig: it is no member of a group.
+        """
+        await self._group("commit").commit(work)
+
+    async def committed(self, topic: str, partition: int) -> int | None:
+        """The offset at which the group goes on, as its coordinator says; None: nothing is.
+
+        Raises UnknownTopicOrPartition, and InvalidConfig: it is no member of a group.
+        """
+        return await self._group("committed").committed(topic, partition)
+
+    def processing(self, work: ConsumedBatch | ConsumerRecord) -> Processing:
+        """`with consumer.processing(batch):` what takes long, or is done beside the iteration.
+
+        `work` is not finished before the block ends, even if more is asked for: neither is it
+        committed, nor is its partition given to others. If it fails, nobody waits for it, and it is
+        not committed before more is asked for. As long as some block is open,
+        `max_poll_interval_ms` does not count.
+
+        Raises:
+            InvalidRequest: `work` is a copy of what was handed out.
+        """
+        return self._group("processing").processing(work)
+
+    @property
+    def generation(self) -> int:
+        """Of the group, as this member knows it; -1: it is not in it now."""
+        return self._group("generation").generation
+
+    @property
+    def member_id(self) -> str:
+        """As the coordinator calls this member; empty before it has joined."""
+        return self._group("member_id").member_id
+
+    def _group(self, call: str) -> GroupConsumption:
+        if self._membership is None:
+            raise InvalidConfig([f'{call}: needs a group, as in group="billing"'])
+        if not self._is_leaving:
+            self._check_open()
+        return self._membership
 
     # -- positions -------------------------------------------------------------------------
 
@@ -197,7 +342,7 @@ class Consumer:
 
     def position(self, topic: str, partition: int) -> int | None:
         """Offset of the next record to hand out; None: where to start is not known yet."""
-        return self._delivery.position(self._subscription.find(topic, partition), self._last)
+        return self._one.position(self._subscription.find(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
         """Where the partition ended when it was fetched last; None: it was not yet."""
@@ -255,14 +400,14 @@ class Consumer:
         """
         start = seek_start(offset=offset, timestamp=timestamp)
         state = self._subscription.find(topic, partition)
-        self._put_back(state)
+        self._one.put_back(state)
         state.seek(start)
         self._fetcher.on_change(state)
 
     def pause(self, *partitions: Key) -> None:
         """Hand out nothing of them, and fetch nothing, until `resume`."""
         for state in self._states_of("pause", partitions):
-            self._put_back(state)
+            self._one.put_back(state)
             state.is_paused = True
 
     def resume(self, *partitions: Key) -> None:
@@ -281,14 +426,16 @@ class Consumer:
                 )
         return [self._subscription.find(*key) for key in partitions]
 
-    def _put_back(self, state: PartitionState) -> None:
-        """Records that are handed out one by one are, if they are of that partition."""
-        if self._delivery.is_open(state):
-            self._close_records()
+    def _on_change(self, states: Iterable[PartitionState]) -> None:
+        """Something else is wanted of these, or may be handed out."""
+        states = list(states)
+        for state in states:
+            self._fetcher.on_change(state)
+        self._on_news(states)
 
-    def _close_records(self) -> None:
-        self._delivery.close(self._last)
-        self._records, self._last = _NOTHING, None
+    def _on_metadata(self) -> None:
+        if self._membership is not None:
+            self._membership.on_metadata()
 
     def _on_news(self, states: Iterable[PartitionState]) -> None:
         for state in states:
@@ -327,5 +474,8 @@ class Batches:
         return self
 
     async def __anext__(self) -> ConsumedBatch:
-        consumer = self._consumer
-        return await consumer._next(consumer._delivery.take, self._max_records)
+        return await self._consumer._next_batch(self._max_records)
+
+
+def _same(batch: ConsumedBatch) -> ConsumedBatch:
+    return batch

@@ -6,7 +6,7 @@ handed out stays with its partition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from raftmq.errors import RaftmqError
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
     from raftmq.client.consumer.partition_state import Key, PartitionState
+
+Made = TypeVar("Made")
 
 
 class Opened:
@@ -66,37 +68,50 @@ class Delivery:
         Raises:
             RaftmqError: as well if the records cannot be decoded.
         """
+        return self.open_as(records_max, iter)
+
+    def open_as(self, records_max: int, make: Callable[[ConsumedBatch], Made]) -> Made | None:
+        """The same for what `make` makes of the batch.
+
+        Raises:
+            RaftmqError: as well what `make` raises.
+        """
+        batch = self.open_batch(records_max)
+        if batch is None:
+            return None
+        try:
+            return make(batch)
+        except RaftmqError as error:
+            self.close(None)
+            raise error.at(batch.topic, batch.partition) from error
+
+    def open_batch(self, records_max: int) -> ConsumedBatch | None:
+        """The next batch, of which nothing counts as handed out yet: see `close`, `end_batch`.
+
+        Raises:
+            RaftmqError: what went wrong with a partition; its records cannot be decoded.
+        """
         assert self._opened is None, "another one is open"
         found = self._next(records_max)
         if found is None:
             return None
         state, batch = found
         try:
-            records = iter(batch)
+            self._opened = Opened(state, batch)
         except RaftmqError as error:
             self.offer(state)
             raise error.at(*state.key) from error
-        self._opened = Opened(state, batch)
-        return records
+        return batch
 
-    def take_records(self, records_max: int) -> tuple[ConsumedBatch, list[ConsumerRecord]] | None:
-        """The next records, all handed out at once, and what they are of; as `open` does.
+    def has_open(self, batch: ConsumedBatch) -> bool:
+        """Whether nobody has closed it: something else may be wanted of its partition since."""
+        return self._opened is not None and self._opened.batch is batch
 
-        What cannot be decoded ends them, and is told once it is the first.
-        """
-        records = self.open(records_max)
-        if records is None or self._opened is None:
-            return None
-        opened = self._opened
-        found: list[ConsumerRecord] = []
-        try:
-            found.extend(records)
-        except RaftmqError as error:
-            if not found:
-                raise error.at(*opened.state.key) from error
-        finally:
-            self.close(found[-1] if found else None)
-        return opened.batch, found
+    def end_batch(self) -> None:
+        """All of it was handed out."""
+        opened, self._opened = self._opened, None
+        assert opened is not None, "none is open"
+        self._hand_out(opened.state, opened.batch.end_offset)
 
     def close(self, last: ConsumerRecord | None) -> None:
         """What comes after `last` is handed out another time; None: nothing was handed out."""
@@ -109,13 +124,18 @@ class Delivery:
         else:
             self._hand_out(opened.state, position)
 
+    @property
+    def is_any_open(self) -> bool:
+        return self._opened is not None
+
     def is_open(self, state: PartitionState) -> bool:
         return self._opened is not None and self._opened.state is state
 
     def position(self, state: PartitionState, last: ConsumerRecord | None) -> int | None:
         """Of the next record of a partition."""
         if self._opened is not None and self._opened.state is state:
-            return self._opened.position_after(last)
+            position = self._opened.position_after(last)
+            return None if position is None else state.behind(position)[0]
         return state.position
 
     def _next(self, records_max: int) -> tuple[PartitionState, ConsumedBatch] | None:

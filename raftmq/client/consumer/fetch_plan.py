@@ -162,5 +162,5 @@ class FetchPlan:
 def _is_same_topic(state: PartitionState, place: Place) -> bool:
     """Otherwise it was deleted and created anew."""
     if state.topic_id is None:
-        state.topic_id = place.topic_id
+        state.read_topic(place.topic_id)
     return state.topic_id == place.topic_id

@@ -70,6 +70,7 @@ class Fetcher:
     """
     Args:
         on_news: called with partitions of which there may be something to hand out.
+        on_metadata: called when something is known of topics that may not have been known before.
     """
 
     def __init__(
@@ -79,8 +80,10 @@ class Fetcher:
         plan: FetchPlan,
         intake: Intake,
         on_news: Callable[[Iterable[PartitionState]], None],
+        on_metadata: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster, self._plan, self._intake, self._on_news = cluster, plan, intake, on_news
+        self._tell_metadata = on_metadata
         self._watch = MetadataWatch(cluster, subscription, self._on_metadata)
         self._leaders: dict[int, _Leader] = {}
         self._tasks: TaskGroup | None = None
@@ -105,8 +108,15 @@ class Fetcher:
         ):
             leader.drop_question()
 
+    def on_topics(self) -> None:
+        """Others are read now: the metadata of these is looked at."""
+        self._watch.look()
+        if self._tasks is not None:
+            self._find_leaders()
+
     def _on_metadata(self, failed: list[PartitionState]) -> None:
         self._find_leaders()
+        self._tell_metadata()
         self._on_news(failed)
 
     def _find_leaders(self) -> None:

@@ -6,8 +6,9 @@ Owns names, defaults and bounds. Kafka's names where the meaning is Kafka's.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
+from raftmq.client.consumer.group_options import ARGUMENTS, GroupArguments, group_reading
 from raftmq.client.consumer.starts import FROM_EARLIEST, FROM_LATEST, start_of
 from raftmq.client.options import check_options
 from raftmq.errors import InvalidConfig
@@ -16,13 +17,12 @@ from raftmq.wire.bodies import ID_MAX, NAME_CHARS_MAX
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from raftmq.client.consumer.group_options import GroupReading
     from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.starts import GivenStart, Start
 
 # Names that are taken already, each with what it is for.
 _LATER = {
-    "group": 'without groups, "start" says where reading begins: consumer groups are',
-    "commit": "committing offsets, which needs a consumer group, is",
     "isolation_level": "transactions are",
     "tags": "filtering by tags is",
     "rack": "reading from the nearest replica is",
@@ -34,8 +34,10 @@ RESETS = {"none": None, "earliest": FROM_EARLIEST, "latest": FROM_LATEST}
 class ConsumerOptions:
     """Attributes:
     assign: exactly these partitions, as pairs of topic and number, in place of whole topics.
-    start: where reading begins: "earliest"; "latest", which is after what is there when the
-        consumer is opened; an offset; or a datetime with a time zone.
+    group: of whoever reads as a member of a group; else None.
+    start: where reading begins, in a group where it has committed nothing yet: "earliest";
+        "latest", which is after what is there when the consumer is opened; an offset; or a
+        datetime with a time zone.
     auto_offset_reset: where to go on if an offset is not there (any more): "earliest", "latest",
         or "none": OffsetOutOfRange is raised.
     fetch_min_bytes: a broker waits until it has so much ...
@@ -49,6 +51,7 @@ class ConsumerOptions:
     """
 
     assign: Sequence[Key] | None = None
+    group: GroupReading | None = None
     start: object = "latest"
     auto_offset_reset: str = "none"
     fetch_min_bytes: int = 1
@@ -76,7 +79,7 @@ class ConsumerOptions:
         return RESETS[self.auto_offset_reset]
 
 
-class ConsumerArguments(TypedDict, total=False):
+class ConsumerArguments(GroupArguments, total=False):
     """The same as arguments of a call, for editors and type checkers."""
 
     assign: Sequence[Key] | None
@@ -97,12 +100,14 @@ def consumer_options(topics: Sequence[object], given: Mapping[str, Any]) -> Cons
         TypeError: an option that is not known, and which one may be meant.
         InvalidConfig: all bad values at once; options whose time has not come.
     """
-    known = [field.name for field in fields(ConsumerOptions)]
-    check_options("consumer", given, known, later=_LATER)
+    own = [field.name for field in fields(ConsumerOptions)]
+    check_options("consumer", given, [*own, *ARGUMENTS], later=_LATER)
     if later := [f"{name}: {_LATER[name]} not there yet" for name in given if name in _LATER]:
         raise InvalidConfig(later)
-    options = ConsumerOptions(**given)
-    if problems := _bad_topics(topics, options.assign):
+    group = group_reading({name: given[name] for name in given if name in ARGUMENTS})
+    rest = {name: given[name] for name in given if name not in ARGUMENTS}
+    options = ConsumerOptions(**rest, group=group)
+    if problems := _bad_topics(topics, options.assign, group):
         raise InvalidConfig(problems)
     return options
 
@@ -153,13 +158,24 @@ def _is_partition(given: object) -> bool:
     return False
 
 
-def _bad_topics(topics: Sequence[object], assign: object) -> list[str]:
+def _bad_topics(topics: Sequence[object], assign: object, group: GroupReading | None) -> list[str]:
     if topics and assign is not None:
         return [f"assign: the topics {', '.join(map(str, topics))} are named, too; leave one out"]
+    if group is not None and group.pattern is not None:
+        return _beside_pattern(topics, assign)
     if not topics and assign is None:
-        return ["nothing to read: name a topic, or assign=[(topic, partition), ...]"]
+        pattern = "" if group is None else ", pattern='orders-.*'"
+        return [f"nothing to read: name a topic{pattern}, or assign=[(topic, partition), ...]"]
     return [
         f"{topic!r} is not a topic's name: expected a text of 1 to {NAME_CHARS_MAX} characters"
         for topic in topics
         if not (isinstance(topic, str) and 0 < len(topic) <= NAME_CHARS_MAX)
     ]
+
+
+def _beside_pattern(topics: Sequence[object], assign: object) -> list[str]:
+    if topics:
+        return ["pattern: topics are named, too; leave one out"]
+    if assign is not None:
+        return ["pattern: assign says already which partitions are read; leave one out"]
+    return []

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from raftmq.client.consumer.batch import ConsumedBatch
+from raftmq.client.consumer.starts import FROM_EARLIEST, Start, StartKind
+from raftmq.client.consumer.tenure import Tenure
 from raftmq.client.consumer.undelivered import Undelivered
 from raftmq.client.routing.attempts import PAUSES
 from raftmq.errors import OffsetOutOfRange
@@ -17,10 +19,9 @@ from raftmq.rpc.backoff import Backoff
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
-    from raftmq.client.consumer.starts import Start
     from raftmq.client.consumer.undelivered import Piece
     from raftmq.client.routing.routes import Place
     from raftmq.errors import RaftmqError
@@ -32,31 +33,47 @@ class PartitionState:
     """
     Args:
         reset: where to go on if an offset is not there; None: that is an error.
+        is_of_group: a group reads it.
+        on_found: called when it is known where to begin, which only a leader could tell.
+        on_passed: called when reading has passed over what is no record.
 
     Attributes:
     start: where to begin, as long as only a leader knows which offset that is.
+    found_at: which offset that was, if somebody else may find another one later.
     position: offset of the next record to hand out; None: not known yet.
     position_epoch: of the leader that has appended the record before; -1: not known.
     fetch_offset, fetch_epoch: the same for the next record to fetch.
     topic_id: of the topic that is read, None before the first question.
+    tenure: what a group's reader is handed out is marked with; another one for another topic.
     high_watermark: the highest that was told of this topic; None: never, or the log was cut.
     error: why nothing more comes; told once everything before it was handed out.
     failures: attempts in a row.
     failed_since: when the first of them failed.
     is_damaged: one of them brought damage.
+    is_held_back: nothing of it is handed out for now, as it may be somebody else's soon.
+    is_released: it is not read any more.
     """
 
     def __init__(
-        self, key: Key, start: Start, random: Random, *, reset: Start | None = None
+        self,
+        key: Key,
+        start: Start,
+        random: Random,
+        *,
+        reset: Start | None = None,
+        is_of_group: bool = False,
+        on_found: Callable[[], None] = lambda: None,
+        on_passed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.key, self._reset = key, reset
+        self.key, self._reset, self._on_found, self._on_passed = key, reset, on_found, on_passed
         self.topic, self.partition = key
         self.version = 0
-        self.is_paused = False
+        self.is_paused = self.is_held_back = self.is_released = False
         self.undelivered = Undelivered()
         self.high_watermark: int | None = None
         self._told_of = b""  # the topic whose high watermark that is
         self._backoff = Backoff(random, PAUSES)
+        self.tenure = Tenure() if is_of_group else None
         self._begin(start)
 
     def __str__(self) -> str:
@@ -64,7 +81,9 @@ class PartitionState:
 
     def _begin(self, start: Start) -> None:
         self.start = start
+        self.found_at: int | None = None
         self.position = start.offset
+        self._read_end = start.offset or 0  # from there to the position there is no record
         self.position_epoch = self.fetch_epoch = ABSENT
         self.fetch_offset = self.position or 0
         self.topic_id: bytes | None = None
@@ -77,11 +96,36 @@ class PartitionState:
         self.version += 1
         self._begin(start)
 
+    def begin_at(self, topic_id: bytes, offset: int, leader_epoch: int) -> None:
+        """There a group goes on with this topic; the epoch is that of the record before."""
+        self.version += 1
+        self._begin(Start(StartKind.OFFSET, offset))
+        self.read_topic(topic_id)
+        self.position_epoch = self.fetch_epoch = leader_epoch
+
+    def read_topic(self, topic_id: bytes) -> None:
+        """This one, of those that had the name."""
+        self.topic_id = topic_id
+        if self.tenure is None or self.tenure.topic_id == topic_id:
+            return
+        if self.tenure.topic_id is None:
+            self.tenure.topic_id = topic_id
+        else:
+            self.tenure = Tenure(topic_id)
+
+    def release(self) -> None:
+        """Somebody else reads it now: nothing of it is handed out."""
+        self.version += 1
+        self.is_released = True
+        self.undelivered.clear()
+
     def found(self, offset: int) -> None:
         """Which offset the start is."""
         self.version += 1
-        self.position = self.fetch_offset = offset
+        self.position = self.fetch_offset = self._read_end = offset
+        self.found_at = None if self.start == FROM_EARLIEST else offset
         self.on_success()
+        self._on_found()
 
     # -- asking ----------------------------------------------------------------------------
 
@@ -146,7 +190,7 @@ class PartitionState:
         self.fetch_offset = pieces[-1].header.end_offset
         self.fetch_epoch = pieces[-1].header.leader_epoch
         self.undelivered.add(pieces)
-        self.advance(self.position)
+        self._pass_over(self.position)
 
     def forget_undelivered(self) -> None:
         """Fetching goes back to the position."""
@@ -159,7 +203,8 @@ class PartitionState:
     @property
     def is_deliverable(self) -> bool:
         """Whether there is something to hand out, or to tell."""
-        return not self.is_paused and (bool(self.undelivered) or self.error is not None)
+        is_read = not (self.is_paused or self.is_held_back or self.is_released)
+        return is_read and (bool(self.undelivered) or self.error is not None)
 
     def peek(self, records_max: int) -> ConsumedBatch | None:
         """The next records; they stay undelivered until `advance`.
@@ -173,21 +218,39 @@ class PartitionState:
         assert self.high_watermark is not None, "fetched, and not told"
         parts = self.undelivered.peek(self.position, records_max=records_max)
         if not parts:  # the position is in a gap at the end of a batch
-            self.advance(self.fetch_offset)
+            self._pass_over(self.fetch_offset)
             return None
-        return ConsumedBatch(*self.key, parts, high_watermark=self.high_watermark)
+        return ConsumedBatch(
+            *self.key, parts, high_watermark=self.high_watermark, tenure=self.tenure
+        )
 
     def advance(self, position: int) -> None:
         """Everything before `position` was handed out."""
+        self._read_end = position
+        self._pass_over(position)
+
+    def behind(self, end_offset: int) -> tuple[int, int | None]:
+        """Where reading goes on after what was handed out and ends there: behind control batches.
+
+        Returns:
+            And the epoch of the leader that has appended what is before; None: nothing is known.
+        """
+        if self.position is not None and self._read_end <= end_offset <= self.position:
+            return self.position, self.position_epoch
+        return self.undelivered.pass_over(end_offset)
+
+    def _pass_over(self, position: int) -> None:
         self.position, epoch = self.undelivered.drop_before(position)
         if epoch is not None:
             self.position_epoch = epoch
+        if self.position != position:
+            self._on_passed()
 
     def take_back(self, position: int, *, epoch: int) -> None:
         """What was handed out from `position` on comes again; `epoch`: of the record before."""
         self.version += 1
         self.undelivered.clear()
-        self.position = self.fetch_offset = position
+        self.position = self.fetch_offset = self._read_end = position
         self.position_epoch = self.fetch_epoch = epoch
         self.error = None
         self.on_success()

@@ -1,7 +1,8 @@
-"""Which partitions are read: all of some topics, also those that are added, or a fixed set. Pure.
+"""Which partitions are read: all of some topics, a fixed set, or what a group deals out. Pure.
 
 Owns what the metadata means for it: partitions that are new, topics and partitions that are not
-there. Invariant: a partition that is read once is read for ever; what becomes of it is an error.
+there. Invariant: a partition that is read is read for ever, unless a group takes it away; what
+becomes of it is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from raftmq.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from random import Random
 
     from raftmq.client.consumer.options import ConsumerOptions
@@ -35,7 +36,10 @@ UNKNOWN_SECONDS_MAX = 5.0
 class Subscription:
     """Attributes:
     topics: of which something is read.
+    reads_what_is_dealt: by a group, among its members.
     states: every partition that is read; whose turn to be asked about is next comes first.
+    on_found: called when it is known where one of them begins.
+    on_passed: called when reading of one has passed over what is no record.
     """
 
     def __init__(
@@ -43,11 +47,17 @@ class Subscription:
     ) -> None:
         self._routes, self._random, self._options = routes, random, options
         self._start = options.first_start
-        self._reads_all = not options.assign
+        self.reads_what_is_dealt = not options.assign and options.group is not None
+        self._reads_all = not options.assign and options.group is None
         self.states: dict[Key, PartitionState] = {}
+        self.on_found: Callable[[], None] = lambda: None
+        self.on_passed: Callable[[], None] = lambda: None
         for key in options.assign or ():
             self._add((key[0], key[1]), self._start)
         self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
+        self._own = frozenset(self.topics)
+        self._first_counts: dict[str, int] = {}  # partitions that there were at first
+        self._first_ids: dict[str, bytes] = {}
         self._untold = set(self.topics)
         self._unknown_since: dict[str, float] = {}
         self._problems: list[RaftmqError] = []
@@ -75,6 +85,49 @@ class Subscription:
             )
         return state
 
+    def topic_id_of(self, state: PartitionState) -> bytes | None:
+        """Of the topic that is read, or will be: after a seek nobody has been asked yet."""
+        if state.topic_id is not None:
+            return state.topic_id
+        told = self._routes.topic(state.topic)
+        return None if told is None else told.topic_id
+
+    def read_topics(self, topics: Sequence[str], watched: Sequence[str] = ()) -> None:
+        """Of these, what a group deals out is read.
+
+        Args:
+            watched: others whose partitions have to be known; nobody is told what is wrong there.
+        """
+        self._own = frozenset(topics)
+        before, self.topics = self.topics, tuple(dict.fromkeys([*topics, *watched]))
+        added = {topic for topic in self.topics if topic not in before}
+        self._untold = (self._untold | added) & set(self.topics)
+        for topic in self._unknown_since.keys() - set(self.topics):
+            del self._unknown_since[topic]
+
+    def assign(self, keys: Iterable[Key]) -> list[PartitionState]:
+        """A group has dealt these out; what is read already goes on."""
+        added = [key for key in keys if key not in self.states]
+        for topic, partition in added:
+            is_new = partition >= self._first_counts.get(topic, partition + 1)
+            is_new = is_new or self._is_made_anew(topic)
+            start = start_of_added(self._start) if is_new else self._start
+            self._add((topic, partition), start)
+        return [self.states[key] for key in added]
+
+    def _is_made_anew(self, topic: str) -> bool:
+        """Since this consumer knows it: all of it is new."""
+        told = self._routes.topic(topic)
+        known = None if told is None else told.topic_id
+        return known is not None and known != self._first_ids.get(topic, known)
+
+    def release(self, keys: Iterable[Key]) -> list[PartitionState]:
+        """A group takes these away. What was fetched of them is dropped."""
+        released = [self.states.pop(key) for key in keys if key in self.states]
+        for state in released:
+            state.release()
+        return released
+
     def on_unreachable(self) -> None:
         """Nobody says anything: so nobody says that a topic is unknown."""
         self._unknown_since.clear()
@@ -92,12 +145,24 @@ class Subscription:
             self._untold.discard(topic)
         return [state for state in self.states.values() if self._is_gone(state, now=now)]
 
+    def outdated(self) -> list[Key]:
+        """What is read of a topic that was deleted, where there is another one of that name."""
+        return [key for key, state in self.states.items() if self._is_outdated(state)]
+
+    def _is_outdated(self, state: PartitionState) -> bool:
+        told = self._routes.topic(state.topic)
+        if told is None or told.topic_id is None:
+            return False
+        return state.topic_id not in (None, told.topic_id)
+
     def rotate(self, keys: Iterable[Key]) -> None:
         """These have had their turn."""
         for key in keys:
             self.states[key] = self.states.pop(key)
 
     def _on_unknown(self, topic: str, number: int, *, now: float) -> None:
+        if topic not in self._own:
+            return
         error = error_for(number or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
         if not error.retriable:
             self._tell(error)
@@ -117,6 +182,9 @@ class Subscription:
 
     def _on_known(self, topic: str, told: TopicRoutes) -> None:
         self._unknown_since.pop(topic, None)
+        self._first_counts.setdefault(topic, len(told.places))
+        assert told.topic_id is not None, "known, and has no id"
+        self._first_ids.setdefault(topic, told.topic_id)
         if self._reads_all:
             start = self._start if topic in self._untold else start_of_added(self._start)
             for partition in sorted(told.places):
@@ -128,7 +196,7 @@ class Subscription:
         told = self._routes.topic(state.topic)
         if told is None or told.topic_id is None or state.error is not None:
             return False
-        if state.topic_id not in (None, told.topic_id):
+        if self._is_outdated(state):
             state.fail(
                 UnknownTopicId(
                     f"{state}: topic {state.topic!r} was deleted and created anew; "
@@ -143,8 +211,16 @@ class Subscription:
         return state.error is not None
 
     def _add(self, key: Key, start: Start) -> None:
-        reset = self._options.reset
-        self.states[key] = PartitionState(key, start, self._random, reset=reset)
+        reset, is_of_group = self._options.reset, self._options.group is not None
+        self.states[key] = PartitionState(
+            key,
+            start,
+            self._random,
+            reset=reset,
+            is_of_group=is_of_group,
+            on_found=lambda: self.on_found(),
+            on_passed=lambda: self.on_passed(),
+        )
 
 
 def _is_missing(state: PartitionState, *, now: float) -> bool:

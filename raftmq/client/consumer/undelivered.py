@@ -94,6 +94,22 @@ class Undelivered:
                 break
         return parts
 
+    def pass_over(self, offset: int) -> tuple[int, int | None]:
+        """Where records may go on after what ends at `offset`: behind control batches.
+
+        Returns:
+            And the epoch of the last of these; None: there is none.
+        """
+        epoch = None
+        for piece in self._pieces:
+            header = piece.header
+            if header.end_offset <= offset:
+                continue
+            if not header.is_control or header.base_offset > offset:
+                break
+            offset, epoch = header.end_offset, header.leader_epoch
+        return offset, epoch
+
     def drop_before(self, position: int) -> tuple[int, int | None]:
         """Forget what ends there, and what follows without any records.
 

@@ -2,6 +2,6 @@
 
 The way of a record: `options` (what was asked for), `record` (checked), `partitioners`
 and `dealing` (to which partition), `accumulator` and `partition_queue` (into a batch), `sending`
-(which request next, and what an answer means), `producer` (the shell that asks, and tells).
-All but `delivery`, `room`, `bulk` and `producer` are pure.
+and `numbering` (which request next, under which number, and what an answer means), `producer` (the
+shell that asks, and tells). With a name, `rounds` stands for `dealing` and `named` for `numbering`.
 """

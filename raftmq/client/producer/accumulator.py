@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 from raftmq.client.producer.dealing import Dealer
+from raftmq.client.producer.named import Fences, Named, NamedNumbering
+from raftmq.client.producer.numbering import Numbering, ProducerIds
 from raftmq.client.producer.partition_queue import PartitionQueue
 from raftmq.client.producer.partitioners import HASHES, checked_partition
 from raftmq.client.producer.record import (
@@ -22,6 +24,7 @@ from raftmq.client.producer.record import (
     Extras,
     hashed_bytes,
 )
+from raftmq.client.producer.rounds import Rounds
 from raftmq.errors import InvalidRecord
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.header import RECORDS_MAX
@@ -53,10 +56,14 @@ class Topic:
 
     Attributes:
         count: of partitions; 0 as long as nobody knows.
+        fences: ... if the producer has a name.
+        rounds: ... where its records without a key go.
         queues: by partition, those that were ever used.
         busy: ... those that may have something to do.
         waiting: who came before `count` was known, in line.
         missing_since: since when the cluster has said that there is no such topic.
+        is_fence_wanted: somebody waits for the fences, with or without records.
+        fence_backoff: between two attempts to get them.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class Topic:
         options: ProducerOptions,
         random: Random,
         is_led: Callable[[str, int], bool],
+        identity: ProducerIds | Named | None = None,
     ) -> None:
         self.name, self.count = name, 0
         self.queues: dict[int, PartitionQueue] = {}
@@ -73,9 +81,39 @@ class Topic:
         self.missing_since: float | None = None
         self._options, self._random, self._is_led = options, random, is_led
         self.dealer = Dealer(self._queued_bytes, random)
+        self.fences: Fences | None = None
+        self.rounds: Rounds | None = None
+        self.is_fence_wanted, self.fence_backoff = False, self._new_backoff()
+        self._deal = self.dealer.current
+        self._ids = identity if isinstance(identity, ProducerIds) else None
+        if isinstance(identity, Named):
+            self.fences = Fences(identity)
+            self.rounds = Rounds(identity.name, identity.generation)
+            self._deal = self.rounds.take_one
         self.choose = options.partitioner if callable(options.partitioner) else None
         self._is_crc32 = options.partitioner == "crc32"
         self.hash = HASHES.get(str(options.partitioner), HASHES["crc32"])
+
+    @property
+    def is_unfenced(self) -> bool:
+        """The producer has a name of which not all partitions were told; there are some."""
+        return self.fences is not None and self.count > 0 and not self.fences.is_complete
+
+    @property
+    def is_uncounted_name(self) -> bool:
+        """How many partitions it has must be asked for now: the producer has a name, and what was
+        known before would be taken for good.
+        """
+        return self.fences is not None and not self.count
+
+    def know(self, count: int) -> None:
+        """So many partitions it has. What has a name goes on as it has begun: with others, records
+        would go elsewhere than the first ones of the same key.
+        """
+        if self.fences is None:
+            self.count = count
+        elif not self.count:
+            self.count = self.fences.count = count
 
     def partition_for(self, value: Value, key: Key, extras: Extras) -> int:
         """Raises InvalidRecord: there is no such partition."""
@@ -86,7 +124,7 @@ class Topic:
         if self.choose is not None:
             return self.chosen(value, key, extras.headers)
         if key is None:
-            return self.dealer.current(self.count)
+            return self._deal(self.count)
         return self.hash(key if type(key) is bytes else hashed_bytes(key), self.count)
 
     def chosen(self, value: Value, key: Key, headers: GivenHeaders) -> int:
@@ -101,24 +139,51 @@ class Topic:
         return checked_partition(found, self.count, self.name)
 
     def is_dealt(self, key: Key, extras: Extras) -> bool:
-        """The record goes wherever records are dealt to."""
-        return key is None and extras.partition is None and self.choose is None
+        """The record goes wherever records are dealt to, which may be elsewhere by now."""
+        is_free = key is None and extras.partition is None and self.choose is None
+        return is_free and self.rounds is None
 
     def take_out_idle(self) -> bool:
         """Whether nothing is left to do."""
         for queue in [queue for queue in self.busy.values() if queue.is_idle]:
             del self.busy[queue.partition]
-        return not self.busy and not self.waiting
+        is_fenced = not self.is_fence_wanted or not self.is_unfenced
+        return not self.busy and not self.waiting and is_fenced
 
     def queue(self, partition: int) -> PartitionQueue:
         found = self.queues.get(partition)
         if found is None:
-            options = self._options
-            pauses = Pauses(options.retry_backoff_ms / 1000, options.retry_backoff_max_ms / 1000)
-            backoff = Backoff(self._random, pauses)
-            found = PartitionQueue(self.name, partition, options, backoff, self.busy)
+            backoff, numbering = self._new_backoff(), self._numbering(partition)
+            found = PartitionQueue(
+                self.name, partition, self._options, backoff, self.busy, numbering
+            )
             self.queues[partition] = found
         return found
+
+    def check_replayed(self) -> None:
+        """Of a named producer, once everything is settled: it has left out nothing.
+
+        Raises:
+            ReplayMismatch: fewer records than stand there.
+        """
+        if self.fences is not None:
+            numbered = {number: queue.numbering for number, queue in self.queues.items()}
+            sent = {
+                partition: numbering.position
+                for partition, numbering in numbered.items()
+                if isinstance(numbering, NamedNumbering)
+            }
+            self.fences.check_replayed(self.name, sent)
+
+    def _new_backoff(self) -> Backoff:
+        options = self._options
+        pauses = Pauses(options.retry_backoff_ms / 1000, options.retry_backoff_max_ms / 1000)
+        return Backoff(self._random, pauses)
+
+    def _numbering(self, partition: int) -> Numbering | NamedNumbering | None:
+        if self.fences is not None:
+            return NamedNumbering(self.fences, partition)
+        return Numbering(self._ids) if self._ids is not None else None
 
     def _queued_bytes(self, partition: int) -> float:
         if not self._is_led(self.name, partition):
@@ -134,6 +199,8 @@ class Accumulator:
 
     Attributes:
         topics: by name, those that were ever written to.
+        ids: of the producer; None without idempotence, and where it has a name.
+        named: ... its name.
     """
 
     def __init__(
@@ -145,11 +212,19 @@ class Accumulator:
         self._options, self._random, self._is_led = options, random, is_led
         self._batch_size = options.batch_size
         self.topics: dict[str, Topic] = {}
+        self.named: Named | None = None
+        self.ids: ProducerIds | None = None
+        if options.name is not None:
+            self.named = Named(options.name, options.generation_number)
+        elif options.is_idempotent:
+            self.ids = ProducerIds()
 
     def topic(self, name: str) -> Topic:
         found = self.topics.get(name)
         if found is None:
-            found = self.topics[name] = Topic(name, self._options, self._random, self._is_led)
+            found = self.topics[name] = Topic(
+                name, self._options, self._random, self._is_led, self.named or self.ids
+            )
         return found
 
     def add(
@@ -246,7 +321,8 @@ class Accumulator:
 
     def on_count(self, topic: Topic, count: int) -> None:
         """So many partitions it has; whoever waited for that is told."""
-        topic.count, topic.missing_since = count, None
+        topic.know(count)
+        topic.missing_since = None
         for waiting in take_all(topic.waiting):
             waiting.on_known(None)
 

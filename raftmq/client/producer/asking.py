@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.sending import Part, ProduceRequest
+    from raftmq.client.producer.requests import Answered, Part, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.produce import PartitionProduced
 
 
-async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[int | RaftmqError]:
-    """For each part the offset of its first record, -1 with acks=0; or why there is none."""
+async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[Answered]:
+    """Of each part of the request."""
     parts = request.parts
     payload = [data for part in parts for data in part.data]
     timeout_ms = milliseconds_left(request.deadline, now=anyio.current_time())
@@ -45,7 +45,7 @@ async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[i
     for part, outcome in zip(parts, outcomes, strict=True):
         topic, place = part.queue.topic, part.place
         is_known = cluster.routes.find(topic, place.partition) != place  # the answer said who leads
-        if isinstance(outcome, RaftmqError) and not is_known and _is_stale(cluster, outcome):
+        if isinstance(outcome, RaftmqError) and not is_known and is_stale(cluster, outcome):
             cluster.routes.doubt(topic)
     return outcomes
 
@@ -64,19 +64,25 @@ def _wanted(part: Part) -> ProducePartition:
 
 def _outcomes(
     cluster: Cluster, request: ProduceRequest, partitions: Sequence[PartitionProduced]
-) -> list[int | RaftmqError]:
+) -> list[Answered]:
     """Raises ServerError, which is indefinite, where something else is answered."""
     asked = [(part.place.topic_id, part.place.partition) for part in request.parts]
     if asked != [(found.topic_id, found.partition) for found in partitions]:
         raise ServerError(f"broker {request.leader} answered for other partitions than asked for")
-    for found in partitions:
+    for part, found in zip(request.parts, partitions, strict=True):
+        if found.base_offsets and len(found.base_offsets) != len(part.batches):
+            raise ServerError(
+                f"broker {request.leader} answered for {len(found.base_offsets)} batches of "
+                f"partition {found.partition}, which got {len(part.batches)}"
+            )
         if told := leader_told(found):
             cluster.routes.on_leader(
                 found.topic_id, found.partition, leader=told[0], leader_epoch=told[1]
             )
-    return [error_in(found) or found.base_offset for found in partitions]
+    return [error_in(found) or found.base_offsets or found.base_offset for found in partitions]
 
 
-def _is_stale(cluster: Cluster, error: RaftmqError) -> bool:
+def is_stale(cluster: Cluster, error: RaftmqError) -> bool:
+    """What was known of the leaders may be due to it."""
     is_gone = isinstance(error, Unreachable) or error.refresh_metadata
     return is_gone or cluster.newest_version > cluster.routes.version

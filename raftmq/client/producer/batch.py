@@ -1,7 +1,7 @@
 """One batch from its first record to word of what became of it. Pure.
 
 Invariants: records are added only until it is closed; it is settled once, with an outcome for all
-of its records; what may have been sent is never encoded anew.
+of its records; it is encoded once, and what may have been appended never gets another number.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
 from raftmq.errors import RaftmqError
+from raftmq.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from raftmq.wire.bodies import ABSENT
-from raftmq.wire.header import RECORDS_MAX
+from raftmq.wire.header import RECORDS_MAX, renumbered
 from raftmq.wire.records import encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.client.producer.numbering import Number
     from raftmq.client.producer.record import Extras, GivenTags
     from raftmq.model import Compression
     from raftmq.wire.arguments import GivenHeaders
     from raftmq.wire.columns import Key, Value
+    from raftmq.wire.named import Account
 
 OnDelivery: TypeAlias = "Callable[[RaftmqError | None, RecordMetadata | None], object]"
 
@@ -29,7 +32,8 @@ class RecordMetadata(NamedTuple):
     """Where a record stands.
 
     Attributes:
-        offset: -1 with acks=0, where nobody tells.
+        offset: -1 with acks=0, where nobody tells; and of what a named producer has skipped, as it
+            stood there before.
         timestamp: the record's, in milliseconds since 1970-01-01 UTC.
     """
 
@@ -43,9 +47,11 @@ class BatchMetadata(NamedTuple):
     """Where records stand that were sent together.
 
     Attributes:
-        base_offset: of the first one; -1 with acks=0, where nobody tells.
-        is_repeated: it was sent again after an attempt whose outcome nobody knows, so that its
-            records may stand in the log twice.
+        base_offset: of the first one; -1 with acks=0, where nobody tells, and where `is_skipped`.
+        is_repeated: without idempotence, it was sent again after an attempt whose outcome nobody
+            knows, so that its records may stand in the log twice. With idempotence always False:
+            brokers find what they have already, and tell where it stands.
+        is_skipped: of a named producer: they stand there since an earlier run, and were not sent.
     """
 
     topic: str
@@ -53,6 +59,7 @@ class BatchMetadata(NamedTuple):
     base_offset: int
     record_count: int
     is_repeated: bool = False
+    is_skipped: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -73,23 +80,29 @@ class ProducerBatch:
     is_repeated: see `BatchMetadata`.
     attempts: how often it was sent.
     last_error: what came of the last attempt that failed.
-    outcome: None as long as nobody knows.
+    may_have_happened: some attempt may have appended it, as far as this side knows.
+    number: of the producer's, which its bytes carry; None before it is encoded, and without
+        idempotence.
+    skipped: so many of its records, the first ones, stand in the partition already, and are not
+        among its bytes; only those of named producers.
+    outcome: None as long as nobody knows; of the records that were not skipped, if there are any.
     """
 
     __slots__ = (
         "_callbacks", "_count", "_data", "_has_keys", "_headers", "_keys", "_tags", "_timestamps",
         "_values", "_watchers", "attempts", "byte_count", "is_closed", "is_repeated", "last_error",
-        "may_have_happened", "opened_at", "outcome", "partition", "payload_bytes", "topic",
-        "unclaimed",
+        "may_have_happened", "number", "opened_at", "outcome", "partition", "payload_bytes",
+        "skipped", "topic", "unclaimed",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, opened_at: float) -> None:
         self.topic, self.partition, self.opened_at = topic, partition, opened_at
         self._count = 0
-        self.byte_count = self.payload_bytes = self.attempts = self.unclaimed = 0
+        self.byte_count = self.payload_bytes = self.attempts = self.unclaimed = self.skipped = 0
         self.is_closed = self.is_repeated = self.may_have_happened = False
         self.last_error: RaftmqError | None = None
         self.outcome: Outcome | None = None
+        self.number: Number | None = None
         self._values: list[Value] = []
         self._keys: list[Key] = []
         self._timestamps: list[int] = []
@@ -102,6 +115,11 @@ class ProducerBatch:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def unskipped_count(self) -> int:
+        """Of the records that leave with it."""
+        return self._count - self.skipped
 
     @property
     def is_full(self) -> bool:
@@ -165,20 +183,51 @@ class ProducerBatch:
             self._tags += [None] * (count - len(tags) - len(self._tags))
             self._tags.extend(tags)
 
-    def encode(self, compression: Compression) -> bytearray:
-        """Its bytes, always the same ones. It is closed then.
+    def keys_and_values(self) -> tuple[Sequence[Key], Sequence[Value]]:
+        """Of records that are to leave with it; only before it is encoded."""
+        assert self._data is None, "they are bytes by now"
+        return self._keys, self._values
+
+    def skip(self, count: int) -> None:
+        """The first records stand in the partition already. It is closed then."""
+        assert self._data is None, "encoded with them"
+        assert not self.skipped, "once"
+        self.is_closed = True
+        self.skipped = count
+        for column in (self._values, self._keys, self._headers, self._tags):
+            del column[:count]
+
+    def encode(
+        self,
+        compression: Compression,
+        number: Number | None = None,
+        *,
+        account: Account | None = None,
+    ) -> bytearray:
+        """Its bytes, always the same ones under the same number. It is closed then.
+
+        Args:
+            account: of a producer with a name, up to the last record here.
 
         Raises:
             RaftmqError: it cannot be encoded, and never will be.
         """
         self.is_closed = True
         if self._data is None:
-            self._data = self._encode(compression)
+            self._data = self._encode(compression, number, account)
             self._forget_records()
+        elif number is not None and number != self.number:
+            assert not self.may_have_happened, "it may stand in the log under another number"
+            self._data = renumbered(self._data, **number._asdict())
+        self.number = number
         return self._data
 
-    def _encode(self, compression: Compression) -> bytearray:
-        stamps, count = self._timestamps, self._count
+    def _encode(
+        self, compression: Compression, number: Number | None, account: Account | None
+    ) -> bytearray:
+        stamps, count = self._timestamps, self.unskipped_count
+        if self.skipped:
+            stamps = stamps[self.skipped :]
         is_one_time = stamps.count(stamps[0]) == count
         return encode_batch(
             values=self._values,
@@ -188,6 +237,10 @@ class ProducerBatch:
             timestamps=None if is_one_time else stamps,
             timestamp=stamps[0] if is_one_time else None,
             compression=compression,
+            producer_id=number.producer_id if number else NO_PRODUCER_ID,
+            producer_epoch=number.producer_epoch if number else NO_PRODUCER_EPOCH,
+            base_sequence=number.base_sequence if number else NO_SEQUENCE,
+            account=account,
         )
 
     def _forget_records(self) -> None:
@@ -215,17 +268,19 @@ class ProducerBatch:
         self._forget_records()
         self._data = None
         if isinstance(outcome, RaftmqError):
-            self._timestamps = []
+            del self._timestamps[self.skipped :]
         return callbacks
 
     def metadata_of(self, index: int) -> RecordMetadata:
         """Of one record. Raises what became of the batch instead, if it failed."""
-        outcome = self.outcome
+        outcome, ahead = self.outcome, index - self.skipped
         assert outcome is not None, "not settled yet"
+        if ahead < 0:
+            return RecordMetadata(self.topic, self.partition, ABSENT, self._timestamps[index])
         if isinstance(outcome, RaftmqError):
-            raise outcome.at(self.topic, self.partition)  # others raise it, too
+            raise outcome.copied()  # others raise it, too
         base = outcome.base_offset
-        offset = ABSENT if base == ABSENT else base + index
+        offset = ABSENT if base == ABSENT else base + ahead
         return RecordMetadata(self.topic, self.partition, offset, self._timestamps[index])
 
 

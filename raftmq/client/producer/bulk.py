@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 import anyio
 import anyio.lowlevel
 
+from raftmq.client.producer.batch import BatchMetadata
 from raftmq.client.producer.columns import Columns, column_length, deal, portion_of
 from raftmq.client.producer.progress import reporting
-from raftmq.errors import Closed, InvalidRecord, MessageTooLarge, RaftmqError
+from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 
     from raftmq.client.producer.accumulator import Topic
-    from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
+    from raftmq.client.producer.batch import ProducerBatch
     from raftmq.client.producer.columns import Prepared
     from raftmq.client.producer.dispatcher import Dispatcher
     from raftmq.client.producer.options import ProducerOptions
@@ -53,6 +54,17 @@ class Run:
 
     def __init__(self, batch: ProducerBatch, start: int, record_count: int) -> None:
         self.batch, self.start, self.record_count = batch, start, record_count
+
+    def cut_skipped(self) -> BatchMetadata | None:
+        """Those in front that were not sent, as they stand there already; they belong to it no
+        more.
+        """
+        batch = self.batch
+        count = min(batch.skipped - self.start, self.record_count)
+        if count <= 0:
+            return None
+        self.start, self.record_count = self.start + count, self.record_count - count
+        return BatchMetadata(batch.topic, batch.partition, ABSENT, count, is_skipped=True)
 
 
 class Bulk:
@@ -91,7 +103,7 @@ class Bulk:
             while portion := await portions.next(self._records_max):
                 await self._take(topic, _columns_of(portion, functions, partition))
                 report(self._count)
-            return await self._finish()
+            return await self._finish_all(topic)
 
     async def send_columns(
         self, topic_name: str, columns: tuple[Any, ...], *, progress: Progress
@@ -100,11 +112,24 @@ class Bulk:
         given = Columns.checked(*columns)
         with self._answerable(), reporting(progress, len(given.values)) as report:
             topic = await self._open(topic_name)
-            while self._count < len(given.values):
-                end = self._count + self._records_max
-                await self._take(topic, portion_of(given, self._count, end))
-                report(self._count)
-            return await self._finish()
+            await self._take_all(topic, given, report)
+            return await self._finish_all(topic)
+
+    async def enqueue_columns(self, topic_name: str, columns: tuple[Any, ...]) -> None:
+        """See `Producer.enqueue_columns`."""
+        given = Columns.checked(*columns)
+        with self._answerable():
+            topic = await self._open(topic_name)
+            await self._take_all(topic, given, lambda _: None)
+            await self._know_fences(topic)
+
+    async def _take_all(
+        self, topic: Topic, given: Columns, report: Callable[[int], object]
+    ) -> None:
+        while self._count < len(given.values):
+            end = self._count + self._records_max
+            await self._take(topic, portion_of(given, self._count, end))
+            report(self._count)
 
     async def _open(self, topic_name: str) -> Topic:
         """Records are dealt to partitions at once, so they have to be known."""
@@ -165,8 +190,11 @@ class Bulk:
             await room.take(size)
         try:
             self._host.check_open()
-        except Closed:
+        except RaftmqError:
             self._dispatcher.room.give_back(size)
+            named = self._dispatcher.accumulator.named
+            if named is not None and named.error is not None:
+                await self._finish()  # these have failed as well, and that is told here
             raise
 
     def _put(self, topic: Topic, dealt: Iterable[tuple[int | None, Columns, list[int]]]) -> None:
@@ -195,10 +223,23 @@ class Bulk:
         while self._runs and self._runs[0].batch.outcome is not None:
             run = self._runs.popleft()
             outcome = run.batch.outcome
+            if run.batch.skipped and (result := run.cut_skipped()):
+                self._results.append(result)
+            if not run.record_count:
+                continue
             if isinstance(outcome, RaftmqError):
                 self._error = self._error or outcome
             elif outcome is not None:
                 self._results.append(_result(run, outcome))
+
+    async def _finish_all(self, topic: Topic) -> list[BatchMetadata]:
+        await self._know_fences(topic)
+        return await self._finish()
+
+    async def _know_fences(self, topic: Topic) -> None:
+        """Who has a name has to know what stands there, also where nothing is sent again."""
+        if not self._count and topic.fences is not None:
+            await self._dispatcher.wait_fenced(topic)
 
     async def _finish(self) -> list[BatchMetadata]:
         """Wait for all. Raises the first failure."""
@@ -238,7 +279,7 @@ class Bulk:
 def _result(run: Run, outcome: BatchMetadata) -> BatchMetadata:
     """A batch may hold records of others, too."""
     base = outcome.base_offset
-    first = ABSENT if base == ABSENT else base + run.start
+    first = ABSENT if base == ABSENT else base + run.start - run.batch.skipped
     return outcome._replace(base_offset=first, record_count=run.record_count)
 
 

@@ -5,6 +5,7 @@ Nothing here runs once per record in Python that could run in C.
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from operator import add
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -168,15 +169,28 @@ Dealt = tuple[int | None, Columns, list[int]]
 
 
 def deal(topic: Topic, columns: Columns, sizes: list[int]) -> Iterable[Dealt]:
-    """Prepared columns by partition, each in its order; None: wherever records without a key go.
+    """Prepared columns by partition, each in its order; None: wherever records without a key go,
+    if that is not decided by their number.
 
     Raises:
         InvalidRecord: a partition that there is not.
     """
     chosen = _chosen(topic, columns)
-    if chosen is None:
-        return [(None, columns, sizes)]
-    return list(_grouped(columns, sizes, chosen))
+    if chosen is not None:
+        return list(_grouped(columns, sizes, chosen))
+    if topic.rounds is not None:
+        return list(_in_rounds(topic.rounds.take(len(sizes), topic.count), columns, sizes))
+    return [(None, columns, sizes)]
+
+
+def _in_rounds(
+    runs: Sequence[tuple[int, int]], columns: Columns, sizes: list[int]
+) -> Iterator[Dealt]:
+    start = 0
+    for partition, count in runs:
+        end = start + count
+        yield partition, portion_of(columns, start, end), sizes[start:end]
+        start = end
 
 
 def _chosen(topic: Topic, columns: Columns) -> list[int | None] | None:
@@ -193,7 +207,16 @@ def _chosen(topic: Topic, columns: Columns) -> list[int | None] | None:
     if len(found) == len(keys):
         return found  # type: ignore[return-value]
     following = iter(found)
+    if topic.rounds is not None:
+        return _with_rounds(topic, keys, following)
     return [None if key is None else next(following) for key in keys]
+
+
+def _with_rounds(topic: Topic, keys: Sequence[Any], following: Iterator[int]) -> list[int | None]:
+    assert topic.rounds is not None, "only for a named producer"
+    runs = topic.rounds.take(keys.count(None), topic.count)
+    others = chain.from_iterable([repeat(partition, count) for partition, count in runs])
+    return [next(others) if key is None else next(following) for key in keys]
 
 
 def _choice(topic: Topic, columns: Columns, index: int) -> int:

@@ -1,8 +1,8 @@
 """What leaves, when, and who is told: the tasks of one producer.
 
-Owns one task that looks what has to leave, one for each request on its way, and one for each topic
-whose leaders are asked for. Decides nothing: `sending.py` does. Functions of the program are called
-between its steps, never within one.
+Owns one task that looks what has to leave, one for each request on its way, one for each topic
+whose leaders are asked for or are told of a name, and one that asks for a producer id. Decides
+nothing: `sending.py` does. Functions of the program are called between its steps, never within one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from raftmq.client.network.tasks import one_error
 from raftmq.client.producer.accumulator import Accumulator
 from raftmq.client.producer.asking import ask, wait_taken
 from raftmq.client.producer.failures import Failures
+from raftmq.client.producer.fencing import fence
+from raftmq.client.producer.producer_id import ask_producer_id
 from raftmq.client.producer.room import Room
 from raftmq.client.producer.sending import Sending
 from raftmq.client.producer.statistics import Statistics
-from raftmq.errors import Closed, Disconnected, RaftmqError
+from raftmq.errors import Closed, DeliveryTimedOut, Disconnected, RaftmqError
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.accumulator import Topic
     from raftmq.client.producer.batch import OnDelivery, Outcome, ProducerBatch
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.sending import ProduceRequest
+    from raftmq.client.producer.requests import Answered, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
 
 NEWS_SECONDS_MIN = 1.0  # between two questions about topics of which nothing is doubted
@@ -74,6 +76,8 @@ class Dispatcher:
         self._settled = anyio.Event()
         self._waiting_count = 0  # tasks that wait until everything has left
         self._refreshing: set[str] = set()
+        self._fencing: set[str] = set()
+        self._is_asking_id = False
         self._news_at = 0.0
         self._told: set[int] = set()  # leaders that were sent what they do not answer
         self._calls: list[Callable[[], object]] = []
@@ -151,6 +155,28 @@ class Dispatcher:
         if waiter.error is not None:
             raise waiter.error
 
+    async def wait_fenced(self, topic: Topic) -> None:
+        """Until all partitions of the topic know of the producer's name, though nothing is sent.
+
+        Raises:
+            DeliveryTimedOut: they do not in time.
+            RaftmqError: what has ended the producer.
+        """
+        named, fences = self.accumulator.named, topic.fences
+        assert named is not None, "the producer has no name"
+        assert fences is not None, "the producer has no name"
+        topic.is_fence_wanted = True
+        self.wake()
+        with anyio.move_on_after(self._options.delivery_seconds):
+            while named.error is None and not fences.is_complete:
+                await self._settled.wait()
+        if named.error is None and not fences.is_complete:
+            late = DeliveryTimedOut(f"not all partitions know of {named} in time: {fences.problem}")
+            named.end(late.at(topic.name))
+            raise late.at(topic.name)
+        if named.error is not None:
+            raise named.error.copied()
+
     def hurry(self, change: int) -> None:
         """One more who waits, so that nothing may linger; or one less."""
         self._waiting_count += change
@@ -180,10 +206,15 @@ class Dispatcher:
             self._tasks.start_soon(self._perform, request)
         for topic in step.unknown_topics:
             self._refresh_soon(topic)
+        for topic in step.unfenced_topics:
+            self._fence_soon(topic)
+        if step.is_id_wanted and not self._is_asking_id:
+            self._is_asking_id = True
+            self._tasks.start_soon(self._ask_id)
         self._tell()
 
     async def _perform(self, request: ProduceRequest) -> None:
-        answers: list[int | RaftmqError] = []
+        answers: list[Answered] = []
         try:
             answers += await ask(self._cluster, request, acks=self._options.acks_number)
             if self._options.acks == 0:
@@ -223,6 +254,44 @@ class Dispatcher:
             self._refreshing.discard(topic)
             self._wake.set()
 
+    async def _ask_id(self) -> None:
+        ids = self.accumulator.ids
+        assert ids is not None, "nobody needs one"
+        deadline = anyio.current_time() + self._options.request_timeout_ms / 1000
+        try:
+            ids.on_id(await ask_producer_id(self._cluster, deadline=deadline))
+        except RaftmqError as error:
+            logger.info("no producer id: reason=%s", error)
+            self._sending.on_no_id(error)
+            self._tell()
+            await anyio.sleep(self._options.retry_backoff_ms / 1000)
+        finally:
+            self._is_asking_id = False
+            self._wake.set()
+
+    def _fence_soon(self, topic: str) -> None:
+        assert self._tasks is not None
+        if topic not in self._fencing:
+            self._fencing.add(topic)
+            self._tasks.start_soon(self._fence, self.accumulator.topics[topic])
+
+    async def _fence(self, topic: Topic) -> None:
+        fences = topic.fences
+        assert fences is not None, "the producer has no name"
+        missing_before = len(fences.missing)
+        deadline = anyio.current_time() + self._options.request_timeout_ms / 1000
+        try:
+            answers = await fence(self._cluster, topic.name, fences, deadline=deadline)
+            self._sending.on_fenced(topic, answers)
+            if len(fences.missing) < missing_before:
+                topic.fence_backoff.reset()
+            if fences.missing:
+                logger.info("not fenced yet: topic=%s reason=%s", topic.name, fences.problem)
+                await anyio.sleep(topic.fence_backoff.next_seconds())
+        finally:
+            self._fencing.discard(topic.name)
+            self._wake.set()
+
     def _is_led(self, topic: str, partition: int) -> bool:
         place = self._cluster.routes.find(topic, partition)
         return place is None or place.leader != ABSENT
@@ -230,7 +299,7 @@ class Dispatcher:
     # -- what became of it -----------------------------------------------------------------
 
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:
-        self.statistics.on_settled(outcome, len(batch))
+        self.statistics.on_settled(outcome, batch.unskipped_count, skipped=batch.skipped)
         self.room.give_back(batch.byte_count)
         if isinstance(outcome, RaftmqError):
             self.failures.add(outcome, lambda: batch.unclaimed)

@@ -1,7 +1,8 @@
 """What a program may ask of a producer, checked. Pure.
 
-Owns names, defaults, bounds, what contradicts what, and the two presets (docs/SDK.md has their
-measured figures). Kafka's names where the meaning is Kafka's.
+Owns names, defaults, bounds, what contradicts what, what a word for `delivery` sets, and the two
+presets (docs/SDK.md has their measured figures). Kafka's names where the meaning is Kafka's.
+Nothing is ever switched off in silence: what cannot be had together is refused.
 """
 
 from __future__ import annotations
@@ -10,27 +11,42 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from raftmq.client.delivery import AT_LEAST_ONCE, AT_MOST_ONCE, ONE_OR_MORE, with_delivery
 from raftmq.client.options import check_options
 from raftmq.client.producer.partitioners import HASHES
 from raftmq.errors import InvalidConfig
 from raftmq.model import Compression
-from raftmq.wire.bodies import ACKS_ALL, REPLICAS_MAX
+from raftmq.wire.bodies import ACKS_ALL, NAME_CHARS_MAX, REPLICAS_MAX
+from raftmq.wire.named import GENERATION_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from raftmq.client.delivery import Allowed
     from raftmq.client.producer.partitioners import UserPartitioner
 
 PRESETS: dict[str, dict[str, Any]] = {
     "high_throughput": {"linger_ms": 20, "batch_size": 256 << 10, "max_request_size": 4 << 20},
     "low_latency": {"linger_ms": 0, "batch_size": 16 << 10},
 }
+DELIVERY: Allowed = {
+    AT_MOST_ONCE: {"acks": (0,), "retries": (None, 0), "idempotence": (None, False)},
+    AT_LEAST_ONCE: {
+        "acks": ("all", ONE_OR_MORE),
+        "retries": (None, ONE_OR_MORE),
+        "idempotence": (True, None),
+    },
+}
+KNOWN_MS_MAX = 86_400_000  # replicas forget a producer that has written nothing for so long
 CODECS = {None: Compression.NONE} | {codec.name.lower(): codec for codec in Compression}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
     """Attributes:
+    name: of a producer that a program may start again: what a run with the same name and generation
+        has sent before is skipped, and whoever still writes under the name is refused.
+    generation: of the name, which needs one: what the rows are of. A higher one sends all anew.
     acks: how many replicas must hold a record before it counts as sent; "all": the whole
         in-sync set; 0: nobody is asked.
     linger_ms: how long a batch waits for more records.
@@ -38,24 +54,32 @@ class ProducerOptions:
     buffer_memory: bytes of memory for records that wait or are on their way; one is counted with
         256 bytes beside its own (docs/SDK.md).
     max_request_size: bytes of records in one request; a record that is larger is refused.
-    max_in_flight: requests of one partition on their way at a time. With more than one, records
-        may change their order when a request has to be sent again.
+    max_in_flight: requests of one partition on their way at a time. With more than one, which
+        needs idempotence=False, records may change their order when a request is sent again.
+    idempotence: brokers find what is sent again and stands in the log already, so that it stands
+        there once. None: on, but for acks=0, where nothing is sent again.
     compression: None, "gzip", "lz4" or "zstd".
     partitioner: "crc32", "murmur2", "consistent", or a function of topic, key, value, headers and
         the number of partitions. A function is asked about records without a key, too.
-    retries: how often a batch is sent again; None: until `delivery_timeout_ms` are over.
+    retries: how often a batch is sent again; None: until `delivery_timeout_ms` are over. With 0,
+        too, idempotence is of use: what arrives late of an attempt that was given up is refused
+        once something later has arrived.
     retry_backoff_ms, retry_backoff_max_ms: the first pause before that, and the longest.
     request_timeout_ms: how long one answer may take.
     delivery_timeout_ms: how long all of it may take, from the first record of a batch on; then
-        it is told that nobody knows, even if an answer may still come.
+        it is told that nobody knows, even if an answer may still come. With idempotence at most a
+        day: brokers find what is sent again for so long.
     """
 
+    name: str | None = None
+    generation: int | None = None
     acks: int | str = "all"
     linger_ms: float = 5
     batch_size: int = 64 << 10
     buffer_memory: int = 32 << 20
     max_request_size: int = 1 << 20
     max_in_flight: int = 1
+    idempotence: bool | None = None
     compression: str | None = None
     partitioner: str | UserPartitioner = "crc32"
     retries: int | None = None
@@ -65,16 +89,27 @@ class ProducerOptions:
     delivery_timeout_ms: float = 120_000
 
     def __post_init__(self) -> None:
-        problems = [*_bad_numbers(self), *_bad_choices(self)]
+        problems = [*_bad_names(self), *_bad_numbers(self), *_bad_choices(self)]
         if not problems:
             problems = _contradictions(self)
         if problems:
             raise InvalidConfig(problems)
 
     @property
+    def generation_number(self) -> int:
+        """Of a producer with a name."""
+        assert self.generation is not None, "no name, or it was not checked"
+        return self.generation
+
+    @property
     def acks_number(self) -> int:
         """As a request says it."""
         return ACKS_ALL if isinstance(self.acks, str) else self.acks
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Batches have numbers."""
+        return self.acks != 0 if self.idempotence is None else self.idempotence
 
     @property
     def codec(self) -> Compression:
@@ -100,12 +135,16 @@ class ProducerArguments(TypedDict, total=False):
     """The same as arguments of a call, for editors and type checkers."""
 
     preset: str | None
+    delivery: str | None
+    name: str | None
+    generation: int | None
     acks: int | str
     linger_ms: float
     batch_size: int
     buffer_memory: int
     max_request_size: int
     max_in_flight: int
+    idempotence: bool | None
     compression: str | None
     partitioner: str | UserPartitioner
     retries: int | None
@@ -116,18 +155,21 @@ class ProducerArguments(TypedDict, total=False):
 
 
 def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
-    """From the arguments of a call; `preset` gives defaults that others replace.
+    """From the arguments of a call; `preset` gives defaults that others replace, and `delivery`
+    values that none may contradict.
 
     Raises:
         TypeError: an option that is not known, and which one may be meant.
         InvalidConfig: all bad values at once.
     """
-    rest = dict(given)
-    preset = rest.pop("preset", None)
     known = [field.name for field in fields(ProducerOptions)]
-    check_options("producer", rest, [*known, "preset"], later=_LATER)
-    if later := [f"{name}: {_LATER[name]} not there yet" for name in rest if name in _LATER]:
+    check_options("producer", given, [*known, "preset", "delivery"], later=_LATER)
+    if later := [f"{name}: {_LATER[name]}" for name in given if name in _LATER]:
         raise InvalidConfig(later)
+    if given.get("name") is not None and given.get("delivery") == AT_MOST_ONCE:
+        raise InvalidConfig([_at_most_once_by_name(given["name"])])
+    rest = with_delivery(given, DELIVERY)
+    preset = rest.pop("preset", None)
     if preset is None:
         return ProducerOptions(**rest)
     if not _is_one_of(preset, PRESETS):
@@ -135,11 +177,10 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     return ProducerOptions(**{**PRESETS[preset], **rest})
 
 
-# Names that are taken already, each with what it is for.
+# Names that are taken already, or that others use, each with what to say of it.
 _LATER = {
-    "delivery": "semantics chosen with one word are",
-    "enable_idempotence": "idempotent producers are",
-    "transactional_id": "transactions are",
+    "enable_idempotence": "is called idempotence here, and is on unless acks = 0",
+    "transactional_id": "transactions are not there yet",
 }
 _BOUNDS = {
     "linger_ms": (0, 60_000),
@@ -154,6 +195,19 @@ _BOUNDS = {
     "delivery_timeout_ms": (1, math.inf),
 }
 _FRACTIONS_ALLOWED = frozenset(name for name in _BOUNDS if name.endswith("_ms"))
+
+
+def _bad_names(options: ProducerOptions) -> list[str]:
+    problems = []
+    name, generation = options.name, options.generation
+    if name is not None and not (isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX):
+        problems.append(f"name = {name!r}: expected text of 1 to {NAME_CHARS_MAX} characters")
+    elif name is not None and not name.isprintable():  # among others what is no Unicode
+        problems.append(f"name = {name!r}: expected characters that can be printed")
+    is_number = isinstance(generation, int) and not isinstance(generation, bool)
+    if generation is not None and not (is_number and 0 <= generation <= GENERATION_MAX):
+        problems.append(f"generation = {generation!r}: expected a whole number, 0 or more")
+    return problems
 
 
 def _bad_numbers(options: ProducerOptions) -> list[str]:
@@ -180,6 +234,8 @@ def _bad_choices(options: ProducerOptions) -> list[str]:
     if not _is_one_of(options.compression, CODECS):
         names = ", ".join(f'"{name}"' for name in CODECS if name)
         problems.append(f"compression = {options.compression!r}: expected None, {names}")
+    if not (options.idempotence is None or isinstance(options.idempotence, bool)):
+        problems.append(f"idempotence = {options.idempotence!r}: expected True, False or None")
     if not callable(options.partitioner) and not _is_one_of(options.partitioner, HASHES):
         names = ", ".join(f'"{name}"' for name in HASHES)
         problems.append(f"partitioner = {options.partitioner!r}: expected {names} or a function")
@@ -191,12 +247,63 @@ def _is_one_of(value: object, names: Collection[object]) -> bool:
     return (value is None or isinstance(value, str)) and value in names
 
 
-def _contradictions(options: ProducerOptions) -> list[str]:
+_NAMED = (
+    'a named producer is always acks = "all" and delivery = "at_least_once", as what the next run '
+    "skips must be committed"
+)
+
+
+def _at_most_once_by_name(name: object) -> str:
+    return f'name = {name!r} with delivery = "{AT_MOST_ONCE}": {_NAMED}; leave one of them out'
+
+
+def _contradictions_of_name(options: ProducerOptions) -> list[str]:
     problems = []
+    if options.name is None and options.generation is not None:
+        problems.append(
+            f"generation = {options.generation} without name: it is that of a name; give the "
+            "producer one, or leave generation out"
+        )
+    if options.name is not None and options.generation is None:
+        problems.append(
+            f"name = {options.name!r} without generation: rows of the same one are taken for the "
+            "same rows and skipped; say the number of this piece of work, or leave name out"
+        )
+    if options.name is not None and options.acks != "all":
+        problems.append(
+            f"name = {options.name!r} with acks = {options.acks}: {_NAMED}; leave acks out"
+        )
+    if options.name is not None and options.idempotence is False:
+        problems.append(
+            f"name = {options.name!r} with idempotence = False: by their numbers brokers know "
+            "what they have already; leave idempotence out"
+        )
+    return problems
+
+
+def _contradictions(options: ProducerOptions) -> list[str]:
+    problems = _contradictions_of_name(options)
     if options.acks == 0 and options.retries:
         problems.append(
             f"retries = {options.retries} with acks = 0: nobody tells what has failed; "
             "leave retries out, or take acks = 1 or more"
+        )
+    if options.idempotence and options.acks == 0:
+        problems.append(
+            "idempotence = True with acks = 0: nothing is ever sent again, so there is nothing to "
+            "find; leave idempotence out, or take acks = 1 or more"
+        )
+    if options.is_idempotent and options.max_in_flight > 1:
+        problems.append(
+            f"max_in_flight = {options.max_in_flight} with idempotence, which is on unless it is "
+            "switched off: one request of a partition at a time keeps numbers and order; leave "
+            "max_in_flight out, or take idempotence = False"
+        )
+    if options.is_idempotent and options.delivery_timeout_ms > KNOWN_MS_MAX:
+        problems.append(
+            f"delivery_timeout_ms = {options.delivery_timeout_ms} with idempotence, which is on "
+            f"unless it is switched off: expected at most {KNOWN_MS_MAX}, after which brokers may "
+            "not know what they have already; or take idempotence = False"
         )
     if options.retry_backoff_max_ms < options.retry_backoff_ms:
         problems.append(

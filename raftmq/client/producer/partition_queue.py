@@ -1,7 +1,8 @@
 """What waits for the leader of one partition, in order, and how much of it is on its way. Pure.
 
 Invariants: batches leave in the order in which they were opened; what failed goes back to the
-front, in its order; with one request in flight at most, the log has that order, too.
+front, in its order; with one request in flight at most, the log has that order, too. With numbers,
+what may have been appended leaves again by itself, before anything else does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from raftmq.client.producer.batch import ProducerBatch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from raftmq.client.producer.named import NamedNumbering
+    from raftmq.client.producer.numbering import Numbering
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.rpc.backoff import Backoff
 
@@ -24,6 +27,7 @@ class PartitionQueue:
     Args:
         busy: the queues that hold something or have requests in flight; this one enters itself,
             and whoever finds it idle there takes it out.
+        numbering: of what leaves; None without idempotence.
 
     Attributes:
     in_flight: what each request on its way holds.
@@ -39,8 +43,10 @@ class PartitionQueue:
         options: ProducerOptions,
         backoff: Backoff,
         busy: dict[int, PartitionQueue],
+        numbering: Numbering | NamedNumbering | None = None,
     ) -> None:
         self.topic, self.partition, self._busy = topic, partition, busy
+        self.numbering = numbering
         self.in_flight: list[list[ProducerBatch]] = []
         self.not_before, self.queued_bytes = -math.inf, 0
         self.open: ProducerBatch | None = None
@@ -62,6 +68,11 @@ class PartitionQueue:
     def may_send(self) -> bool:
         """There is something, and not too much on its way."""
         return bool(self._batches) and len(self.in_flight) < self._options.max_in_flight
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """What leaves next may have been appended."""
+        return bool(self._batches) and self._batches[0].may_have_happened
 
     def on_their_way(self) -> list[ProducerBatch]:
         """Those of which nothing is known yet."""
@@ -99,7 +110,7 @@ class PartitionQueue:
             batch = self._batches[0]
             size += batch.payload_bytes
             is_due = self._due_at(batch, is_hurried=is_hurried) <= now
-            if taken and (size > bytes_max or not is_due):
+            if taken and (size > bytes_max or not is_due or self._is_apart(taken[0], batch)):
                 break
             self.remove(batch)
             taken.append(batch)
@@ -120,6 +131,12 @@ class PartitionQueue:
             self.close_batch()
         self.queued_bytes -= batch.byte_count
 
+    def drop(self, batch: ProducerBatch) -> None:
+        """It is given up."""
+        self.remove(batch)
+        if batch.number is not None and self.numbering is not None:
+            self.numbering.end_epoch()
+
     def on_answer(self, batches: list[ProducerBatch]) -> None:
         """That request is no longer on its way."""
         self.in_flight.remove(batches)
@@ -133,6 +150,10 @@ class PartitionQueue:
         at_once: somebody else is to be asked now, so there is nothing to wait for.
         """
         self.not_before = now + (0.0 if at_once else self._backoff.next_seconds())
+
+    def _is_apart(self, first: ProducerBatch, other: ProducerBatch) -> bool:
+        """One answer cannot be about both: a refusal means something else for each of them."""
+        return self.numbering is not None and first.may_have_happened != other.may_have_happened
 
     def _due_at(self, batch: ProducerBatch, *, is_hurried: bool) -> float:
         """When it may leave, as far as lingering goes."""

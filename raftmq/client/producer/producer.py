@@ -51,7 +51,8 @@ class Producer:
     """`async with client.producer(...) as producer:`
 
     Leaving the block waits until everything is delivered, and raises the first failure that nobody
-    has been told of; when the block is cancelled, what has not left yet is given up.
+    has been told of; when the block is cancelled, what has not left yet is given up. With a name
+    it raises ReplayMismatch where less was sent than stands there under this generation.
     """
 
     def __init__(
@@ -73,6 +74,10 @@ class Producer:
         self._accumulator, self._room = self._dispatcher.accumulator, self._dispatcher.room
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
+        self._is_taking = False  # open, and not over before its time, as one with a name may be
+        self._named = self._accumulator.named
+        if self._named is not None:
+            self._named.on_end = self._on_end
         self._is_filled = False  # a batch was, since `enqueue` has let others run
 
     @property
@@ -85,7 +90,7 @@ class Producer:
             raise Closed("a producer is opened once: make another one")
         self._was_opened = True
         await self._dispatcher.open()
-        self._is_open = True
+        self._is_open = self._is_taking = True
         return self
 
     async def __aexit__(
@@ -98,10 +103,11 @@ class Producer:
             if error is None or isinstance(error, Exception):
                 await self._dispatcher.wait_delivered(of_later=True)
         finally:
-            self._is_open = False
+            self._is_open = self._is_taking = False
             await self._dispatcher.close(kind, error, traceback)
         if error is None:
             self._dispatcher.failures.raise_first()
+            self._check_replayed()
 
     # -- one record ------------------------------------------------------------------------
 
@@ -118,7 +124,8 @@ class Producer:
     ) -> RecordMetadata:
         """Send one record, and wait until it is as safe as `acks` promises.
 
-        A wait that is cancelled does not take the record back.
+        A wait that is cancelled does not take the record back. With a name, success counts once the
+        block has ended: what was skipped (offset -1) may be another record than stands there.
 
         Args:
             key: records with one key stay in order, in one partition.
@@ -182,7 +189,7 @@ class Producer:
 
         Args:
             on_delivery: called with (error, metadata), one of which is None, when it is known what
-                became of the record.
+                became of the record; with a name, success counts once the block has ended.
 
         Returns:
             What may be awaited to learn it.
@@ -197,13 +204,13 @@ class Producer:
         return self._take(topic, value, key, extras, timestamp, size, on_delivery)
 
     async def flush(self) -> None:
-        """Wait until it is known what became of every record handed in so far; nothing lingers.
+        """Wait until it is known (with a name: see `send`) what became of all so far; none lingers.
 
         Raises:
             RaftmqError: the first failure of a record about which nobody was told: neither by
                 `await`, nor by `on_delivery`. A note says how many there were.
         """
-        self.check_open()
+        self._check_entered()
         await self._dispatcher.wait_delivered()
         self._dispatcher.failures.raise_first()
 
@@ -240,9 +247,8 @@ class Producer:
             InvalidRecord: a row cannot be sent; a note says how many before it were.
             RaftmqError: the first failure, once all are settled; a note says what was delivered.
         """
-        bulk = Bulk(self, self._dispatcher, self._options, self._now_ms)
         functions = (value, key, headers, tags, timestamp)
-        return await bulk.send_rows(
+        return await self._bulk().send_rows(
             topic, rows, functions=functions, partition=partition, progress=progress
         )
 
@@ -268,11 +274,30 @@ class Producer:
             InvalidRecord: columns of different lengths, or an item that cannot be sent.
             RaftmqError: see `send_many`.
         """
-        bulk = Bulk(self, self._dispatcher, self._options, self._now_ms)
         columns = (values, keys, headers, tags, timestamps, partitions)
-        return await bulk.send_columns(topic, columns, progress=progress)
+        return await self._bulk().send_columns(topic, columns, progress=progress)
+
+    async def enqueue_columns(
+        self,
+        topic: str,
+        *,
+        values: Sequence[GivenValue],
+        keys: Sequence[GivenKey] | None = None,
+        headers: Sequence[GivenHeaders] | None = None,
+        tags: Sequence[GivenTags] | None = None,
+        timestamps: Sequence[int] | None = None,
+        partitions: Sequence[int] | None = None,
+    ) -> None:
+        """Hand in parallel columns, waiting for room only; `flush`, or the end of the block, waits
+        until they are sent, and raises what has failed. See `send_columns`.
+        """
+        columns = (values, keys, headers, tags, timestamps, partitions)
+        await self._bulk().enqueue_columns(topic, columns)
 
     # -- within ----------------------------------------------------------------------------
+
+    def _bulk(self) -> Bulk:
+        return Bulk(self, self._dispatcher, self._options, self._now_ms)
 
     def _checked(
         self,
@@ -292,7 +317,7 @@ class Producer:
             value, key = checked_value(value), checked_key(key)
             extras = checked_extras(headers, tags, partition)
             size = size_of(value, key, extras)
-        if size > self._size_max or not self._is_open:
+        if size > self._size_max or not self._is_taking:
             self.check_open()
             self.check_size(size)
         return value, key, extras, size  # type: ignore[return-value]
@@ -312,8 +337,7 @@ class Producer:
             topic = self._accumulator.topics.get(topic_name) or self.topic(topic_name)
             stamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
             if not topic.count:
-                record = value, key, stamp, size, extras
-                return self._put_in_line(topic, record, on_delivery)
+                return self._put_in_line(topic, (value, key, stamp, size, extras), on_delivery)
             batch, index = self._accumulator.add(
                 topic, value, key, stamp, size, anyio.current_time, extras
             )
@@ -334,8 +358,7 @@ class Producer:
         self, topic: Topic, record: _Record, on_delivery: OnDelivery | None
     ) -> Delivery:
         """Nobody knows yet how many partitions the topic has."""
-        now = anyio.current_time()
-        early = EarlyRecord(self._dispatcher, topic, record, on_delivery, now)
+        early = EarlyRecord(self._dispatcher, topic, record, on_delivery, anyio.current_time())
         topic.waiting.append(early)
         self._dispatcher.wake()
         return early.delivery
@@ -345,13 +368,32 @@ class Producer:
         topic = self._accumulator.topics.get(name)
         if topic is None:
             topic = self._accumulator.topic(check_topic(name))
-            known = self._cluster.routes.topic(name)
-            topic.count = len(known.places) if known is not None else 0
+            if self._named is not None:  # for good, so it has to be news: the topic may have grown
+                self._cluster.routes.doubt(name)
+            elif (known := self._cluster.routes.topic(name)) is not None:
+                topic.know(len(known.places))
         return topic
 
     def check_open(self) -> None:
+        """Raises Closed, or what has ended a producer with a name before."""
+        self._check_entered()
+        if self._named is not None and self._named.error is not None:
+            raise self._named.error.copied()
+
+    def _check_entered(self) -> None:
         if not self._is_open:
             raise Closed("the producer is not open: use it within its `async with` block")
+
+    def _on_end(self) -> None:
+        """It has a name, and was given up: nothing more is taken."""
+        self._is_taking = False
+        self._dispatcher.wake()
+
+    def _check_replayed(self) -> None:
+        """Raises ReplayMismatch, unless it was told already why there are fewer records."""
+        if self._named is not None and self._named.error is None:
+            for topic in self._accumulator.topics.values():
+                topic.check_replayed()
 
     def check_size(self, size: int) -> None:
         """Raises MessageTooLarge."""
@@ -365,7 +407,7 @@ class Producer:
     async def _wait_room(self, size: int) -> None:
         self._dispatcher.wake()  # whoever lingers is in the way
         await self._room.take(size)
-        if not self._is_open:
+        if not self._is_taking:
             self._room.give_back(size)
             self.check_open()
 

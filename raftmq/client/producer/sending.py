@@ -5,7 +5,8 @@ leader, repetition with pauses, deadlines.
 
 Invariants: a batch is settled once, and in time, wherever it is; an error that says "it certainly
 did not happen" settles only what was never accepted by anybody; with acks=0 nothing is ever sent
-twice.
+twice; with numbers nothing leaves before there is a producer id, and nothing that was given up has
+a successor in its epoch, or, where the producer has a name, any at all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.client.producer.batch import BatchMetadata
+from raftmq.client.producer.numbering import NUMBER_REFUSALS
+from raftmq.client.producer.requests import Part, ProduceRequest, offsets_of, portions
 from raftmq.errors import (
     DeliveryTimedOut,
     LeaderNotAvailable,
@@ -21,39 +24,20 @@ from raftmq.errors import (
     RaftmqError,
     error_for,
 )
-from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
+from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from raftmq.client.producer.accumulator import Accumulator, Topic
     from raftmq.client.producer.batch import Outcome, ProducerBatch
+    from raftmq.client.producer.named import Fence
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.producer.partition_queue import PartitionQueue
+    from raftmq.client.producer.requests import Answered
     from raftmq.client.routing.routes import Place, Routes
 
 MISSING_SECONDS = 5.0  # a topic that was just made may not be known everywhere
-
-
-class Part(NamedTuple):
-    """What goes to one partition with one request."""
-
-    place: Place
-    queue: PartitionQueue
-    batches: list[ProducerBatch]
-    data: list[bytearray]
-
-    @property
-    def length(self) -> int:
-        return sum([len(each) for each in self.data])
-
-
-class ProduceRequest(NamedTuple):
-    """For one leader. `deadline`: nobody waits for an answer any longer."""
-
-    leader: int
-    deadline: float
-    parts: list[Part]
 
 
 class Step(NamedTuple):
@@ -61,11 +45,16 @@ class Step(NamedTuple):
 
     Attributes:
         unknown_topics: whose leaders have to be asked for.
+        is_id_wanted: a producer id has to be asked for; `ProducerIds.on_id` and `on_no_id` take it.
+        unfenced_topics: whose partitions have to be told of the producer's name; `on_fenced` takes
+            what they say.
     """
 
     requests: list[ProduceRequest]
     unknown_topics: list[str]
     look_at: float
+    is_id_wanted: bool = False
+    unfenced_topics: Sequence[str] = ()
 
 
 class Sending:
@@ -80,6 +69,9 @@ class Sending:
         on_settled: Callable[[ProducerBatch, Outcome], None],
     ) -> None:
         self._options, self._accumulator, self._on_settled = options, accumulator, on_settled
+        self._ids, self._named = accumulator.ids, accumulator.named
+        # After these a producer with numbers goes on under others; one with a name has no others.
+        self._renumbered = NUMBER_REFUSALS if self._named is None else ()
 
     def step(self, routes: Routes, now: float, *, is_hurried: bool) -> Step:
         """Requests that leave now count as in flight: each is answered by `on_answer`, once.
@@ -87,36 +79,46 @@ class Sending:
         Args:
             is_hurried: somebody waits for everything to leave, so nothing lingers.
         """
+        if self._named is not None and self._named.error is not None:
+            self.fail_all(self._named.error)
         by_leader: dict[int, list[Part]] = {}
         unknown: list[str] = []
+        unfenced: list[str] = []
         look_at = math.inf
         for topic in list(self._accumulator.topics.values()):
             if topic.take_out_idle():
                 topic.missing_since = None
                 continue
+            if self._ids is not None:
+                self._ids.want_first()  # while others wait for metadata, or linger
             look_at = min(look_at, self._expire(topic, now))
             self._learn(topic, routes, now)
             ready, ready_at = _ready(topic, now, is_hurried=is_hurried)
             look_at = min(look_at, ready_at)
-            if (ready or topic.waiting) and not routes.use(topic.name):
+            if (ready or topic.waiting or topic.is_unfenced) and not routes.use(topic.name):
                 unknown.append(topic.name)  # whoever asks for it tells us when it is known
                 continue
+            if topic.is_unfenced:
+                unfenced.append(topic.name)
             for queue in ready:
+                if not self._may_be_numbered(queue):  # whoever asks for an id tells us
+                    continue
                 place = self._led_place(queue, routes, now)
                 if place is not None:
                     batches = queue.take(self._options.max_request_size, now, is_hurried=is_hurried)
                     self._encode(topic, queue, place, batches, by_leader)
                 look_at = min(look_at, queue.ready_at(is_hurried=is_hurried))
-        return Step(self._requests(by_leader, now), unknown, look_at)
+        is_id_wanted = self._ids is not None and self._ids.is_wanted
+        return Step(self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced)
 
     def on_answer(
         self,
         request: ProduceRequest,
-        answers: Sequence[int | RaftmqError],
+        answers: Sequence[Answered],
         routes: Routes,
         now: float,
     ) -> None:
-        """What became of each part: the first offset, or why there is none."""
+        """What became of each part."""
         for part, answer in zip(request.parts, answers, strict=True):
             part.queue.on_answer(part.batches)
             if isinstance(answer, RaftmqError):
@@ -124,6 +126,31 @@ class Sending:
             else:
                 part.queue.on_success()
                 self._on_success(part, answer)
+
+    def on_no_id(self, error: RaftmqError) -> None:
+        """No broker gives a producer id. What needs none goes on."""
+        assert self._ids is not None, "nobody has asked for one"
+        self._ids.problem, self._ids.is_wanted = error, False
+        if error.retriable:
+            return
+        for topic in self._accumulator.topics.values():
+            for queue in topic.busy.values():
+                self._fail_unnumbered(queue, error)
+
+    def on_fenced(self, topic: Topic, answers: Mapping[int, Fence | RaftmqError]) -> None:
+        """What partitions say of the producer's name. Those that refuse for now are asked again."""
+        assert topic.fences is not None, "the producer has no name"
+        for partition, found in answers.items():
+            try:
+                if isinstance(found, RaftmqError):
+                    raise found
+                topic.fences.on_fence(partition, found)
+            except RaftmqError as problem:
+                error = topic.fences.named.told(problem).at(topic.name, partition)
+                topic.fences.problem = error
+                if not error.retriable:
+                    self._end(error)
+                    self._fail_topic(topic, error)
 
     def fail_all(self, error: RaftmqError) -> None:
         """Nothing leaves any more; what is in flight has been answered."""
@@ -138,6 +165,8 @@ class Sending:
         if known is None:
             return
         if known.topic_id is not None:
+            if topic.is_uncounted_name and not routes.use(topic.name):
+                return  # it may have grown: what is known is asked for once more
             if known.places and (topic.waiting or topic.count != len(known.places)):
                 self._accumulator.on_count(topic, len(known.places))
             topic.missing_since = None
@@ -153,16 +182,26 @@ class Sending:
 
     def _fail_topic(self, topic: Topic, error: RaftmqError) -> None:
         topic.missing_since = None
-        self._accumulator.fail_waiting(topic, error.at(topic.name))
+        if topic.waiting:
+            self._end(error)
+        self._accumulator.fail_waiting(topic, _located(error, topic.name))
         for queue in topic.busy.values():
             for batch in list(queue):
-                queue.remove(batch)
+                queue.drop(batch)
+                self._give_up(batch, error)
+
+    def _fail_unnumbered(self, queue: PartitionQueue, error: RaftmqError) -> None:
+        assert queue.numbering is not None, "needs no id"
+        for batch in list(queue) if queue.numbering.lacks_id else ():
+            if not batch.may_have_happened:
+                queue.drop(batch)
                 self._give_up(batch, error)
 
     def _expire(self, topic: Topic, now: float) -> float:
         """Settle what has taken too long, wherever it is; when the next one will have."""
         late = DeliveryTimedOut(f"topic {topic.name!r}: nobody has told its partitions in time")
         while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
+            self._end(late)
             topic.waiting.popleft().on_known(late.at(topic.name))
         times = [topic.waiting[0].since] if topic.waiting else []
         for queue in topic.busy.values():
@@ -173,11 +212,20 @@ class Sending:
                 else:
                     times.append(batch.opened_at)
             while (first := next(iter(queue), None)) and self._is_late(first, now):
-                queue.remove(first)
+                queue.drop(first)
                 self._give_up(first, self._timed_out(first))
             if first is not None:
                 times.append(first.opened_at)
         return self._deadline_of(min(times, default=math.inf))
+
+    def _may_be_numbered(self, queue: PartitionQueue) -> bool:
+        """Whether what leaves next has a number, or there is one for it."""
+        if queue.numbering is None or queue.is_in_doubt or queue.numbering.may_begin():
+            return True
+        reason = queue.numbering.why_not()
+        for batch in queue:
+            batch.last_error = reason
+        return False
 
     def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> Place | None:
         """None where nobody leads; then the queue waits."""
@@ -205,10 +253,16 @@ class Sending:
         data = []
         for batch in list(batches):
             try:
-                data.append(batch.encode(self._options.codec))
+                if queue.numbering is None:
+                    data.append(batch.encode(self._options.codec))
+                elif encoded := queue.numbering.encode(batch, self._options.codec):
+                    data.append(encoded)
+                else:
+                    batches.remove(batch)
+                    self._on_skipped(batch)
             except RaftmqError as error:
                 batches.remove(batch)
-                self._on_settled(batch, error.at(batch.topic, batch.partition))
+                self._give_up(batch, error)
         if batches:
             by_leader.setdefault(place.leader, []).append(Part(place, queue, batches, data))
         else:
@@ -217,7 +271,7 @@ class Sending:
     def _requests(self, by_leader: dict[int, list[Part]], now: float) -> list[ProduceRequest]:
         requests = []
         for leader, parts in by_leader.items():
-            for together in _portions(parts, self._options.max_request_size):
+            for together in portions(parts, self._options.max_request_size):
                 deadline = self._deadline(together, now)
                 requests.append(ProduceRequest(leader, deadline, together))
         return requests
@@ -230,36 +284,50 @@ class Sending:
     def _deadline_of(self, since: float) -> float:
         return since + self._options.delivery_seconds
 
+    def _on_skipped(self, batch: ProducerBatch) -> None:
+        """All of it stands there already."""
+        metadata = BatchMetadata(batch.topic, batch.partition, ABSENT, len(batch), is_skipped=True)
+        self._on_settled(batch, metadata)
+
     # -- after -----------------------------------------------------------------------------
 
-    def _on_success(self, part: Part, base_offset: int) -> None:
-        for batch in part.batches:
+    def _on_success(self, part: Part, answer: int | tuple[int, ...]) -> None:
+        for batch, base_offset in zip(part.batches, offsets_of(part.batches, answer), strict=True):
+            count = batch.unskipped_count
             metadata = BatchMetadata(
-                batch.topic, batch.partition, base_offset, len(batch), batch.is_repeated
+                batch.topic, batch.partition, base_offset, count, batch.is_repeated
             )
-            if base_offset != ABSENT:
-                base_offset += metadata.record_count
             if batch.outcome is None:
                 self._on_settled(batch, metadata)
 
     def _on_failure(self, part: Part, error: RaftmqError, routes: Routes, now: float) -> None:
+        if self._named is not None:
+            error = self._named.told(error)
         again: list[ProducerBatch] = []
+        numbering = part.queue.numbering
         for batch in part.batches:
             if batch.outcome is not None:  # it was late, and that was told
                 continue
             if self._may_repeat(batch, error, now):
-                batch.is_repeated = batch.is_repeated or batch.may_have_happened
+                batch.is_repeated = numbering is None and batch.may_have_happened
                 again.append(batch)
             else:
-                is_late = error.retriable and self._is_late(batch, now)
+                may_pass = error.retriable or isinstance(error, self._renumbered)
+                is_late = may_pass and self._is_late(batch, now)
                 self._give_up(batch, self._timed_out(batch) if is_late else error)
+        if numbering is not None and (
+            len(again) < len(part.batches) or isinstance(error, self._renumbered)
+        ):
+            numbering.end_epoch()
         part.queue.put_back(again)
         place = routes.find(part.queue.topic, part.queue.partition)
         part.queue.on_failure(now, at_once=_is_elsewhere(place, part.place))
 
     def _may_repeat(self, batch: ProducerBatch, error: RaftmqError, now: float) -> bool:
-        batch.attempts += 1
         batch.last_error = error
+        if isinstance(error, self._renumbered) and not batch.may_have_happened:
+            return batch.number is not None and not self._is_late(batch, now)
+        batch.attempts += 1
         if not error.definite:
             batch.may_have_happened = True
         is_allowed = error.definite or self._options.acks != 0
@@ -280,11 +348,20 @@ class Sending:
         return late
 
     def _give_up(self, batch: ProducerBatch, error: RaftmqError) -> None:
+        outcome = _located(error, batch.topic, batch.partition)
+        self._end(outcome)
         if batch.may_have_happened:
-            unknown = OutcomeUnknown(f"{len(batch)} records may have been appended: {error}")
+            unknown = OutcomeUnknown(
+                f"{batch.unskipped_count} records may have been appended: {error}"
+            )
             unknown.__cause__ = error
-            error = unknown
-        self._on_settled(batch, error.at(batch.topic, batch.partition))
+            outcome = unknown.at(batch.topic, batch.partition)
+        self._on_settled(batch, outcome)
+
+    def _end(self, error: RaftmqError) -> None:
+        """Nothing follows what was given up, if the producer has a name."""
+        if self._named is not None:
+            self._named.end(error)
 
 
 def _ready(topic: Topic, now: float, *, is_hurried: bool) -> tuple[list[PartitionQueue], float]:
@@ -299,18 +376,9 @@ def _ready(topic: Topic, now: float, *, is_hurried: bool) -> tuple[list[Partitio
     return ready, later
 
 
-def _portions(parts: list[Part], bytes_max: int) -> Iterator[list[Part]]:
-    """As many as go into one request."""
-    together: list[Part] = []
-    size = 0
-    for part in parts:
-        if together and (size + part.length > bytes_max or len(together) == PARTITIONS_MAX):
-            yield together
-            together, size = [], 0
-        together.append(part)
-        size += part.length
-    if together:
-        yield together
+def _located(error: RaftmqError, topic: str, partition: int | None = None) -> RaftmqError:
+    """Where it is not said already: what ends a producer is about one partition."""
+    return error.at(topic, partition) if error.topic is None else error.copied()
 
 
 def _is_elsewhere(place: Place | None, tried: Place) -> bool:

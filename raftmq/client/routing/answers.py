@@ -14,6 +14,7 @@ from raftmq.wire.header import iter_batches
 from raftmq.wire.messages.fetch import PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset
 from raftmq.wire.messages.produce import PartitionProduced
+from raftmq.wire.messages.producers import PartitionFenced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
     from raftmq.wire.header import Buffer
 
-PartitionAnswer: TypeAlias = PartitionProduced | PartitionFetched | FoundOffset
+PartitionAnswer: TypeAlias = PartitionProduced | PartitionFenced | PartitionFetched | FoundOffset
 
 
 def answer_for(place: Place, partitions: Sequence[PartitionAnswer]) -> PartitionAnswer:

@@ -101,16 +101,26 @@ class Cluster:
         )
         self._refreshing = Refreshing(self._learn, random)
         self._tasks: TaskGroup | None = None
+        self._scope: anyio.CancelScope | None = None  # of its tasks; made where there is a loop
         self._is_open = False
 
     async def __aenter__(self) -> Self:
         assert self._tasks is None, "entered twice"
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self._tasks.start_soon(self._peers.run)
-        self._tasks.start_soon(self._refreshing.run)
+        self._scope = anyio.CancelScope(shield=True)
+        self._tasks.start_soon(self._run, self._scope)
         self._is_open = True
         return self
+
+    async def _run(self, scope: anyio.CancelScope) -> None:
+        """Until the block ends, also if that is cancelled from outside: whoever is still in it may
+        have something to say before, as a member of a group has.
+        """
+        with scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._peers.run)
+                tasks.start_soon(self._refreshing.run)
 
     async def __aexit__(
         self,
@@ -120,7 +130,9 @@ class Cluster:
     ) -> bool | None:
         """An error of the body goes its own way, past the tasks, which would make it a group."""
         assert self._tasks is not None, "left before it was entered"
+        assert self._scope is not None, "left before it was entered"
         self._is_open = False
+        self._scope.cancel()
         self._tasks.cancel_scope.cancel()
         with one_error():
             if isinstance(error, Exception):
@@ -177,7 +189,7 @@ class Cluster:
             try:
                 if is_stale or not self.routes.addresses:
                     await self.refresh(None, deadline=deadline)
-                return await attempt(self._any_broker())
+                return await attempt(self.any_broker())
             except RaftmqError as error:
                 is_stale = self._is_stale(error)
                 pause = attempts.on_failure(error, now=anyio.current_time())
@@ -299,7 +311,8 @@ class Cluster:
         self._experience.forget_all_but(self.routes.addresses)
         return is_news
 
-    def _any_broker(self) -> int:
+    def any_broker(self) -> int:
+        """For what any broker can answer; there must be one that is known."""
         known, now = sorted(self.routes.addresses), anyio.current_time()
         return self._experience.in_order(known, now=now, random=self._random)[0]
 

@@ -173,6 +173,10 @@ class Draft:
             if state.broker_id == broker_id:
                 self.put_slot(number, SlotState(NO_BROKER, state.epoch + 1))
 
+    @property
+    def group_count(self) -> int:
+        return len(self._image.groups)
+
     def group(self, name: str) -> GroupState | None:
         return self._image.groups.get(name)
 

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from immutables import Map
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.limits import EXPECTED_COMMITS_MAX, group_limits, partition_refusal
+from raftmq.metadata.apply.limits import (
+    EXPECTED_COMMITS_MAX,
+    group_limits,
+    group_room,
+    partition_refusal,
+)
 from raftmq.metadata.commands import (
     NO_BROKER,
     Done,
@@ -82,8 +87,10 @@ def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
     before = draft.group(command.group)
     if before == group:
         return Done()
+    if before is None and (refusal := group_room(command, draft.group_count)) is not None:
+        return refusal
     lowest = 0 if before is None else before.generation + 1
-    if command.generation < lowest:
+    if command.generation < lowest and not _is_return(before, group):
         message = (
             f"group {command.group}: generation {command.generation} is taken, the next is {lowest}"
         )
@@ -206,6 +213,22 @@ def _group_refusal(draft: Draft, group: str, slot_epoch: int) -> Refused | None:
         " coordinates it"
     )
     return Refused(ErrorCode.NOT_COORDINATOR, message)
+
+
+def _is_return(before: GroupState | None, group: GroupState) -> bool:
+    """A static member has another id now, and everybody's part in the plan is what it was."""
+    if before is None or before.members == group.members:
+        return False
+    return _plan(before) == _plan(group)
+
+
+def _plan(group: GroupState) -> tuple[object, ...]:
+    """Who has what, whichever processes they are."""
+    parts = {
+        (m.instance_id is not None, m.instance_id or m.member_id, m.subscription, m.assignment)
+        for m in group.members
+    }
+    return group.generation, group.protocol_type, group.protocol, parts
 
 
 def _members_refusal(command: SaveGroup) -> Refused | None:

@@ -22,6 +22,7 @@ NUMBER_MAX = (1 << 31) - 1  # of a broker or a partition
 ENDPOINTS_MAX = 32
 PORT_MAX = 65_535
 MEMBERS_MAX = 1_000
+GROUPS_MAX = 100_000  # that are saved, with members or without
 EXPECTED_COMMITS_MAX = 1_000  # each may be refused, and the answer is remembered
 REVIEWED_MAX = 1_000  # of one command: it blocks every node while it is applied
 
@@ -48,6 +49,14 @@ def _registration_problems(command: RegisterBroker) -> Iterator[str]:
 
 def group_limits(command: SaveGroup) -> Refused | None:
     return _refusal(f"group {command.group}", _group_problems(command))
+
+
+def group_room(command: SaveGroup, count: int) -> Refused | None:
+    """Of a group that is new: whether so many leave room for it."""
+    if count < GROUPS_MAX:
+        return None
+    message = f"group {command.group} is new, and there are {count} groups already"
+    return Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{message}: delete groups that nobody needs")
 
 
 def _group_problems(command: SaveGroup) -> Iterator[str]:

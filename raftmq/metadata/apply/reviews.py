@@ -84,7 +84,8 @@ def report_damage(draft: Draft, command: ReportDamage) -> AnyResult:
         return broker
     for key, before, rules in _hosted(draft, broker, command.partitions):
         after = disabled(before, broker.broker_id, rules, loss=command.loss)
-        draft.put_partition(key, after)
+        if after is not before:
+            draft.put_partition(key, after)
     return Done()
 
 

@@ -27,6 +27,7 @@ from raftmq.partition.storage.entries import cached_reader, read_waiting
 from raftmq.partition.storage.flusher import Flusher
 from raftmq.partition.storage.folders import TOPICS_FOLDER, find_folders, sync_names
 from raftmq.partition.storage.known_past import KnownPast
+from raftmq.partition.storage.producer_upkeep import ProducerUpkeep
 from raftmq.partition.storage.reader import find_timestamp, plan_slice
 from raftmq.partition.storage.recovery import Past, open_log
 
@@ -77,6 +78,7 @@ class LogDirectory:
         self._past.forget_clean_mark()
         self.logs: dict[str, PartitionLog] = {}
         self.flusher = Flusher(files, root, flush_sync)
+        self._producers = ProducerUpkeep(files, self.flusher, run_sync)
         self._changing: defaultdict[PartitionLog, trio.Lock] = defaultdict(trio.Lock)
 
     def unlock(self) -> None:
@@ -111,17 +113,15 @@ class LogDirectory:
         async with self.flusher.disk:
             await self._run_sync(lambda: self._note_opened(logs))
         for log in logs:
-            self.logs[log.name] = log
-            log.on_dirty = self.flusher.on_dirty
+            self.logs[log.name], log.on_dirty = log, self.flusher.on_dirty
         for error in opened:
             if isinstance(error, StorageError):
                 raise error
         return logs
 
     def _open(self, log_id: LogId, config: TopicConfig) -> PartitionLog | StorageError:
-        name = log_id.name
+        name, folder = log_id.name, self.root / TOPICS_FOLDER / log_id.name
         try:
-            folder = self.root / TOPICS_FOLDER / name
             log = open_log(self._files, folder, name, config, self._past.of(name))
         except StorageError as error:
             logger.error("log cannot be opened: log=%s reason=%s", name, error)
@@ -140,11 +140,9 @@ class LogDirectory:
         try:
             await self.flusher.flush_now(self.logs.values())
             await self.checkpoint()
-            clean = {
-                log.name: log.log_end_offset
-                for log in self.logs.values()
-                if log.is_sound and log.durable_end_offset == log.log_end_offset
-            }
+            sound = [log for log in self.logs.values() if log.is_sound]
+            clean = {log.name: log.log_end_offset for log in sound if not log.is_dirty}
+            await self._producers.write_last(sound)
             await self._run_sync(lambda: self._past.write_clean(clean, self.logs))
         except StorageError as error:  # the next opening recovers
             logger.error("not closed cleanly: directory=%s reason=%s", self.root, error)
@@ -204,6 +202,7 @@ class LogDirectory:
                 for name in risen:
                     self.logs[name].write_indexes()  # from where recovery starts to walk
                 await self._run_sync(lambda: self._past.write_points(risen))
+            await self._producers.write(self.logs.values())
 
     async def run_retention(self) -> None:
         while True:
@@ -225,7 +224,7 @@ class LogDirectory:
                         await self._run_sync(log.rebuild_damaged_indexes)
             except (StorageError, CorruptRecord) as error:
                 logger.warning("no retention: log=%s reason=%s", log.name, error)
-            log.release_idle()
+            log.release_idle(trio.current_time())
 
     # -- cutting: one change of a log at a time ----------------------------------------------
 
@@ -245,6 +244,7 @@ class LogDirectory:
         """The new start is durable first. A full disk shows before anything has changed."""
         if trim is None:
             return
+        await self._producers.keep_trimmed(log, trim)
         with trio.CancelScope(shield=True):
             await self._run_sync(lambda: trim.prepare(self._files))
             try:
@@ -354,7 +354,6 @@ class LogDirectory:
         self, log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
     ) -> LogSlice:
         """`reader.plan_slice`, on the loop if the page cache has it, else in a worker thread."""
-
         while True:
             plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
             try:

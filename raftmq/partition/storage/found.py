@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from raftmq.partition.epochs import LeaderEpochs
     from raftmq.partition.storage.epoch_file import EpochFile
+    from raftmq.partition.storage.known_producers import KnownProducers
     from raftmq.partition.storage.segment import Segment
 
 DAMAGE_MARK = "damaged"  # the file that remembers damage
@@ -41,6 +42,7 @@ class FoundLog(NamedTuple):
     segments: list[Segment]
     epochs: LeaderEpochs
     epoch_file: EpochFile
+    producers: KnownProducers
     log_start_offset: int
     durable_end_offset: int
     damage: Damage | None

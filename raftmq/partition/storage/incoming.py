@@ -3,11 +3,12 @@
 Owns the rules for batches from producers (`place_produced`: a leader assigns base offset and
 leader epoch, and trusts nothing) and from a leader (`place_replicated`: bytes stay as they are,
 and must continue this log). Neither opens the records: the CRC covers them, and `check_structure`
-looks at the directory only.
+looks at the directory only. What a leader writes of its own are fences (`place_fence`).
 """
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import (
@@ -17,8 +18,9 @@ from raftmq.errors import (
     MessageTooLarge,
     RaftmqError,
 )
-from raftmq.model import RecordFormat, TimestampType
+from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
 from raftmq.partition.storage.walk import FoundBatch
+from raftmq.wire.accounts import account_of
 from raftmq.wire.header import (
     COLUMNS_BIT,
     CONTROL_BIT,
@@ -28,11 +30,19 @@ from raftmq.wire.header import (
     Buffer,
     iter_batches,
     pack_prefix,
+    read_header,
 )
-from raftmq.wire.records import check_structure, stamp_log_append_time
+from raftmq.wire.messages.produce import BATCHES_MAX
+from raftmq.wire.named import Account, is_named
+from raftmq.wire.records import check_structure, encode_fence, stamp_log_append_time
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from raftmq.config import TopicConfig
+    from raftmq.partition.producers import Admission
+    from raftmq.partition.sequences import Producer
+    from raftmq.partition.storage.segment_index import BatchStart
 
 PREFIX_SIZE = 16
 _KIND_BITS = COLUMNS_BIT | CONTROL_BIT | TIMESTAMP_TYPE_BIT
@@ -41,14 +51,29 @@ _TIMESTAMP_BITS = {
     TimestampType.CREATE_TIME: 0,
     TimestampType.LOG_APPEND_TIME: TIMESTAMP_TYPE_BIT,
 }
+NO_ACCOUNTS: Mapping[int, Account] = MappingProxyType({})
+
+
+class Duplicate(NamedTuple):
+    """A batch that stands in the log already: `number` in its request, from 0."""
+
+    number: int
+    base_offset: int
+    end_offset: int
 
 
 class Placement(NamedTuple):
-    """Batches with their place in the log, and the bytes to write for them."""
+    """Batches with their place in the log, and the bytes to write for them.
+
+    Beside `duplicates` there may be no batch at all. `accounts`: what batches of named producers
+    say, by their base offset.
+    """
 
     buffers: list[Buffer]
     batches: list[FoundBatch]
     length: int
+    duplicates: Sequence[Duplicate] = ()
+    accounts: Mapping[int, Account] = NO_ACCOUNTS
 
     @property
     def end_offset(self) -> int:
@@ -58,7 +83,19 @@ class Placement(NamedTuple):
         """The same batches, but standing from byte `position` on."""
         distance = position - self.batches[0].position
         moved = [FoundBatch(at + distance, header) for at, header in self.batches]
-        return Placement(self.buffers, moved, self.length)
+        return self._replace(batches=moved)
+
+    def base_offsets(self) -> list[int]:
+        """Of every batch of the request, in its order."""
+        offsets = [found.header.base_offset for found in self.batches]
+        for number, base_offset, _ in self.duplicates:
+            offsets.insert(number, base_offset)
+        return offsets
+
+    def highest_end_offset(self) -> int:
+        """Whoever holds everything before it holds every batch of the request."""
+        ends = [duplicate.end_offset for duplicate in self.duplicates]
+        return max([*ends, self.end_offset] if self.batches else ends)
 
 
 def place_produced(
@@ -69,11 +106,13 @@ def place_produced(
     leader_epoch: int,
     config: TopicConfig,
     now_ms: int,
+    admission: Admission,
 ) -> Placement:
     """Give the producer's batches the offsets from `offset` on; they will stand at `position`.
 
     Raises:
         CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
+        RaftmqError: see `Admission.original_offset`.
     """
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         buffer = _stamped(buffer, now_ms)
@@ -81,15 +120,27 @@ def place_produced(
     kind = _FORMAT_BITS[config.record_format] | _TIMESTAMP_BITS[config.message_timestamp_type]
     buffers: list[Buffer] = []
     batches: list[FoundBatch] = []
+    duplicates: list[Duplicate] = []
+    accounts: dict[int, Account] = {}
     for at, header in iter_batches(view):
+        size, placed = header.size, header.placed(offset, leader_epoch)
+        if header.producer_id != NO_PRODUCER_ID and not header.is_control:
+            account = account_of(view, at, header) if is_named(header.producer_id) else None
+            original = admission.original_offset(placed, account)
+            if original is not None:  # and was checked when it was appended
+                end_offset = original + header.record_count
+                number = len(batches) + len(duplicates)
+                duplicates.append(Duplicate(number, original, end_offset))
+                continue
+            if account is not None:
+                accounts[offset] = account
         _check_produced(header, config, kind, now_ms)
         check_structure(view, at, header)
-        size, placed = header.size, header.placed(offset, leader_epoch)
         buffers.append(pack_prefix(header, base_offset=offset, leader_epoch=leader_epoch))
         buffers.append(view[at + PREFIX_SIZE : at + size])
         batches.append(FoundBatch(position, placed))
         offset, position = placed.end_offset, position + size
-    return _checked(Placement(buffers, batches, position - start))
+    return _checked(Placement(buffers, batches, position - start, duplicates, accounts))
 
 
 def _stamped(buffer: Buffer, now_ms: int) -> bytearray:
@@ -149,6 +200,7 @@ def place_replicated(
     """
     start = position
     batches: list[FoundBatch] = []
+    accounts: dict[int, Account] = {}
     for at, header in iter_batches(buffer):
         if header.base_offset != offset:
             raise CorruptRecord(f"base offset {header.base_offset}, expected {offset}", position=at)
@@ -156,12 +208,48 @@ def place_replicated(
             what = f"leader epoch {header.leader_epoch}, expected {epoch} to {leader_epoch}"
             raise CorruptRecord(what, position=at)
         batches.append(FoundBatch(position, header))
+        if is_named(header.producer_id) and (account := account_of(buffer, at, header)) is not None:
+            accounts[offset] = account
         offset, epoch = header.end_offset, header.leader_epoch
         position += header.size
-    return _checked(Placement([buffer], batches, position - start))
+    return _checked(Placement([buffer], batches, position - start, (), accounts))
+
+
+def check_named_format(config: TopicConfig) -> None:
+    """
+    Raises:
+        InvalidRecord: named producers cannot write to such a topic.
+    """
+    if config.record_format is not RecordFormat.COLUMNS:
+        raise InvalidRecord(
+            f"the topic's record.format is {config.record_format}: named producers need columns; "
+            "write to another topic, or without a name"
+        )
+
+
+def place_fence(
+    following: Producer, *, producer_id: int, place: BatchStart, leader_epoch: int, now_ms: int
+) -> Placement:
+    """The batch behind which the name's state is `following`; it will stand at `place`."""
+    offset, position = place
+    account = Account(following.generation, following.digest, following.partition_count)
+    batch = encode_fence(
+        account,
+        producer_id=producer_id,
+        producer_epoch=following.epoch,
+        next_sequence=following.next_sequence,
+        timestamp=now_ms,
+        base_offset=offset,
+        leader_epoch=leader_epoch,
+    )
+    found = FoundBatch(position, read_header(batch))
+    return Placement([batch], [found], len(batch), (), {offset: account})
 
 
 def _checked(placement: Placement) -> Placement:
-    if not placement.batches:
+    count = len(placement.batches) + len(placement.duplicates)
+    if not count:
         raise CorruptRecord(f"no batch: an append needs at least {LENGTH_END} bytes", position=0)
+    if count > BATCHES_MAX and placement.duplicates:
+        raise InvalidRecord(f"{count} batches, {BATCHES_MAX} are allowed: nobody could be told")
     return placement

@@ -9,6 +9,7 @@ Invariants:
 2. Segments follow each other without a gap; only the last one is written.
 3. Bytes are never acknowledged after a failed write or sync: the log is offline from then on.
 4. A damaged log serves what is before the damage and takes nothing new.
+5. `producers` knows what the batches up to the log's end say, but while the log is being cut.
 """
 
 from __future__ import annotations
@@ -24,10 +25,16 @@ from raftmq.errors import (
     RaftmqError,
     StorageError,
 )
-from raftmq.model import Durability
+from raftmq.model import NO_PRODUCER_ID, Durability
 from raftmq.partition.storage.durability import DurableEnd
 from raftmq.partition.storage.found import DAMAGE_MARK
-from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
+from raftmq.partition.storage.incoming import (
+    Placement,
+    check_named_format,
+    place_fence,
+    place_produced,
+    place_replicated,
+)
 from raftmq.partition.storage.reader import LogSlice, find_timestamp, plan_slice, read_batches
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.segment import Segment, log_path
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from raftmq.config import TopicConfig
     from raftmq.disk.files import Files
     from raftmq.model import TimestampOffset
+    from raftmq.partition.sequences import Producer
     from raftmq.partition.storage.found import FoundLog
     from raftmq.partition.storage.segment_index import BatchStart
     from raftmq.wire.header import Buffer
@@ -51,9 +59,23 @@ SEGMENT_OFFSETS_MAX = (1 << 31) - 1  # index entries hold offsets relative to th
 
 
 class Appended(NamedTuple):
-    """Offsets [base_offset, end_offset) were given to what was appended."""
+    """Offsets [base_offset, end_offset) were given to what was appended.
+
+    `base_offsets`: of each batch, where some stood in the log already, and were not appended again.
+    Then `base_offset` is the first of them, and all of them lie before `end_offset`.
+    """
 
     base_offset: int
+    end_offset: int
+    base_offsets: tuple[int, ...] = ()
+
+
+class Fenced(NamedTuple):
+    """What is known of a producer name behind its fence, whose offset is the last before
+    `end_offset`.
+    """
+
+    producer: Producer
     end_offset: int
 
 
@@ -72,7 +94,7 @@ class PartitionLog:
         self.on_dirty: Callable[[PartitionLog], None] | None = None
         self.on_held: Callable[[], None] | None = None  # after a flush, a cut, or going offline
         self.committed: Callable[[], int] | None = None  # retention deletes nothing beyond
-        self._epoch_file = found.epoch_file
+        self._epoch_file, self.producers = found.epoch_file, found.producers
         self._end = DurableEnd(found.segments[-1].end_offset, found.durable_end_offset)
         self._unsynced_sealed: list[Segment] = []
         self._names_are_unsynced = True
@@ -144,7 +166,8 @@ class PartitionLog:
             self._tell_dirty()
 
     def append(self, buffer: Buffer, *, leader_epoch: int, now_ms: int, now: float) -> Appended:
-        """Append a producer's batches as their leader, in one write.
+        """Append a producer's batches as their leader, in one write: all, but for those that stand
+        in the log already, or none.
 
         Args:
             now_ms: the broker's wall clock; `now` its monotonic clock in seconds.
@@ -152,6 +175,7 @@ class PartitionLog:
         Raises:
             CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
             FencedLeaderEpoch: a later epoch is known; nothing was appended.
+            RaftmqError: see `Admission.original_offset`; nothing was appended.
             StorageError: unknown what was written; the log is offline.
         """
         self._check_writable()
@@ -163,8 +187,49 @@ class PartitionLog:
             leader_epoch=leader_epoch,
             config=self.config,
             now_ms=now_ms,
+            admission=self.producers.admission(now),
         )
-        return self._append(placement, now)
+        if not placement.duplicates:
+            return self._append(placement, now)
+        if placement.batches:
+            self._append(placement, now)
+        base_offsets = placement.base_offsets()
+        return Appended(base_offsets[0], placement.highest_end_offset(), tuple(base_offsets))
+
+    def append_fence(
+        self,
+        producer_id: int,
+        generation: int,
+        *,
+        partition_count: int = 0,
+        leader_epoch: int,
+        now_ms: int,
+        now: float,
+    ) -> Fenced:
+        """Have whoever has written under this producer name before write no more.
+
+        Args:
+            partition_count: of the topic, for a generation that begins; 0: not known.
+
+        Raises:
+            InvalidRecord: the topic's records have no place for what named producers say.
+            ProducerFenced, TooManyProducers: see `Admission.fence`; nothing was appended.
+            FencedLeaderEpoch, StorageError: as in `append`.
+        """
+        self._check_writable()
+        self._check_epoch(leader_epoch)
+        check_named_format(self.config)
+        following = self.producers.admission(now).fence(
+            producer_id, generation, partition_count=partition_count
+        )
+        placement = place_fence(
+            following,
+            producer_id=producer_id,
+            place=self.active.end,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+        )
+        return Fenced(following, self._append(placement, now).end_offset)
 
     def append_replicated(self, buffer: Buffer, *, leader_epoch: int, now: float) -> Appended:
         """Append a leader's bytes as they are; errors as in `append`."""
@@ -189,6 +254,7 @@ class PartitionLog:
         except StorageError as error:
             raise self.go_offline(error) from error
         self._note_epochs(placement)
+        self._note_producers(placement, now)
         self._end.on_append(active.end_offset, now)
         self._tell_dirty()
         return Appended(base_offset, active.end_offset)
@@ -197,6 +263,12 @@ class PartitionLog:
         if placement.batches[-1].header.leader_epoch != self.epochs.latest:
             for _, header in placement.batches:
                 self._note_epoch(header.leader_epoch, header.base_offset)
+
+    def _note_producers(self, placement: Placement, now: float) -> None:
+        accounts = placement.accounts
+        for _, header in placement.batches:
+            if header.producer_id != NO_PRODUCER_ID:
+                self.producers.now.note(header, now, accounts.get(header.base_offset))
 
     def _tell_dirty(self) -> None:
         if self.on_dirty is not None:
@@ -267,6 +339,7 @@ class PartitionLog:
         self._unsynced_sealed.append(self.active)
         self.segments.append(following)
         self._names_are_unsynced = True
+        self.producers.take(self.log_end_offset)
 
     def roll_if_old(self, now_ms: int) -> None:
         """Seal an active segment whose first batch is `segment.ms` old, so that it can expire."""
@@ -332,6 +405,7 @@ class PartitionLog:
             self.active,
             end.position,
             self._epoch_file,
+            self.producers.begin_cut(self.segments, end.offset),
             self.folder / DAMAGE_MARK,
             self._lowered_start(end.offset),
         )
@@ -362,10 +436,12 @@ class PartitionLog:
         self.log_start_offset = offset
         self._end.on_start_over(offset)
         self.epochs.entries.clear()
+        self.producers.start_over()
         self._epochs_are_unsynced = self._names_are_unsynced = False
         return StartOver(self.folder, removed, first, self._epoch_file, self.folder / DAMAGE_MARK)
 
     def end_truncate(self) -> None:
+        self.producers.end_cut()
         self._is_being_cut = False
 
     def _cut_epochs(self, end_offset: int) -> None:
@@ -391,12 +467,14 @@ class PartitionLog:
         if log_start_offset <= self.log_start_offset:
             return None
         count = sum(segment.end_offset <= log_start_offset for segment in self.segments[:-1])
-        return Trim(self.folder, log_start_offset, self.segments[:count])
+        first_offset = self.segments[count].base_offset
+        return Trim(self.folder, log_start_offset, self.segments[:count], first_offset)
 
     def apply_trim(self, trim: Trim) -> None:
         """The new start is durable: show it."""
         self.log_start_offset = trim.log_start_offset
         self.epochs.trim(trim.log_start_offset)
+        self.producers.on_trimmed(trim.first_offset)
         self.segments = [segment for segment in self.segments if segment not in trim.removed]
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s not in trim.removed]
         self.changes += 1
@@ -442,8 +520,9 @@ class PartitionLog:
         except StorageError as error:
             self.go_offline(error)
 
-    def release_idle(self) -> None:
-        """Drop descriptors of segments that nobody has read lately."""
+    def release_idle(self, now: float) -> None:
+        """Drop descriptors of segments that nobody has read lately, and forget idle producers."""
+        self.producers.now.forget_idle(now)
         for segment in self.segments[:-1]:
             segment.release_idle()
         self.release_small()

@@ -20,6 +20,7 @@ from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.entries import DamagedEntries
 from raftmq.partition.storage.epoch_file import EpochFile
 from raftmq.partition.storage.found import DAMAGE_MARK, Damage, FoundLog, RecoveryReport
+from raftmq.partition.storage.known_producers import recover_producers
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.segment import LOG_SUFFIX, Segment
 from raftmq.partition.storage.walk import find_sound_batch, scan, walk
@@ -380,15 +381,12 @@ class _Recovery:
         log_start_offset = min(self.log_start_offset, end_offset)
         epochs.trim(log_start_offset)
         report = RecoveryReport(was_clean, self.scanned_bytes, self.cut_bytes, lost_durable)
+        is_damaged = self.damage is not None
         found = FoundLog(
-            self.segments,
-            epochs,
-            self.epoch_file,
-            log_start_offset,
-            end_offset,
-            self.damage,
-            report,
-        )
+            self.segments, epochs, self.epoch_file,
+            recover_producers(self.files, self.folder, self.segments, is_damaged=is_damaged),
+            log_start_offset, end_offset, self.damage, report,
+        )  # fmt: skip
         return PartitionLog(self.files, self.folder, self.name, self.config, found)
 
 

@@ -177,10 +177,12 @@ class Segment:
         return self._checked(self.index.floor_of_position(position, read), read)
 
     def batches_since(self, timestamp: int, read: ReadBytes = read_waiting) -> Iterator[FoundBatch]:
-        """The batches that, by their headers, have a record at or after `timestamp`."""
+        """The batches that, by their headers, have a record at or after `timestamp`. What is in
+        control batches is nobody's record, and their time is that of the broker.
+        """
         start = self.start_of(self.index.floor_of_time(timestamp, read), read)
         for found in self._walk_from(start, read):
-            if found.header.max_timestamp >= timestamp:
+            if found.header.max_timestamp >= timestamp and not found.header.is_control:
                 yield found
 
     def last_batch(self, read: ReadBytes = read_waiting) -> FoundBatch | None:

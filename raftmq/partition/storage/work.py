@@ -17,6 +17,7 @@ from raftmq.disk.checkpoint import (
     write_checkpoint,
 )
 from raftmq.partition.epochs import LeaderEpochs
+from raftmq.partition.storage.producer_files import remove_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import File, Files
     from raftmq.partition.storage.durability import FlushMark
     from raftmq.partition.storage.epoch_file import EpochFile
+    from raftmq.partition.storage.known_producers import ProducersCut
     from raftmq.partition.storage.segment import Segment
 
 LOG_START_FILE = "log-start-offset"
@@ -59,12 +61,14 @@ class Truncation:
     cut: Segment
     length: int
     epochs: EpochFile
+    producers: ProducersCut
     damage_mark: Path
     log_start_offset: int | None = None  # new, where the cut takes the batch it lies in
 
     def perform(self, files: Files) -> None:
         if self.log_start_offset is not None:
             write_log_start(files, self.folder, self.log_start_offset)
+        self.producers.forget(files)
         for segment in reversed(self.removed):
             segment.remove()
         files.sync_directory(self.folder)
@@ -74,6 +78,7 @@ class Truncation:
             file.sync()
         files.remove(self.damage_mark)
         files.sync_directory(self.folder)
+        self.producers.perform(files)
 
 
 @dataclass(slots=True)
@@ -90,6 +95,7 @@ class StartOver:
     damage_mark: Path
 
     def perform(self, files: Files) -> None:
+        remove_snapshots(files, self.folder, lambda _offset: True)
         remove_all(files, self.folder, reversed(self.removed))
         write_log_start(files, self.folder, self.first.base_offset)
         self.first.make()
@@ -107,6 +113,7 @@ class Trim:
     folder: Path
     log_start_offset: int
     removed: list[Segment] = field(default_factory=list)
+    first_offset: int = 0  # of the first segment that stays
 
     def prepare(self, files: Files) -> None:
         """If this fails, for want of room, nothing has changed."""
@@ -118,6 +125,7 @@ class Trim:
 
     def remove(self, files: Files) -> None:
         """After the log shows its new start; what a crash leaves, the next opening removes."""
+        remove_snapshots(files, self.folder, lambda offset: offset < self.first_offset)
         remove_all(files, self.folder, self.removed)
 
 

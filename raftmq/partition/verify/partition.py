@@ -20,12 +20,14 @@ from raftmq.partition.storage.inspect import (
     list_segments,
     read_recovery_point,
 )
+from raftmq.partition.storage.producer_files import account_in
 from raftmq.partition.storage.segment_index import BatchStart
 from raftmq.partition.storage.walk import find_sound_batch
 from raftmq.partition.verify.entries import READ_ERRORS
 from raftmq.partition.verify.epochs import EpochCheck
 from raftmq.partition.verify.findings import Finding, Findings, Severity
 from raftmq.partition.verify.indexes import IndexCheck
+from raftmq.partition.verify.producers import ProducerCheck
 from raftmq.partition.verify.surroundings import (
     check_damage_mark,
     check_log_start,
@@ -106,11 +108,13 @@ class _Verification:
     def _check_log(self, log_start_offset: int) -> None:
         self.end_offset = self.segments[0].base_offset
         self.epochs = EpochCheck(self.files, self.folder, self.findings, log_start_offset)
+        self.producers = ProducerCheck(self.files, self.folder, self.findings, self.end_offset)
         for number in range(len(self.segments)):
             if not (self._check_joint(number) and self._check_segment(number)):
                 break
         self._check_end(log_start_offset)
         self.epochs.finish(self.end_offset, self.recovery_point)
+        self.producers.finish(self.end_offset)
         self.report.log_start_offset = log_start_offset
         self.report.log_end_offset = self.end_offset
 
@@ -125,6 +129,7 @@ class _Verification:
             what = f"begins at offset {base_offset}, the segment before ends at {self.end_offset}"
         else:
             what = f"offsets {self.end_offset} to {base_offset} are missing before it"
+        self.producers.on_gap()
         if self._is_sound_from(number, min(base_offset, self.end_offset)):
             self.findings.error(path, what, offset=self.end_offset)
             return True
@@ -161,6 +166,7 @@ class _Verification:
 
     def _report_unreadable(self, path: Path, error: Exception) -> None:
         self.is_end_known = False
+        self.producers.on_gap()
         if self.files.exists(path):
             self.findings.error(path, f"cannot be read: {error}")
         else:
@@ -176,9 +182,16 @@ class _Verification:
         self.report.records += header.record_count
         self.report.bytes += header.size
         self.epochs.note(header)
+        self._note_producer(file, found)
         self._check_records(file, found)
         if self.on_bytes is not None:
             self.on_bytes(header.size)
+
+    def _note_producer(self, file: File, found: FoundBatch) -> None:
+        try:
+            self.producers.note(found.header, account_in(file, found))
+        except CorruptRecord:  # a fence; `_check_records` tells of it
+            self.producers.on_gap()
 
     def _check_records(self, file: File, found: FoundBatch) -> None:
         """Decode every record, as a reader would."""
@@ -205,6 +218,7 @@ class _Verification:
         3. Nothing does: a torn tail.
         """
         path, length = self.segments[number].path, bad.end - bad.position
+        self.producers.on_gap()
         if bad.sound_follows and not length:
             what = f"a batch is out of place: {bad.what}"
         else:

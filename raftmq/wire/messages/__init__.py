@@ -17,10 +17,22 @@ from raftmq.wire.messages.cluster import (
 )
 from raftmq.wire.messages.configs import AlterConfigs, DescribeConfigs
 from raftmq.wire.messages.fetch import Fetch
+from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetDelete, OffsetFetch
+from raftmq.wire.messages.groups import (
+    DeleteGroups,
+    DescribeGroups,
+    FindCoordinator,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.offsets import ListOffsets, OffsetForLeaderEpoch
 from raftmq.wire.messages.produce import Produce
+from raftmq.wire.messages.producers import FenceProducer, InitProducerId
 from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
 from raftmq.wire.messages.topics import (
     CreatePartitions,
@@ -40,7 +52,9 @@ _CLASSES: tuple[type[Request], ...] = (
     Produce, Fetch, ListOffsets, Metadata, Hello, CreateTopics, DeleteTopics, DeleteRecords,
     OffsetForLeaderEpoch, DescribeConfigs, CreatePartitions, ElectLeaders, AlterConfigs,
     DescribeCluster, DescribeTopics, Ping, ReplicaFetch, ReplicaProgress, Propose, BrokerHeartbeat,
-    ReadBarrier,
+    ReadBarrier, OffsetCommit, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, LeaveGroup,
+    SyncGroup, DescribeGroups, ListGroups, InitProducerId, DeleteGroups, OffsetDelete,
+    FenceProducer,
 )  # fmt: skip
 REQUESTS: Mapping[tuple[int, int], type[Request]] = MappingProxyType(
     {(cls.api_key, cls.version): cls for cls in _CLASSES}

@@ -23,12 +23,15 @@ from raftmq.wire.bodies import (
     ErrorNumber,
     LeaderEpochOrAbsent,
     Milliseconds,
+    Offset,
     OffsetOrAbsent,
     Partition,
     Request,
     Timestamp,
     TopicId,
 )
+
+BATCHES_MAX = 100_000  # of one partition in one request
 
 
 class ProducePartition(Body, frozen=True):
@@ -44,6 +47,8 @@ class PartitionProduced(Body, frozen=True):
     """Leader and epoch are told with the errors that ask for fresh metadata.
 
     A base offset beside an error says that the batches were appended, and may stay or not.
+    `base_offsets` names that of each batch where they do not follow each other, because some of
+    them stood in the log already; else it is empty.
     """
 
     topic_id: TopicId
@@ -55,6 +60,7 @@ class PartitionProduced(Body, frozen=True):
     log_start_offset: OffsetOrAbsent = ABSENT
     leader: BrokerIdOrAbsent = ABSENT
     leader_epoch: LeaderEpochOrAbsent = ABSENT
+    base_offsets: Annotated[tuple[Offset, ...], Meta(max_length=BATCHES_MAX)] = ()
 
 
 class ProduceReply(Body, frozen=True):

@@ -13,8 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from tests.simulation import seeds
+from tests.simulation.brokers.group_plan import GROUP_KINDS
 from tests.simulation.brokers.plan import KINDS
 from tests.simulation.brokers.planted_bugs import GARDEN
+from tests.simulation.brokers.task_plan import TASK_KINDS
 from tests.simulation.brokers.world import SECONDS, World
 
 
@@ -27,7 +29,7 @@ def main() -> None:
         GARDEN,
         description=__doc__.splitlines()[0],
         seconds=SECONDS,
-        kinds=KINDS,
+        kinds=(*KINDS, *GROUP_KINDS, *TASK_KINDS),
         parents=(options,),
     )
 

@@ -25,7 +25,7 @@ from raftmq.wire.records import encode_batch
 from tests.simulation.brokers.history import text_of
 from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.hosts import NAME, now_ms
-from tests.simulation.brokers.ledger import ACKS_ALL, Spot, records_in
+from tests.simulation.brokers.ledger import ACKS_ALL, Spot, end_of, records_in
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.raft.checks import demand
 
@@ -207,6 +207,7 @@ class Consumer(Worker):
         records = [[at, text_of(value)] for at, _, value in records_in(found.data) if at >= offset]
         reader.get(records)
         self.world.ledger.on_read(spot, found.data, f"{self.name} from {offset}")
+        reader.skip(end_of(found.data, offset))
         return reader.following
 
     async def _start_of(self, cluster: Cluster, spot: Spot, offset: int, error: RaftmqError) -> int:

@@ -35,14 +35,16 @@ from raftmq.broker.hosted import key_of
 from raftmq.wire.header import iter_batches
 from raftmq.wire.records import RecordBatch
 from tests.simulation.brokers.examination import content_of, replicas_of
+from tests.simulation.brokers.history_runs import Run
 from tests.simulation.brokers.ledger import ANYWHERE, Outcome, Spot
 from tests.simulation.raft.checks import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from raftmq.partition.replica import Replica
+    from tests.simulation.brokers.history_runs import Label
     from tests.simulation.brokers.ledger import Sent
     from tests.simulation.brokers.world import World
 
@@ -119,6 +121,12 @@ class History:
             self._idle.append(call.process)
         event = self.recorder.record(call.process, call.outcome, "send", {}, error=why or None)
         self._calls[event.index] = call
+
+    # Producers with names
+
+    def on_run(self, label: Label, rows: Mapping[Spot, Sequence[bytes]]) -> Run:
+        """It shall send these rows, which others may have sent before, or send beside it."""
+        return Run(self, label, rows)
 
     # What else happens
 
@@ -246,13 +254,15 @@ def _nodes_in(text: str) -> list[int]:
     return sorted({int(number) for number in _NODES.findall(text)})
 
 
-class _Texts(dict[bytes, list[str]]):
+class _Texts(dict[bytes, list[str | None]]):
     """The values of batches, each decoded once: all replicas have the same."""
 
-    def __missing__(self, batch: bytes) -> list[str]:
-        values = [text_of(bytes(value or b"")) for value in RecordBatch.decode(batch).values]
-        self[batch] = values
-        return values
+    def __missing__(self, batch: bytes) -> list[str | None]:
+        found = RecordBatch.decode(batch)
+        values = found.values if not found.is_control else ()
+        texts: list[str | None] = [text_of(bytes(value or b"")) for value in values]
+        self[batch] = texts or [None] * found.header.record_count  # nobody's, but for its place
+        return self[batch]
 
 
 def _content(replica: Replica, texts: _Texts) -> dict[str, Any]:

@@ -59,6 +59,11 @@ class Reader:
         if records:
             self.following = records[-1][0] + 1
 
+    def skip(self, offset: int) -> None:
+        """What is before it, and was not told of, is no record of anybody's."""
+        if self.following != NOWHERE:
+            self.following = max(self.following, offset)
+
     def miss(self, why: str) -> None:
         self._history.recorder.record(self._process, Type.FAIL, "poll", error=why)
 

@@ -16,6 +16,8 @@ import trio
 
 from raftmq.broker import broker as broker_module
 from raftmq.broker.broker import open_broker
+from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.settings import CoordinatorSettings
 from raftmq.broker.settings import BrokerSettings, ListenerSettings
 from raftmq.metadata.raft.messages import Standing
 from raftmq.model import Address
@@ -38,6 +40,9 @@ DIRECTORY = Path("/data")
 CLUSTER = "simulated"
 CLIENTS_PORT = 9292
 LEAVING_SECONDS_MAX = 30.0
+GROUPS = CoordinatorSettings(
+    GroupSettings(session_timeout_ms_min=1000, initial_rebalance_delay_ms=200)
+)
 NAME: ContextVar[str] = ContextVar("name", default="-")  # of the machine that a task is on
 
 
@@ -161,6 +166,7 @@ class BrokerHost(Host):
                 ListenerSettings("clients", clients, clients),
                 ListenerSettings("brokers", brokers, brokers),
             ),
+            groups=GROUPS,
         )
 
     def _stand_still_when_paused(self, quorum: MetadataQuorum, network: NodeNetwork) -> None:

@@ -83,9 +83,17 @@ class Found(NamedTuple):
 
 
 def records_in(data: Buffer) -> Iterator[Found]:
+    """Those of users."""
     for position, header in iter_batches(data):
+        if header.is_control:
+            continue
         for record in RecordBatch.decode(data, position).records():
             yield Found(record.offset, header.leader_epoch, bytes(record.value or b""))
+
+
+def end_of(data: Buffer, start: int) -> int:
+    """The offset after all batches; `start` where there are none."""
+    return max([start, *(header.end_offset for _, header in iter_batches(data))])
 
 
 class SpotBook:
@@ -93,6 +101,7 @@ class SpotBook:
 
     Attributes:
         stands: what is at which offset for ever.
+        empty: where nothing of users is, and who says so: control batches are stepped over.
         deleted_to: somebody has asked to delete everything before.
         expires: the topic forgets by itself.
         predecessor: of the topic that had the same name before.
@@ -104,6 +113,7 @@ class SpotBook:
         self.spot, self.deleted_to, self.expires = spot, 0, expires
         self.predecessor = predecessor
         self.stands: dict[int, bytes] = {}
+        self.empty: dict[int, str] = {}
         self._offsets: dict[bytes, list[int]] = {}
         self.sent: dict[bytes, Sent] = {}
 
@@ -138,6 +148,13 @@ class SpotBook:
             before = before.predecessor
         sent = before.sent[value] if before else None
         return sent if sent is not None and (sent.is_stray or sent.answered_at < 0) else None
+
+    def skip(self, start: int, end: int, who: str) -> None:
+        """Somebody has gone from one to the other, and was handed out nothing."""
+        for offset in range(start, end):
+            known = self.stands.get(offset)
+            demand(known is None, f"{who}: steps over {known!r} at {self.spot} {offset}")
+            self.empty.setdefault(offset, who)
 
     def offsets_of(self, value: bytes) -> list[int]:
         """Where it was seen; more than one if there are copies."""
@@ -249,6 +266,24 @@ class Ledger:
         self.on_acknowledged(sent, offset)
         self.book(sent.spot).judge_copies(sent, sent.values[0], "acknowledged")
 
+    # Producers with names
+
+    def on_row(self, spot: Spot, value: bytes) -> Sent:
+        """It is sent by any number of runs, and stands there once; what became of it their own book
+        says. Before each run.
+        """
+        book = self.book(spot)
+        if value not in book.sent:
+            book.sent[value] = Sent(spot, (value,), ACKS_ALL, -1, next(self._clock))
+        sent = book.sent[value]
+        sent.may_stand_twice |= book.may_have_deleted(0)  # and a name forgotten with it
+        return sent
+
+    def on_row_told(self, sent: Sent, offset: int) -> None:
+        """A run was told where it stands."""
+        self.acknowledged += 1
+        self.book(sent.spot).stand(offset, sent.values[0], "acknowledged", sent)
+
     # Consumers
 
     def on_read(self, spot: Spot, data: Buffer, who: str) -> None:
@@ -267,6 +302,9 @@ class Ledger:
         for offset, epoch, value in records:
             if offset >= start:
                 book.see(offset, value, f"log, epoch {epoch}")
+        skipped = [at for at in book.empty if at in there]
+        demand(not skipped, f"{spot}: {[(at, book.empty[at]) for at in skipped[:3]]} have stepped "
+               f"over {[there[at].value for at in skipped[:3]]}")  # fmt: skip
         missing = [at for at in sorted(book.stands) if at >= start and at not in there]
         demand(not missing, f"{spot}: {book.stands.get(missing[0]) if missing else b''!r} is gone, "
                f"all of {missing[:5]}; there are {start} to {start + len(there)}")  # fmt: skip
@@ -277,15 +315,16 @@ class Ledger:
     def _judge_light(
         self, sent: Sent, there: dict[int, Found], *, start: int, latest_epoch: int
     ) -> None:
-        """Acknowledged by fewer than all: lost only where another leader took over."""
+        """Acknowledged by fewer than all: lost only where another leader took over. That one may
+        have been eligible since before it was written, and then what stands there is older.
+        """
         for offset, value in enumerate(sent.values, sent.base_offset):
             found = there.get(offset)
             if offset < start or (found is not None and found.value == value):
                 continue
             self.lost_lightly += 1
-            epoch = found.leader_epoch if found else latest_epoch
             demand(
-                epoch > sent.leader_epoch,
+                latest_epoch > sent.leader_epoch,
                 f"{value!r}, acknowledged by {sent.acks} at {sent.spot} {offset}, is gone; "
                 f"found is {found}, epoch {latest_epoch}, sent in {sent.leader_epoch}",
             )

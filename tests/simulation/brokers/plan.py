@@ -15,10 +15,15 @@ import pytest
 from raftmq.metadata import liveness
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage import directory
+from tests.simulation.brokers.group_plan import with_groups
+from tests.simulation.brokers.task_plan import with_tasks
 from tests.simulation.network_pipe import Latency
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.simulation.brokers.group_plan import GroupPlan
+    from tests.simulation.brokers.task_plan import TaskPlan
 
 NETWORK_KINDS = ("cut", "cut_one_way", "isolate", "split", "reset", "half_open", "slow_link")
 ROLE_KINDS = (
@@ -81,6 +86,8 @@ class Plan(NamedTuple):
     disk_seconds: tuple[float, float]
     sdk_producer_count: int = 0  # of programs that use the SDK, beside the others
     sdk_consumer_count: int = 0
+    groups: tuple[GroupPlan, ...] = ()
+    tasks: tuple[TaskPlan, ...] = ()
 
     @property
     def trusts_page_cache(self) -> bool:
@@ -116,7 +123,10 @@ def draw_plan(seed: int, seconds: float, wanted: tuple[str, ...] = ()) -> Plan:
     )
     share = plan.producer_count * sum(topic.partition_count for topic in topics) / BUSY_PAIRS
     plan = plan._replace(think_seconds=plan.think_seconds * max(1.0, share))
-    return _with_sdk(_staged(plan, random) if wanted else plan, Random(f"{seed}/sdk"))
+    plan = _with_sdk(_staged(plan, random) if wanted else plan, Random(f"{seed}/sdk"))
+    plan = with_groups(plan, Random(f"{seed}/groups"), wanted)
+    topic = draw_topic(Random(f"{seed}/rows"), broker_count)
+    return with_tasks(plan, Random(f"{seed}/tasks"), wanted, topic)
 
 
 def _with_sdk(plan: Plan, random: Random) -> Plan:

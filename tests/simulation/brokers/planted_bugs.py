@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jepsen_like.planted import brokers, clients, replicas
+from jepsen_like.planted import brokers, clients, groups, replicas
 from tests.simulation import planting
+from tests.simulation.brokers import planted_groups, planted_tasks
 from tests.simulation.brokers.world import World
 from tests.simulation.planting import Case, Garden
 from tests.simulation.replication import planted_bugs as rules
@@ -54,10 +55,26 @@ _CASES = {
     clients.a_failed_batch_goes_to_the_back: _by("kill_leader"),
     clients.send_before_the_answer: _by("kill_leader"),
     clients.deny_what_may_have_happened: _by("kill_leader"),
-    clients.copies_are_not_told: _by("kill_leader"),
+    replicas.numbers_are_not_looked_at: _by("kill_leader"),
     clients.a_cancelled_wait_takes_a_batch_along: _by("restart"),
     clients.the_rest_of_a_batch_is_dropped: _by("restart"),
     clients.a_late_answer_counts: _by("restart"),
+    groups.commits_of_any_generation: _by("zombie"),
+    groups.tell_offsets_as_they_are_known_here: _by("slow_coordinator"),
+    groups.sessions_do_not_end_here: _by("coordinator_off_brokers"),
+    planted_groups.hand_out_while_revoking: _by("coordinator_off_brokers"),
+    planted_groups.commit_what_is_in_hand: _by("coordinator_off_brokers"),
+    planted_groups.revoke_without_waiting: _by("coordinator_off_brokers"),
+    planted_groups.begin_anew_after_a_move: _by("coordinator_off_brokers"),
+    planted_groups.commit_in_vain: _by("coordinator_off_brokers"),
+    planted_groups.nobody_is_waited_for: _by("coordinator_off_brokers"),
+    planted_groups.a_new_coordinator_knows_no_members: _by("kill_coordinator"),
+    planted_groups.tell_the_plan_before_it_is_saved: _by("schism"),
+    planted_tasks.an_old_epoch_is_accepted: _by("late_run"),
+    planted_tasks.a_fence_begins_the_generation_anew: _by("late_run"),
+    planted_tasks.a_lower_generation_may_begin: _by("late_fence"),
+    planted_tasks.a_fence_is_answered_before_it_is_committed: _by("kill_fenced"),
+    planted_tasks.only_the_leader_knows_of_fences: _by("kill_fenced"),
 }
 HARMLESS = replicas.high_watermarks_are_forgotten
 HARMLESS_CASE = Case((0, 1), ("comeback", "restart", "kill_leader"), SECONDS)

@@ -44,14 +44,15 @@ class SdkProgram(Program):
     def trace(self, what: str) -> None:
         self.world.trace(f"{self.name} {what}")
 
-    def _client(self) -> Client:
+    def _client(self, machine: str = "") -> Client:
+        """Without a machine, on that of the program."""
         NAME.set(self.name)
         world = self.world
         return Client(
             [host.address for host in world.hosts],
             client_id=self.name,
             connect_timeout_ms=self._random.choice((500, 3000)),
-            network=ClientNetwork(world.network.node(self.name)),
+            network=ClientNetwork(world.network.node(machine or self.name)),
             random=Random(f"{world.seed}/{self.name}/{self._random.random()}"),
             now_ms=now_ms,
         )

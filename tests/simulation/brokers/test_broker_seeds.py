@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.brokers.task_plan import TASK_KINDS
 from tests.simulation.brokers.world import World, failure
 from tests.simulation.seeds import first_line
 
@@ -54,3 +55,15 @@ def test_the_troubles_are_troubles() -> None:
     assert sum(world.ledger.acknowledged for world in worlds) >= 80
     assert sum(world.ledger.reads for world in worlds) >= 200
     assert sum(world.nemesis.counts.total() for world in worlds) >= 3
+
+
+@TEETH
+def test_tasks_are_broken_off_and_overtaken() -> None:
+    """A run that is left alone proves little: look how many there were, and who was refused."""
+    worlds = [World(0, seconds=2 * GATE_SECONDS, kinds=(kind,)) for kind in TASK_KINDS]
+    for world in worlds:
+        world.play()
+    books = [task.book for world in worlds for task in world.tasks]
+    assert sum(book.finished for book in books) >= 10
+    assert sum(book.runs - len(book.generations) for book in books) >= 10
+    assert sum(book.refused for book in books) >= 3

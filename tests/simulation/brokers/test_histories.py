@@ -14,6 +14,7 @@ import pytest
 
 from jepsen_like.history.event import NEMESIS, NODE, RUN, Type, read_history
 from tests.simulation.brokers.history_reader import Reader
+from tests.simulation.brokers.history_runs import Label
 from tests.simulation.brokers.ledger import ACKS_ALL, ANYWHERE, Outcome, Spot
 from tests.simulation.brokers.planted_bugs import GARDEN
 from tests.simulation.brokers.world import World
@@ -164,6 +165,42 @@ async def test_who_reads_on_is_the_same_process_and_who_goes_elsewhere_another()
     assert [event.value["from"] for event in ended if event.f == "assign"] == ["beginning", "end"]
 
 
+async def test_a_run_is_one_send_for_each_partition() -> None:
+    """With all rows that its generation has there, by a process of its own; offsets where told."""
+    world = make_world()
+    spots = Spot(TOPIC, 0), Spot(TOPIC, 1)
+    rows = {spots[0]: [b"a", b"b"], spots[1]: [b"c"]}
+    runs = [world.history.on_run(Label("t0", 3), rows) for _ in range(2)]
+    runs[0].on_row(spots[0], 1, 7)
+    runs[0].on_end("broken off")
+    runs[1].on_end()
+    events = world.history.events()
+    assert [(event.process, event.value["key"]) for event in events[:2]] == [
+        (0, "topic-0-0"), (1, "topic-0-1"),
+    ]  # fmt: skip
+    assert {(event.value["name"], event.value["generation"]) for event in events[:4]} == {("t0", 3)}
+    told = [(event.type, event.value["offsets"]) for event in events[4:]]
+    assert told == [
+        (Type.INFO, [None, 7]), (Type.INFO, [None]), (Type.OK, [None, None]), (Type.OK, [None]),
+    ]  # fmt: skip
+    world.history.judge()
+
+
+async def test_what_is_stepped_over_ends_no_stretch_of_reading() -> None:
+    """A fence is read past: the process goes on."""
+    world = make_world()
+    reader = Reader(world.history, Spot(TOPIC, 0))
+    reader.skip(3)
+    assert reader.following < 0
+    reader.ask(0)
+    reader.get([[0, "a"]])
+    reader.skip(2)
+    reader.ask(2)
+    reader.get([[2, "b"]])
+    polls = [event for event in world.history.events() if event.f == "poll"]
+    assert {event.process for event in polls} == {0}
+
+
 async def test_what_is_noted_one_by_one_is_one_poll() -> None:
     """Records of a consumer that iterates are told together."""
     world = make_world()
@@ -252,8 +289,9 @@ def _judge_clients(world: World, events: list[Event]) -> None:
     ("bug", "finding"),
     [
         ("ack_before_followers_hold", "inconsistent-offsets"),
-        ("copies_are_not_told", "duplicate"),
+        ("numbers_are_not_looked_at", "duplicate"),
         ("the_rest_of_a_batch_is_dropped", "poll-skip"),
+        ("a_fence_begins_the_generation_anew", "rerun-duplicate"),
     ],
 )
 def test_the_checkers_find_planted_bugs_by_themselves(bug: str, finding: str) -> None:

@@ -28,9 +28,12 @@ from tests.simulation.brokers.hosts import NAME, BrokerHost
 from tests.simulation.brokers.ledger import ACKS_ALL, Ledger, Outcome, Spot
 from tests.simulation.brokers.log_starts import watch_log_starts
 from tests.simulation.brokers.plan import draw_plan, tuned
-from tests.simulation.brokers.plots import Plots
 from tests.simulation.brokers.sdk_consumers import SdkConsumer
+from tests.simulation.brokers.sdk_members import SdkGroup
 from tests.simulation.brokers.sdk_producers import SdkProducer
+from tests.simulation.brokers.sdk_tasks import SdkTask
+from tests.simulation.brokers.task_logs import judge_names
+from tests.simulation.brokers.task_troubles import TaskTroubles
 from tests.simulation.raft.checks import TooLittle, Violation, demand
 from tests.simulation.story import Story, failure_of
 
@@ -81,7 +84,7 @@ class World(Story):
         self.voter_addresses = {voter: Address(f"n{voter}", 9000) for voter in voters}
         self.hosts = [BrokerHost(self, number + 1) for number in range(self.plan.broker_count)]
         self.voters = [host for host in self.hosts if host.is_voter]
-        self.nemesis = Plots(self)  # type: ignore[arg-type]
+        self.nemesis = TaskTroubles(self)  # type: ignore[arg-type]
         self.operator = Operator(self, "operator")
         self.topics: dict[str, int] = {}
         self.formats: dict[str, RecordFormat] = {}
@@ -90,6 +93,8 @@ class World(Story):
         self.topic_ids: dict[tuple[str, int], bytes] = {}
         self.deleted: set[str] = set()
         self.reborn: set[str] = set()
+        self.groups = [SdkGroup(self, plan) for plan in self.plan.groups]
+        self.tasks = [SdkTask(self, number, plan) for number, plan in enumerate(self.plan.tasks)]
         self.is_repaired = False
         self.end_seconds = 0.0
         self._probes = 0
@@ -112,9 +117,15 @@ class World(Story):
             f"seed {self.seed}: {self.plan.broker_count} brokers, {ledger.acknowledged} done,"
             f" {ledger.unknown} unknown, {ledger.failed} failed, {ledger.reads} read,"
             f" {self.nemesis.counts.total()} faults, {ledger.lost_lightly} lost lightly,"
-            f" {ledger.copies} twice,"
+            f" {ledger.copies} twice, {sum(group.book.handed for group in self.groups)} in groups,"
+            f"{self._told_of_tasks()}"
             f" healed in {self.heal_seconds:.1f} s, {self.end_seconds:.0f} s, {self.digest[:16]}"
         )
+
+    def _told_of_tasks(self) -> str:
+        books = [task.book for task in self.tasks]
+        finished, runs = sum(book.finished for book in books), sum(book.runs for book in books)
+        return f" {finished} generations in {runs} runs," if books else ""
 
     # What there is
 
@@ -125,7 +136,9 @@ class World(Story):
             "p": plan.producer_count, "c": plan.consumer_count,
             "sp": plan.sdk_producer_count, "sc": plan.sdk_consumer_count,
         }  # fmt: skip
-        return [f"{kind}{number}" for kind, end in counts.items() for number in range(end)]
+        names = [f"{kind}{number}" for kind, end in counts.items() for number in range(end)]
+        names += [name for group in self.groups for name in group.client_names]
+        return [*names, *(run.machine for task in self.tasks for run in task.book.under_way)]
 
     def living_topics(self) -> list[str]:
         return [name for name, count in self.topics.items() if count and name not in self.deleted]
@@ -190,13 +203,23 @@ class World(Story):
         return self.ledger.acknowledged >= DONE_MIN * self.plan.seconds / SECONDS
 
     def has_done_enough(self) -> bool:
-        return self.is_busy()
+        return self.is_busy() and all(task.book.has_done_enough for task in self.tasks)
 
     async def main(self) -> None:
         with trio.fail_after(30 * (self.plan.seconds + HEAL_SECONDS_MAX)):
             async with trio.open_nursery() as self.nursery:
-                await self._acts()
+                try:
+                    await self._acts()
+                finally:
+                    self._wake()
                 self.nursery.cancel_scope.cancel()
+
+    def _wake(self) -> None:
+        """Whoever stands still cannot end, either."""
+        for host in self.hosts:
+            host.thaw()
+            if host.is_up and host.is_paused:
+                host.resume()
 
     async def _acts(self) -> None:
         self.trace(f"{self.plan}")
@@ -235,6 +258,10 @@ class World(Story):
                 clients.start_soon(SdkProducer(self, number).run)
             for number in range(self.plan.sdk_consumer_count):
                 clients.start_soon(SdkConsumer(self, number).run)
+            for group in self.groups:
+                clients.start_soon(group.run)
+            for task in self.tasks:
+                clients.start_soon(task.run)
             with trio.move_on_after(self.plan.seconds) as trouble:
                 clients.start_soon(self.prolong, trouble)
                 await self.nemesis.run()
@@ -297,6 +324,9 @@ class World(Story):
         judge_logs(self)
         judge_rest(self)
         self.ledger.judge_order()
+        judge_names(self)
+        for task in self.tasks:
+            task.book.judge()
 
     async def _darken(self) -> None:
         self.trace("all go dark")

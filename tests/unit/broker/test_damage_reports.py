@@ -92,3 +92,24 @@ async def test_nothing_is_told_without_a_registration(autojump_clock: MockClock)
             await reports.tell(KEYS[0], Loss.RECORDS)
         assert [command.broker_epoch for command in quorum.commands] == [8]
         nursery.cancel_scope.cancel()
+
+
+async def test_who_gives_up_has_nothing_to_tell(autojump_clock: MockClock) -> None:
+    """Nobody led the quorum; what is said anew while a command is away is told again."""
+    quorum = Quorum(*(NotController("nobody leads") for _ in range(3)))
+    reports = DamageReports(
+        1, quorum, broker_epoch=lambda: quorum.epoch, catch_up=trio.lowlevel.checkpoint
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reports.run)
+        with trio.move_on_after(0.5):
+            await reports.tell(KEYS[0], Loss.NOTHING)
+        await trio.sleep(60)
+        assert len(quorum.commands) == 1
+        with trio.move_on_after(2.25):
+            await reports.tell(KEYS[0], Loss.NOTHING)
+        assert len(quorum.commands) == 4
+        with trio.fail_after(1):
+            await reports.tell(KEYS[0], Loss.NOTHING)
+        assert len(quorum.commands) == 5
+        nursery.cancel_scope.cancel()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raftmq.broker.groups.settings import CoordinatorSettings
 from raftmq.broker.settings import BROKERS, load_settings, parse_settings
 from raftmq.errors import InvalidConfig
 from raftmq.model import Address
@@ -49,6 +50,31 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert (brokers.name, brokers.advertised) == (BROKERS, Address("10.0.0.1", 9294))
     assert brokers.listener.is_for_brokers
     assert settings.is_voter
+
+
+def test_groups(tmp_path: Path) -> None:
+    """What is left out is what it always was; the rest is what was said."""
+    plain = load_settings(write(tmp_path / "plain.toml", GOOD)).groups
+    assert plain == CoordinatorSettings()
+    text = GOOD + "\n[groups]\ninitial_rebalance_delay_ms = 0\noffsets_retention_ms = 60000\n"
+    said = load_settings(write(tmp_path / "said.toml", text)).groups
+    assert said.rules.initial_rebalance_delay_ms == 0
+    assert said.rules.size_max == plain.rules.size_max
+    assert said.offsets_retention_ms == 60_000
+
+
+def test_problems_of_groups(tmp_path: Path) -> None:
+    """A group of nobody, a name that is misspelt, and sessions that nobody could have."""
+    text = GOOD + "\n[groups]\nsize_max = 0\nsize_min = 1\nsession_timeout_ms_max = 5\n"
+    assert problems_of(text, tmp_path) == [
+        "groups.size_min: unknown, did you mean groups.size_max?",
+        "groups.size_max = 0: expected a whole number from 1 to 1000",
+        "groups.session_timeout_ms_min = 6000: above groups.session_timeout_ms_max = 5, so that no"
+        " session would do",
+    ]
+    assert problems_of("groups = 1\n" + GOOD, tmp_path) == [
+        "groups = 1: expected a section [groups]"
+    ]
 
 
 def problems_of(text: str, path: Path) -> list[str]:

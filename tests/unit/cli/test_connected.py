@@ -91,6 +91,8 @@ def test_the_time_is_over(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> No
 COMMANDS = [
     "topic list", "topic describe t", "topic create u", "topic alter t -p 3", "topic delete t -y",
     "topic trim t --before-offset 0:1 -y", "cluster health", "cluster status", "cluster info",
+    "group list", "group describe g", "group lag g", "group delete g -y",
+    "group reset-offsets g --to 1 -y", "group reset-offsets g --to 1 --dry-run",
 ]  # fmt: skip
 
 

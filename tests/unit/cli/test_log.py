@@ -13,7 +13,12 @@ from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
 from raftmq.model import Compression, RecordFormat
+from raftmq.partition.producer_format import pack_snapshot
+from raftmq.partition.producers import Remembered
+from raftmq.partition.sequences import Producer, Run
+from raftmq.partition.storage.producer_files import snapshot_path
 from raftmq.wire.control import ControlType
+from raftmq.wire.named import Account, named_producer_id
 from raftmq.wire.records import encode_batch, encode_control_batch
 from tests.unit.verify.logs import (
     END_OFFSET,
@@ -31,6 +36,8 @@ from tests.unit.verify.logs import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+NAMED = named_producer_id("etl")
 
 
 @pytest.fixture
@@ -172,6 +179,25 @@ def test_dump_of_every_kind_of_batch(tmp_path: Path) -> None:
     assert log("verify", folder).exit_code == 0
 
 
+def test_dump_of_a_named_producer(tmp_path: Path) -> None:
+    """Its fence, and a batch behind it, say generation and digest."""
+    folder = make_log(tmp_path, epochs=1, batches_per_epoch=0)
+    opened = reopen(folder)
+    opened.append_fence(NAMED, 17, leader_epoch=0, now_ms=NOW_MS, now=0.0)
+    batch = encode_batch(
+        values=[b"v"], timestamp=NOW_MS, producer_id=NAMED, producer_epoch=0, base_sequence=0,
+        account=Account(17, 0xBEEF),
+    )  # fmt: skip
+    opened.append(batch, leader_epoch=0, now_ms=NOW_MS, now=0.0)
+    flush(opened)
+    rows = objects("dump", folder)
+    assert [row["flags"] for row in rows] == [["control", "fence"], []]
+    assert [(row["generation"], row["digest"]) for row in rows] == [(17, 0), (17, 0xBEEF)]
+    assert f"{NAMED}/0 generation 17" in log("dump", folder).stdout
+    assert [row["offset"] for row in objects("dump", folder, "--records")] == [0, 1]
+    assert log("verify", folder).exit_code == 0
+
+
 def test_dump_passes_over_damage_and_fails(folder: Path) -> None:
     """What is sound is shown, what is not is named on stderr."""
     flip(segments_of(folder)[1], 80)
@@ -286,3 +312,53 @@ def test_progress_is_drawn_on_a_terminal_only(folder: Path) -> None:
     assert b"verify" in os.read(terminal, 1 << 16)
     os.close(terminal)
     assert process.stdout.decode() == log("verify", folder).stdout
+
+
+# -- producers ---------------------------------------------------------------------------------
+
+
+def with_snapshots(folder: Path) -> Path:
+    """Of a producer with two runs and one with a name, at the end; and a damaged one at 30."""
+    remembered = [
+        Remembered(7, Producer(2, 40, (Run(0, 3, 30), Run(30, 50, 10))), 12.5),
+        Remembered(NAMED, Producer(3, 9, (), 17, 0xBEEF), 2.0),
+    ]
+    end = snapshot_path(folder, END_OFFSET)
+    end.write_bytes(pack_snapshot(END_OFFSET, remembered))
+    snapshot_path(folder, 30).write_bytes(b"nothing")
+    return folder
+
+
+def test_dump_of_producers(folder: Path) -> None:
+    """As a table and as objects, from each snapshot that can be read."""
+    with_snapshots(folder)
+    result = log("dump", folder, "--producers")
+    assert result.exit_code == 1
+    _, plain, named = (line.split() for line in result.stdout.splitlines())
+    assert plain == ["72", "7/2", "40", "12", "-", "-", "0@3+30", "30@50+10"]
+    assert named == ["72", f"{NAMED}/3", "9", "2", "17", "0000beef", "-"]
+    assert "030.producers: corrupt record" in result.stderr
+    assert "the log does without it" in result.stderr
+    found, other = objects("dump", folder, "--producers", "--from", 31)
+    assert (other["producer_id"], other["generation"], other["digest"]) == (NAMED, 17, 0xBEEF)
+    assert found == {
+        "snapshot": 72,
+        "producer_id": 7,
+        "producer_epoch": 2,
+        "next_sequence": 40,
+        "idle_seconds": 12,
+        "generation": -1,
+        "digest": 0,
+        "partition_count": 0,
+        "runs": [
+            {"first_sequence": 0, "base_offset": 3, "record_count": 30},
+            {"first_sequence": 30, "base_offset": 50, "record_count": 10},
+        ],
+    }
+
+
+def test_dump_lists_records_or_producers(folder: Path) -> None:
+    """Both at once would be two tables."""
+    result = log("dump", folder, "--producers", "--records")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "not both" in result.stderr

@@ -62,7 +62,8 @@ def test_help_loads_nothing_heavy() -> None:
         "--help", "-h", "log -h", "log dump -h", "log verify -h", "quorum -h", "quorum status -h",
         "quorum verify -h", "broker -h", "topic -h", "topic list -h", "topic describe -h",
         "topic create -h", "topic alter -h", "topic delete -h", "topic trim -h", "cluster -h",
-        "cluster health -h", "cluster status -h", "cluster info -h",
+        "cluster health -h", "cluster status -h", "cluster info -h", "group -h", "group list -h",
+        "group describe -h", "group lag -h", "group reset-offsets -h", "group delete -h",
     ],
 )  # fmt: skip
 def test_every_help_is_there(command: str) -> None:
@@ -81,7 +82,7 @@ def test_every_help_is_there(command: str) -> None:
 def test_the_nouns_are_in_the_order_of_their_use() -> None:
     """Whoever begins finds at the top what comes first."""
     shown = invoke("--help").stdout
-    nouns = ["dev", "broker", "topic", "cluster", "quorum", "log"]
+    nouns = ["dev", "broker", "topic", "group", "cluster", "quorum", "log"]
     places = [shown.index(f"│ {noun} ") for noun in nouns]
     assert places == sorted(places)
 
@@ -90,6 +91,7 @@ def test_the_nouns_are_in_the_order_of_their_use() -> None:
     ("noun", "verbs"),
     [
         ("topic", ["list", "describe", "create", "alter", "delete", "trim"]),
+        ("group", ["list", "describe", "lag", "reset-offsets", "delete"]),
         ("dev", ["status", "stop", "kill", "restart"]),
     ],
 )

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raftmq.errors import ProducerFenced, RaftmqError
 from raftmq.wire.header import iter_batches, pack_prefix, read_header
 from raftmq.wire.messages.fetch import Diverging
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.named import Account, named_producer_id
+from raftmq.wire.records import RecordBatch, encode_fence
+from tests.unit.client.sequences import NamedState, place_of, state_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from raftmq.wire.header import BatchHeader
 
 
 class Partition:
@@ -24,9 +29,27 @@ class Partition:
         self.log_start_offset = self.end_offset = 0
         self.batches: list[tuple[int, int, bytes]] = []  # base offset, end offset, bytes
 
-    def append(self, data: bytes | memoryview) -> int:
-        first = self.end_offset
-        for position, header in iter_batches(data):
+    def append(self, data: bytes | memoryview) -> tuple[int, ...]:
+        """Where each batch stands: from now on, or already.
+
+        Raises:
+            RaftmqError: its number cannot be; nothing was appended.
+        """
+        batches, end_offset = self.batches[:], self.end_offset
+        try:
+            offsets = [self._append(data, *found) for found in iter_batches(data)]
+        except RaftmqError:
+            self.batches, self.end_offset = batches, end_offset
+            raise
+        self._on_append()
+        return tuple(offsets)
+
+    def _append(self, data: bytes | memoryview, position: int, header: BatchHeader) -> int:
+        found = place_of((read_header(each) for _, _, each in self.batches), header)
+        if isinstance(found, RaftmqError):
+            raise found
+        if found is None:
+            found = self.end_offset
             prefix = pack_prefix(
                 header, base_offset=self.end_offset, leader_epoch=self.leader_epoch
             )
@@ -34,8 +57,35 @@ class Partition:
             end_offset = self.end_offset + header.last_offset_delta + 1
             self.batches.append((self.end_offset, end_offset, prefix + rest))
             self.end_offset = end_offset
+        return found
+
+    def fence(self, name: str, generation: int, partition_count: int = 0) -> NamedState:
+        """Whoever wrote under that name before writes no more.
+
+        Raises:
+            ProducerFenced: a higher generation has begun.
+        """
+        producer_id = named_producer_id(name)
+        known = state_of_name((data for _, _, data in self.batches), producer_id)
+        epoch = known.epoch + 1 if known else 0
+        state = NamedState(epoch, 0, generation, 0, partition_count)
+        if known is not None and generation < known.generation:
+            raise ProducerFenced(f"generation {generation}, {known.generation} has begun")
+        if known is not None and generation == known.generation:
+            state = known._replace(epoch=known.epoch + 1)
+        data = encode_fence(
+            Account(*state[2:]),
+            producer_id=producer_id,
+            producer_epoch=state.epoch,
+            next_sequence=state.next_sequence,
+            timestamp=0,
+        )
+        offset, self.end_offset = self.end_offset, self.end_offset + 1
+        header = read_header(data)
+        prefix = pack_prefix(header, base_offset=offset, leader_epoch=self.leader_epoch)
+        self.batches.append((offset, offset + 1, prefix + bytes(data[len(prefix) :])))
         self._on_append()
-        return first
+        return state
 
     def read(self, offset: int, bytes_max: int = 1 << 30) -> bytes:
         """Whole batches, and the first one in any case."""

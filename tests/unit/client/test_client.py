@@ -48,6 +48,11 @@ def client_of(world: World) -> Client:
     return Client(addresses, network=network, random=Random(1), connect_timeout_ms=500)
 
 
+def test_a_client_is_made_outside_of_any_event_loop() -> None:
+    """A script makes one before its loop runs; nothing is opened yet."""
+    assert isinstance(connect("127.0.0.1:1"), Client)
+
+
 async def test_a_client_is_opened_once(autojump_clock: MockClock) -> None:
     """Whether that worked or not; the second time tells what to do instead."""
     async with open_world() as (world, _):

@@ -18,9 +18,9 @@ def test_known_names() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("linger", "'linger', did you mean 'linger_ms'?"),
-        ("lingerMs", "'lingerMs', did you mean 'linger_ms'?"),
-        ("Acks", "'Acks', did you mean 'acks'?"),
+        ("linger", "'linger' (did you mean 'linger_ms'?);"),
+        ("lingerMs", "'lingerMs' (did you mean 'linger_ms'?);"),
+        ("Acks", "'Acks' (did you mean 'acks'?);"),
         ("colour", "no option 'colour'; the options are acks, batch_size, linger_ms"),
     ],
 )
@@ -36,3 +36,9 @@ def test_all_unknown_names_are_told_together() -> None:
     """Two typing errors need one run to be found."""
     with pytest.raises(TypeError, match=r"'ack'.*'batchsize'"):
         check_options("producer", {"ack": 1, "batchsize": 2}, KNOWN)
+
+
+def test_each_option_is_named_once() -> None:
+    """Though several may know of it."""
+    with pytest.raises(TypeError, match=r"the options are acks, batch_size, linger_ms$"):
+        check_options("producer", {"colour": 1}, [*KNOWN, "acks"])

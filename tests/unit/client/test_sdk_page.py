@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from raftmq.client.administration.admin import Admin
+from raftmq.client.administration.groups.calls import GroupCalls
 from raftmq.client.consumer.consumer import Consumer
+from raftmq.client.consumer.group_options import GroupReading
 from raftmq.client.consumer.options import ConsumerArguments, ConsumerOptions
+from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.producer.options import PRESETS, ProducerArguments, ProducerOptions
 from raftmq.client.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from dataclasses import Field
 
 PAGE = (Path(__file__).parents[3] / "docs/SDK.md").read_text()
 
@@ -28,34 +36,46 @@ def _rows(title: str) -> dict[str, str]:
     return found
 
 
+GROUP_OPTIONS = (*fields(GroupReading), *fields(MemberOptions))
+NOT_OPTIONS = {"preset", "delivery", "group", "member", "rack"}
+
+
 @pytest.mark.parametrize(
     ("title", "options"),
-    [("Options of a producer", ProducerOptions), ("Options of a consumer", ConsumerOptions)],
+    [
+        ("Options of a producer", fields(ProducerOptions)),
+        ("Options of a consumer", fields(ConsumerOptions)),
+        ("Options of a member of a group", GROUP_OPTIONS),
+    ],
 )
-def test_every_option_with_its_default(title: str, options: type[ProducerOptions]) -> None:
+def test_every_option_with_its_default(title: str, options: Sequence[Field[Any]]) -> None:
     """No more, no fewer, and the defaults are those of the code."""
     told = _rows(title)
-    told.pop("preset", None)
-    assert told.keys() == {field.name for field in fields(options)}
-    for field in fields(options):
-        value = told[field.name].strip("`").replace(",", "").strip('"')
-        assert value == str(field.default), field.name
+    wanted = {field.name: field.default for field in options if field.name not in NOT_OPTIONS}
+    assert told.keys() - NOT_OPTIONS == wanted.keys()
+    for name, default in wanted.items():
+        value = told[name].strip("`").replace(",", "").strip('"').replace("empty", "b''")
+        assert value == str(default), name
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "others"),
-    [(ProducerArguments, ProducerOptions, {"preset"}), (ConsumerArguments, ConsumerOptions, set())],
+    [
+        (ProducerArguments, ProducerOptions, {"preset", "delivery"}),
+        (ConsumerArguments, ConsumerOptions, {"delivery", *(each.name for each in GROUP_OPTIONS)}),
+    ],
 )
 def test_type_checkers_know_every_option(
     arguments: type, options: type[ProducerOptions], others: set[str]
 ) -> None:
     """And no other."""
-    assert arguments.__annotations__.keys() == {each.name for each in fields(options)} | others
+    known = {*(each.name for each in fields(options)), *others} - {"member", "rack"}
+    assert arguments.__annotations__.keys() == known
 
 
 def test_every_call_is_named() -> None:
     """Of producer, consumer and administration."""
-    for owner in (Producer, Consumer, Admin):
+    for owner in (Producer, Consumer, Admin, GroupCalls):
         for name in vars(owner):
             if not name.startswith("_") and name not in ("check_open", "check_size", "topic"):
                 assert f"{name}" in PAGE, f"{owner.__name__}.{name}"

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import trio
 
 from raftmq.client.routing.cluster import Cluster
-from raftmq.errors import ErrorCode
+from raftmq.errors import ErrorCode, RaftmqError
 from raftmq.model import Address
 from raftmq.rpc.context import Identity, Listener, RequestContext
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages import metadata as wire
-from raftmq.wire.messages.fetch import Diverging, Fetch, FetchReply, PartitionFetched
+from raftmq.wire.messages.fetch import Fetch, FetchReply
 from raftmq.wire.messages.offsets import (
     EARLIEST,
     LATEST,
@@ -31,18 +31,21 @@ from raftmq.wire.messages.offsets import (
     ListOffsetsReply,
 )
 from raftmq.wire.messages.payloads import split_payload
-from raftmq.wire.messages.produce import PartitionProduced, Produce, ProduceReply
+from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
 from raftmq.wire.records import encode_batch
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.network_pipe import Latency
 from tests.unit.client.logs import Partition, Topic
+from tests.unit.client.replies import fenced, fetched, joined, produced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from raftmq.rpc.service import Handler
     from raftmq.wire.bodies import Request
+    from raftmq.wire.messages.produce import Produce
+    from raftmq.wire.messages.producers import FenceProducer
 
 CLIENTS = Listener("clients")
 CLUSTER = "cluster-a"
@@ -65,7 +68,8 @@ def batch(*values: str) -> bytes:
 class Broker:
     """Attributes:
     asked: every request that a handler got, in order.
-    produces, fetches: steps for the next requests; without one they are carried out.
+    produces, fetches, producer_ids, fences: steps for the next requests; without one they are
+        carried out.
     behind: what it says of the metadata in place of the truth.
     """
 
@@ -75,12 +79,16 @@ class Broker:
         self.asked: list[Request] = []
         self.produces: list[Step] = []
         self.fetches: list[Step] = []
+        self.producer_ids: list[Step] = []
+        self.fences: list[Step] = []
         self.behind: wire.MetadataReply | None = None
         self.handlers: dict[ApiKey, Handler] = {
             ApiKey.METADATA: self._on_metadata,
             ApiKey.PRODUCE: self._on_produce,
             ApiKey.FETCH: self._on_fetch,
             ApiKey.LIST_OFFSETS: self._on_list_offsets,
+            ApiKey.INIT_PRODUCER_ID: self._on_init_producer_id,
+            ApiKey.FENCE_PRODUCER: self._on_fence_producer,
         }
         self._connections: list[trio.CancelScope] = []
         self._life = trio.CancelScope()
@@ -132,12 +140,14 @@ class Broker:
         def carry_out() -> Reply:
             lengths = [wanted.length for wanted in body.partitions]
             parts = split_payload(lengths, payload)
-            return _joined(
+            return joined(
                 [self._append(*each) for each in zip(body.partitions, parts, strict=True)]
             )
 
         def refuse(*arguments: Any, **named: Any) -> Reply:
-            return _joined([self.produced(each, *arguments, **named) for each in body.partitions])
+            return joined(
+                [produced(self.world, each, *arguments, **named) for each in body.partitions]
+            )
 
         reply = self._take_turn(self.produces, carry_out, refuse)
         return None if body.acks == 0 else reply
@@ -146,16 +156,21 @@ class Broker:
         error = self._refusal(wanted)
         partition = self.world.find(wanted.topic_id, wanted.partition)
         if error or partition is None:
-            return self.produced(wanted, error)
-        return self.produced(wanted, base_offset=partition.append(data))
+            return produced(self.world, wanted, error)
+        try:
+            offsets = partition.append(data)
+        except RaftmqError as refusal:
+            return produced(self.world, wanted, refusal.code)
+        return produced(self.world, wanted, offsets=offsets)
 
     def _on_fetch(self, _context: Any, body: Fetch, _payload: Any) -> Any:
         def carry_out() -> Reply:
             return self._read(body)
 
         def refuse(*arguments: Any, **named: Any) -> Reply:
-            return _joined(
-                [self.fetched(each, *arguments, **named) for each in body.partitions], FetchReply
+            return joined(
+                [fetched(self.world, each, *arguments, **named) for each in body.partitions],
+                FetchReply,
             )
 
         if self.fetches:
@@ -186,20 +201,20 @@ class Broker:
             if size <= room or room == body.bytes_max:
                 replies.append(reply)
                 room -= size
-        return _joined(replies, FetchReply)
+        return joined(replies, FetchReply)
 
     def _read_one(self, wanted: Any, bytes_max: int) -> Reply:
         error = self._refusal(wanted)
         partition = self.world.find(wanted.topic_id, wanted.partition)
         if error or partition is None:
-            return self.fetched(wanted, error)
+            return fetched(self.world, wanted, error)
         if wanted.last_fetched_epoch >= 0 and (
             diverging := partition.divergence(wanted.last_fetched_epoch, wanted.fetch_offset)
         ):
-            return self.fetched(wanted, diverging=diverging)
+            return fetched(self.world, wanted, diverging=diverging)
         if not partition.log_start_offset <= wanted.fetch_offset <= partition.end_offset:
-            return self.fetched(wanted, ErrorCode.OFFSET_OUT_OF_RANGE)
-        return self.fetched(wanted, data=partition.read(wanted.fetch_offset, bytes_max))
+            return fetched(self.world, wanted, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return fetched(self.world, wanted, data=partition.read(wanted.fetch_offset, bytes_max))
 
     def _take_turn(
         self, steps: list[Step], carry_out: Callable[[], Reply], refuse: Callable[..., Reply]
@@ -209,6 +224,25 @@ class Broker:
 
     def _on_list_offsets(self, _context: Any, body: ListOffsets, _payload: Any) -> Reply:
         return Reply(ListOffsetsReply(tuple(self._find_offset(each) for each in body.partitions)))
+
+    def _on_init_producer_id(self, _context: Any, _body: InitProducerId, _payload: Any) -> Any:
+        def carry_out() -> Reply:
+            self.world.producer_id += 1
+            return Reply(InitProducerIdReply(producer_id=self.world.producer_id))
+
+        def refuse(error: ErrorCode) -> Reply:
+            return Reply(InitProducerIdReply(error, error.name))
+
+        return self._take_turn(self.producer_ids, carry_out, refuse)
+
+    def _on_fence_producer(self, _context: Any, body: FenceProducer, _payload: Any) -> Any:
+        def carry_out() -> Reply:
+            return fenced(self.world, body, self._refusal)
+
+        def refuse(error: ErrorCode) -> Reply:
+            return fenced(self.world, body, lambda _wanted: error)
+
+        return self._take_turn(self.fences, carry_out, refuse)
 
     def _find_offset(self, wanted: Any) -> FoundOffset:
         error = self._refusal(wanted)
@@ -229,50 +263,11 @@ class Broker:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE
 
-    def produced(
-        self, wanted: Any, error: ErrorCode = ErrorCode.NONE, *, base_offset: int = -1
-    ) -> Reply:
-        produced = PartitionProduced(
-            wanted.topic_id,
-            wanted.partition,
-            error,
-            error.name if error else "",
-            base_offset,
-            **self.world.hint(wanted),
-        )
-        return Reply(ProduceReply((produced,)))
-
-    def fetched(
-        self,
-        wanted: Any,
-        error: ErrorCode = ErrorCode.NONE,
-        data: bytes = b"",
-        diverging: Diverging | None = None,
-    ) -> Reply:
-        partition = self.world.find(wanted.topic_id, wanted.partition)
-        fetched = PartitionFetched(
-            wanted.topic_id,
-            wanted.partition,
-            error,
-            high_watermark=partition.end_offset if partition else -1,
-            log_start_offset=partition.log_start_offset if partition else -1,
-            length=len(data),
-            diverging=diverging,
-            **self.world.hint(wanted),
-        )
-        return Reply(FetchReply(partitions=(fetched,)), (data,) if data else ())
-
-
-def _joined(replies: Sequence[Reply], kind: Any = ProduceReply) -> Reply:
-    """One answer about several partitions."""
-    partitions = [found for reply in replies for found in reply.body.partitions]  # type: ignore
-    payload = [piece for reply in replies for piece in reply.payload]
-    return Reply(kind(partitions=tuple(partitions)), payload)
-
 
 class World:
     """Attributes:
     gives_hints: errors say who leads, so that a client need not ask.
+    producer_id: that was given out last.
     """
 
     def __init__(self, broker_count: int) -> None:
@@ -281,6 +276,7 @@ class World:
         self.topics: dict[str, Topic] = {}
         self.brokers = {number: Broker(self, number) for number in range(1, broker_count + 1)}
         self.gives_hints = False
+        self.producer_id = 1000
         self.appended = trio.Event()
 
     @property

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.apply.limits import REVIEWED_MAX
 from raftmq.metadata.commands import (
     NO_BROKER,
+    BeginControlledShutdown,
+    FenceBroker,
     Loss,
     RecoveryState,
     ReportDamage,
     ReviewPartitions,
 )
-from tests.unit.metadata.one_partition import KEY, altered, hosting, of, proposal
+from tests.unit.metadata.one_partition import KEY, altered, gone, hosting, of, proposal
 from tests.unit.metadata.states import ORDERS, after, epoch_of, refusal
 
 REPORT = ReportDamage(0, epoch_of(0), ((ORDERS, 0), (ORDERS, 9), (b"deleted", 0), (ORDERS, 0)))
@@ -81,6 +84,39 @@ def test_a_leader_whose_disk_fails_hands_over_and_keeps_its_word() -> None:
     check_step(image, changed)
     state = of(changed)
     assert (state.leader, state.isr, state.eligible, state.leader_epoch) == (1, (1,), (0,), 1)
+
+
+@pytest.mark.parametrize(("min_isr", "eligible"), [("2", (1,)), ("1", ())])
+def test_a_follower_whose_disk_fails_leaves_and_keeps_its_word(
+    min_isr: str, eligible: tuple[int, ...]
+) -> None:
+    """The leader waits for it no more; where nothing is committed meanwhile, it may be elected."""
+    image = hosting((0, 1), min_insync_replicas=min_isr)
+    changed = after(image, ReportDamage(1, epoch_of(1), (KEY,), Loss.NOTHING))
+    check(changed)
+    check_step(image, changed)
+    state = of(changed)
+    assert (state.leader, state.isr, state.leader_epoch) == (0, (0,), 1)
+    assert state.eligible == eligible
+
+
+@pytest.mark.parametrize("command", [FenceBroker, BeginControlledShutdown])
+def test_a_follower_stays_while_its_leader_is_about_to_go(
+    command: type[FenceBroker | BeginControlledShutdown],
+) -> None:
+    """It may have to lead next, as nobody else can; what it has lost does count."""
+    image = after(hosting((0, 1), min_insync_replicas="1"), command(0, epoch_of(0)))
+    report = ReportDamage(1, epoch_of(1), (KEY,), Loss.NOTHING)
+    assert of(after(image, report)) is of(image)
+    assert of(after(image, replace(report, loss=Loss.RECORDS))).isr == (0,)
+
+
+def test_a_follower_stays_where_nobody_leads() -> None:
+    """The last leader was dropped, and a broker that shut down was the last in sync."""
+    image = gone(altered(hosting((0, 1), min_insync_replicas="1"), 0), 0)
+    assert of(image).leader == NO_BROKER
+    report = ReportDamage(1, epoch_of(1), (KEY,), Loss.NOTHING)
+    assert of(after(image, report)) is of(image)
 
 
 @pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.UNSYNCED])

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
+from raftmq.metadata.apply import limits
 from raftmq.metadata.apply.groups import OFFSET_MAX
 from raftmq.metadata.commands import (
     NO_BROKER,
@@ -148,6 +149,33 @@ def test_a_generation_does_not_come_again(command: SaveGroup) -> None:
     found = refusal(after(coordinated(), SAVE), command)
     assert found.code is ErrorCode.ILLEGAL_GENERATION
     assert "the next is 2" in found.message
+
+
+RETURN = replace(SAVE, members=(Member("a"), Member("b", instance_id="i", assignment=b"0")))
+
+
+def test_a_static_member_comes_back_under_another_id() -> None:
+    """The plan is the same, and so is the generation: nobody else has to hear of it."""
+    members = (Member("c", instance_id="i", host="other", assignment=b"0"), Member("a"))
+    image = after(coordinated(), RETURN, replace(RETURN, members=members, changed_at_ms=10))
+    assert image.groups[GROUP].members == members
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        (Member("c"), RETURN.members[1]),
+        (Member("a"), Member("c", instance_id="i", assignment=b"1")),
+        (Member("a"), Member("c", instance_id="j", assignment=b"0")),
+        (Member("a"),),
+    ],
+    ids=["not static", "another part", "another instance", "one less"],
+)
+def test_nothing_else_changes_within_a_generation(members: tuple[Member, ...]) -> None:
+    """Whoever holds a part of the plan could not know."""
+    command = replace(RETURN, members=members, leader=members[0].member_id)
+    found = refusal(after(coordinated(), RETURN), command)
+    assert found.code is ErrorCode.ILLEGAL_GENERATION
 
 
 def test_members_are_distinct_and_the_leader_is_one() -> None:
@@ -292,6 +320,20 @@ def test_single_offsets_are_deleted() -> None:
 def test_what_is_kept_of_a_group_is_bounded(more: dict[str, Any], message: str) -> None:
     """Every node holds it, whether or not the group still lives."""
     assert message in refusal(coordinated(), replace(SAVE, **more)).message
+
+
+def test_groups_have_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one is refused once there are so many, with members or without; those that are there
+    go on, and make room when they are deleted."""
+    monkeypatch.setattr(limits, "GROUPS_MAX", 1)
+    image = after(coordinated(), SAVE)
+    refused = refusal(image, replace(SAVE, group=NEIGHBOUR))
+    assert refused.code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "delete groups" in refused.message
+    image = after(image, replace(SAVE, generation=2, leader="", members=()))
+    assert refusal(image, replace(SAVE, group=NEIGHBOUR, leader="", members=()))
+    image = after(image, DeleteGroup(1, GROUP))
+    assert NEIGHBOUR in after(image, replace(SAVE, group=NEIGHBOUR)).groups
 
 
 def test_offsets_are_of_partitions_that_could_be() -> None:

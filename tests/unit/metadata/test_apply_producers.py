@@ -9,6 +9,7 @@ from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.draft import Draft
 from raftmq.metadata.commands import AllocateProducerIds, Done, ProducerIds, SetFeatureLevel
 from raftmq.metadata.image import PRODUCER_ID_MAX, Change, ChangeKind, MetadataImage
+from raftmq.wire.named import is_named
 from tests.unit.metadata.states import answer, apply_next, broker, cluster, epoch_of, refusal
 
 
@@ -40,7 +41,9 @@ def test_a_block_has_a_sensible_size(count: int) -> None:
 
 
 def test_the_last_id_is_given_and_none_after_it() -> None:
-    """Ids are 63 bits: the last block may end at the highest one."""
+    """The last block may end at the highest id below those of names."""
+    assert is_named(PRODUCER_ID_MAX + 1)
+    assert not is_named(PRODUCER_ID_MAX)
     image = cluster()._replace(next_producer_id=PRODUCER_ID_MAX - 1)
     assert refusal(image, allocate(3)).code is ErrorCode.INVALID_REQUEST
     image, result = apply_next(image, allocate(2))

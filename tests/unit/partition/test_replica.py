@@ -166,7 +166,7 @@ async def test_acks_that_cannot_be_had_are_refused(autojump_clock: MockClock) ->
             replica.append(batch(), acks=ALL)
         with pytest.raises(NotEnoughReplicas):
             replica.append(batch(), acks=2)
-        with pytest.raises(InvalidRequiredAcks):
+        with pytest.raises(InvalidRequiredAcks, match='replicas is 2; take at most that, or "all"'):
             replica.append(batch(), acks=3)
         assert replica.log.log_end_offset == 0
 

@@ -28,7 +28,7 @@ def log() -> PartitionLog:
     """About ten batches in several segments, none of them synced."""
     log = open_log(SimulatedFiles(RANDOM), Path("/data/log"), "orders/Partition-0", CONFIG)
     for epoch in (0, 0, 1, 1, 2):
-        sent, _ = make_batches(RANDOM, offset=log.log_end_offset, epoch=epoch, timestamp=EPOCH_MS)
+        sent, _ = make_batches(RANDOM, log, epoch=epoch, timestamp=EPOCH_MS)
         log.append(sent, leader_epoch=epoch, now_ms=EPOCH_MS, now=0.0)
     return log
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from random import Random
+from threading import Thread
 
 import pytest
 import trio
@@ -33,11 +35,39 @@ def test_a_seed_is_an_order_of_tasks() -> None:
     assert order_of("a") == order_of("a") != order_of("b")
 
 
+def test_a_loop_in_another_thread_changes_no_order() -> None:
+    """Brokers that other tests have started go on while a simulation runs."""
+
+    async def race_beside_another(order: list[int]) -> None:
+        another = Thread(target=trio.run, args=(race, []))
+        another.start()
+        another.join()
+        await race(order)
+
+    order: list[int] = []
+    run("a", partial(race_beside_another, order))
+    assert order == order_of("a")
+
+
+def test_loops_in_other_threads_draw_as_they_did() -> None:
+    """A seed is that of one thread: elsewhere nobody gets the numbers of a simulation."""
+    drawn: list[float] = []
+
+    async def draw_elsewhere() -> None:
+        another = Thread(target=lambda: drawn.append(_run._r.random()))
+        another.start()
+        another.join()
+
+    _run._r.seed("others")
+    run("a", draw_elsewhere)
+    assert drawn == [Random("others").random()]
+
+
 def test_trio_is_left_as_it_was() -> None:
     """Other tests keep the scheduler that they came with."""
-    before = _run._ALLOW_DETERMINISTIC_SCHEDULING
+    before = _run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r, _run._r.getstate()
     order_of("a")
-    assert before == _run._ALLOW_DETERMINISTIC_SCHEDULING
+    assert before == (_run._ALLOW_DETERMINISTIC_SCHEDULING, _run._r, _run._r.getstate())
 
 
 def test_time_is_virtual() -> None:

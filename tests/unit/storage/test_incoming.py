@@ -9,6 +9,7 @@ import pytest
 from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge
 from raftmq.model import RecordFormat, TimestampType
+from raftmq.partition.producers import Admission, Producers
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.wire.control import ControlType
 from raftmq.wire.header import HEADER_SIZE, iter_batches
@@ -32,6 +33,7 @@ def produced(data: Buffer, config: TopicConfig | None = None, offset: int = 100)
         leader_epoch=7,
         config=config or TopicConfig(),
         now_ms=NOW_MS,
+        admission=Admission(Producers(), 0.0),
     )
 
 

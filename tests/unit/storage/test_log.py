@@ -12,6 +12,7 @@ from raftmq.config import TopicConfig
 from raftmq.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageError
 from raftmq.model import TimestampOffset
 from raftmq.partition.epochs import EpochStart
+from raftmq.partition.storage.log import Appended
 from raftmq.partition.storage.recovery import open_log
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
@@ -63,7 +64,7 @@ def test_several_batches_are_one_write(files: SimulatedFiles) -> None:
     before = len(files.trace)
     data = batch(b"a") + batch(b"b") + batch(b"c")
     appended = log.append(data, leader_epoch=0, now_ms=NOW_MS, now=0.0)
-    assert appended == (0, 3)
+    assert appended == Appended(0, 3)
     assert len(files.trace) == before + 1
 
 
@@ -269,8 +270,8 @@ def test_idle_segments_let_go_of_their_files(files: SimulatedFiles) -> None:
     """Descriptors are dropped after a while; a slice that is out stays readable."""
     log = filled(files)
     piece = log.slice(0, bytes_max=100)
-    log.release_idle()
-    log.release_idle()
+    log.release_idle(0.0)
+    log.release_idle(0.0)
     assert log.segments[0]._file is None
     assert piece.bytes.read()
     assert values_of(log) == [value(number) for number in range(30)]

@@ -90,8 +90,9 @@ def _sized(info: inspect.Type, random: Random) -> Any:
             return "".join(random.choices(CHARACTERS, k=_length(0, most, random)))
         case inspect.BytesType(min_length=least, max_length=most):
             return random.randbytes(_length(least or 0, most, random))
-        case inspect.VarTupleType(item_type=item):
-            return tuple(_value(item, random) for _ in range(random.randint(0, ITEMS_MAX)))
+        case inspect.VarTupleType(item_type=item, min_length=least):
+            count = random.randint(least or 0, ITEMS_MAX)
+            return tuple(_value(item, random) for _ in range(count))
         case inspect.DictType(key_type=key, value_type=value):
             count = random.randint(0, ITEMS_MAX)
             return {_value(key, random): _value(value, random) for _ in range(count)}

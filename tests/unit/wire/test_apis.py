@@ -8,12 +8,14 @@ from raftmq.wire.messages import REQUESTS
 
 # On the wire, and never changed. Below 1000: Kafka's protocol guide, "Api Keys".
 NUMBERS = {
-    "PRODUCE": 0, "FETCH": 1, "LIST_OFFSETS": 2, "METADATA": 3, "HELLO": 18, "CREATE_TOPICS": 19,
-    "DELETE_TOPICS": 20, "DELETE_RECORDS": 21, "OFFSET_FOR_LEADER_EPOCH": 23,
-    "DESCRIBE_CONFIGS": 32, "CREATE_PARTITIONS": 37, "ELECT_LEADERS": 43, "ALTER_CONFIGS": 44,
-    "DESCRIBE_CLUSTER": 60, "DESCRIBE_TOPICS": 75, "PING": 1000, "REPLICA_FETCH": 1001,
-    "REPLICA_PROGRESS": 1002, "PROPOSE": 1003, "BROKER_HEARTBEAT": 1004,
-    "READ_BARRIER": 1005,
+    "PRODUCE": 0, "FETCH": 1, "LIST_OFFSETS": 2, "METADATA": 3, "OFFSET_COMMIT": 8,
+    "OFFSET_FETCH": 9, "FIND_COORDINATOR": 10, "JOIN_GROUP": 11, "HEARTBEAT": 12, "LEAVE_GROUP": 13,
+    "SYNC_GROUP": 14, "DESCRIBE_GROUPS": 15, "LIST_GROUPS": 16, "HELLO": 18, "CREATE_TOPICS": 19,
+    "DELETE_TOPICS": 20, "DELETE_RECORDS": 21, "INIT_PRODUCER_ID": 22, "DELETE_GROUPS": 42,
+    "OFFSET_DELETE": 47, "OFFSET_FOR_LEADER_EPOCH": 23, "DESCRIBE_CONFIGS": 32,
+    "CREATE_PARTITIONS": 37, "ELECT_LEADERS": 43, "ALTER_CONFIGS": 44, "DESCRIBE_CLUSTER": 60,
+    "DESCRIBE_TOPICS": 75, "PING": 1000, "REPLICA_FETCH": 1001, "REPLICA_PROGRESS": 1002,
+    "PROPOSE": 1003, "BROKER_HEARTBEAT": 1004, "READ_BARRIER": 1005, "FENCE_PRODUCER": 1006,
 }  # fmt: skip
 
 
@@ -40,7 +42,8 @@ def test_requests_are_called_as_their_numbers_are() -> None:
 
 def test_clients_ask_for_nothing_that_brokers_owe_each_other() -> None:
     """Replication, proposals and heartbeats; whatever else begins at 1000 is for all."""
-    assert {key for key in ApiKey if key >= ApiKey.PING} - {ApiKey.PING} == CLUSTER_APIS
+    for_all = {ApiKey.PING, ApiKey.FENCE_PRODUCER}
+    assert {key for key in ApiKey if key >= ApiKey.PING} - for_all == CLUSTER_APIS
 
 
 def test_what_goes_one_way_has_nothing_to_answer() -> None:

@@ -8,8 +8,11 @@ from raftmq.errors import CorruptRecord
 from raftmq.wire.control import ControlRecord, ControlType
 from raftmq.wire.header import CONTROL_BIT
 from raftmq.wire.kafka_records import encode_record
-from raftmq.wire.records import RecordBatch, encode_control_batch
+from raftmq.wire.named import NAMED_FIRST, Account
+from raftmq.wire.records import RecordBatch, encode_control_batch, encode_fence
 from tests.unit.wire.batches import with_header
+
+NAMED = NAMED_FIRST + 5
 
 
 def control_of(key: bytes | None, value: bytes | None) -> ControlRecord:
@@ -17,7 +20,7 @@ def control_of(key: bytes | None, value: bytes | None) -> ControlRecord:
     return RecordBatch.decode(with_header(record, 1, attributes=CONTROL_BIT)).control
 
 
-@pytest.mark.parametrize("kind", ControlType)
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
 def test_round_trip(kind: ControlType) -> None:
     """A marker says which way the transaction ended, and who said so."""
     batch = encode_control_batch(
@@ -39,6 +42,39 @@ def test_byte_for_byte() -> None:
     assert batch[21:23] == bytes.fromhex("0030")
 
 
+def test_a_fence() -> None:
+    """It says who goes on, from where, and what stands there; it belongs to no transaction."""
+    batch = encode_fence(
+        Account(17, 0xDEADBEEF, 6),
+        producer_id=NAMED,
+        producer_epoch=3,
+        next_sequence=7,
+        timestamp=9,
+    )
+    decoded = RecordBatch.decode(batch)
+    header, control = decoded.header, decoded.control
+    assert (header.is_control, header.is_transactional, header.record_count) == (True, False, 1)
+    assert header[9:12] == (NAMED, 3, 7)
+    assert (control.type, control.account) == (ControlType.FENCE, Account(17, 0xDEADBEEF, 6))
+    assert control.coordinator_epoch is None
+    assert batch[61:] == bytes.fromhex(
+        "38 00 00 00 08 00000080 24 0000 0000000000000011 deadbeef 00000006 00"
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ("ffffffffffffffff 00000000 00000000", "fence of generation"),
+        ("0000000000000011 00000000 80000000", "fence of a topic with 2147483648 partitions"),
+    ],
+)
+def test_a_fence_of_impossible_numbers(numbers: str, message: str) -> None:
+    """A generation of more than 63 bits, a count of more than 31."""
+    with pytest.raises(CorruptRecord, match=message):
+        control_of(bytes.fromhex("00000080"), bytes.fromhex("0000" + numbers))
+
+
 @pytest.mark.parametrize("value", [None, b"", b"whatever"])
 def test_unknown_type(value: bytes | None) -> None:
     """It is handed on as it is: type number and raw value."""
@@ -53,6 +89,7 @@ def test_unknown_type(value: bytes | None) -> None:
         (b"\0\0\0", b"", "without version and type"),
         (bytes(4), None, "type 0 with a value of 0 bytes"),
         (bytes(4), bytes(5), "type 0 with a value of 5 bytes"),
+        (bytes.fromhex("00000080"), bytes(13), "type 128 with a value of 13 bytes"),
     ],
 )
 def test_too_short(key: bytes | None, value: bytes | None, message: str) -> None:

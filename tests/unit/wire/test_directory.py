@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
-from raftmq.errors import CorruptRecord
-from raftmq.model import Compression
+from raftmq.errors import CorruptRecord, InvalidRecord
+from raftmq.model import Compression, RecordFormat
+from raftmq.wire.directory import ACCOUNT_END, read_account
 from raftmq.wire.header import COLUMNS_BIT, CONTROL_BIT, check_batch
+from raftmq.wire.named import DIGEST_MAX, GENERATION_MAX, Account
 from raftmq.wire.records import RecordBatch, check_structure, encode_batch
 from tests.unit.wire.batches import PACK, RawChunk, array, entry_of, with_directory, with_header
 
@@ -113,7 +116,7 @@ def test_directory_over_its_limit() -> None:
 
 def test_keys_of_later_versions_are_ignored() -> None:
     """From key 128 on a reader steps over what it does not know."""
-    directory = PACK({0: [ENTRY], 128: ["deliver", {"at": 1}], 1 << 40: None})
+    directory = PACK({0: [ENTRY], 130: ["deliver", {"at": 1}], 1 << 40: None})
     batch = with_directory(directory, STORED, 2)
     check_structure(batch, 0, check_batch(batch))
     assert RecordBatch.decode(batch).values == [b"a", b"b"]
@@ -134,3 +137,88 @@ def test_what_the_encoder_writes_passes(compression: Compression) -> None:
     tags = [[str(index)] for index in range(70)]
     batch = encode_batch(values=[b"a"] * 70, tags=tags, timestamp=0, compression=compression)
     check_structure(batch, 0, check_batch(batch))
+
+
+# -- what named producers say ------------------------------------------------------------------
+
+ACCOUNT = Account(17, 0xDEADBEEF)
+BEFORE = bytes.fromhex("83 cc80 ce deadbeef cc81 cf 0000000000000011 00")
+
+
+def named(directory: bytes) -> bytes:
+    return bytes(with_directory(directory, STORED, 2))
+
+
+def said_by(batch: bytes, position: int = 0) -> Account | None:
+    return read_account(batch, position, check_batch(batch, position))
+
+
+def test_an_account_stands_at_a_fixed_place() -> None:
+    """Header and 24 bytes more are enough to know it; no reader of records is disturbed."""
+    batch = bytes(encode_batch(values=[b"a", b"b"], timestamp=1, account=ACCOUNT))
+    assert batch[65:].startswith(BEFORE)
+    assert msgspec.msgpack.decode(batch[65 : 65 + batch[64]])[128] == 0xDEADBEEF
+    header = check_batch(batch)
+    assert read_account(batch[:ACCOUNT_END], 0, header) == ACCOUNT
+    assert read_account(batch[: ACCOUNT_END - 1], 0, header) is None
+    assert said_by(b"xyz" + batch, 3) == ACCOUNT
+    check_structure(batch, 0, header)
+    assert RecordBatch.decode(batch).values == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("account", [Account(0, 0), Account(GENERATION_MAX, DIGEST_MAX)])
+def test_an_account_has_one_width(account: Account) -> None:
+    """Small numbers and large ones; tags and compression change nothing."""
+    batch = bytes(
+        encode_batch(
+            values=[b"a", b"b"],
+            tags=[["x"], ["y"]],
+            timestamp=1,
+            compression=Compression.GZIP,
+            account=account,
+        )
+    )
+    assert said_by(batch) == account
+    assert RecordBatch.decode(batch).values == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        PACK({0: [ENTRY]}),
+        PACK({128: 5, 129: 17, 0: [ENTRY]}),  # in the shortest form
+        PACK({0: [ENTRY], 128: 0xDEADBEEF, 129: 1 << 40}),  # not in front
+        PACK({128: 0xDEADBEEF, 0: [ENTRY]}),
+        BEFORE.replace(b"\x83", b"\x84")[:-1] + PACK(130) + b"\xc0\x00" + PACK([ENTRY]),
+        BEFORE.replace(bytes(7), b"\xff" * 7) + PACK([ENTRY]),  # a generation of 64 bits
+    ],
+    ids=["none", "short", "behind", "alone", "more", "too large"],
+)
+def test_whatever_is_not_at_its_place_is_no_account(directory: bytes) -> None:
+    """Keys from 128 on are nobody's concern then, and the batch is as readable as any."""
+    batch = named(directory)
+    assert said_by(batch) is None
+    assert RecordBatch.decode(batch).values == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        (b"", "not a map|truncated"),
+        (PACK([]), "length >= 1"),
+        (PACK([ENTRY]) + b"\xc0", "trailing"),
+        (PACK([entry(record_count=1)]), "chunks hold 1 records, the batch 2"),
+    ],
+)
+def test_a_broken_directory_behind_an_account(rest: bytes, message: str) -> None:
+    """What follows is checked as without it."""
+    assert re.search(message, refusal(BEFORE + rest))
+
+
+def test_kafka_records_have_no_place_for_an_account() -> None:
+    """Named producers need columns; and a short batch says nothing."""
+    with pytest.raises(InvalidRecord, match="no place for an account"):
+        encode_batch(values=[b"a"], timestamp=1, record_format=RecordFormat.KAFKA, account=ACCOUNT)
+    plain = bytes(encode_batch(values=[b"a"], timestamp=1, record_format=RecordFormat.KAFKA))
+    assert said_by(plain) is None
+    assert said_by(bytes(with_header(b"\0\0\0\1", 1, attributes=COLUMNS_BIT))) is None

@@ -13,9 +13,8 @@ HERE, THERE = ("t", 0), ("t", 1)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("start", From(Place.START)),
-        ("beginning", From(Place.START)),
-        ("end", From(Place.END)),
+        ("earliest", From(Place.START)),
+        ("latest", From(Place.END)),
         ("0", From(Place.OFFSET, 0)),
         ("17", From(Place.OFFSET, 17)),
         ("-17", From(Place.LAST, 17)),
@@ -32,10 +31,10 @@ def test_where_to_begin(text: str, expected: From) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "expected start, end"),
-        ("middle", "'middle': expected start, end"),
-        ("--3", "expected start, end"),
-        ("1.5", "expected start, end"),
+        ("", "expected earliest, latest"),
+        ("middle", "'middle': expected earliest, latest"),
+        ("--3", "expected earliest, latest"),
+        ("1.5", "expected earliest, latest"),
         (str(1 << 63), "more than"),
         (f"@{TIME_MAX + 1}", "more than"),
         ("@", "is no time"),
@@ -52,8 +51,8 @@ def test_nowhere(text: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("start", Range(10, 20)),
-        ("end", Range(20, 20)),
+        ("earliest", Range(10, 20)),
+        ("latest", Range(20, 20)),
         ("15", Range(15, 20, 15)),
         ("5", Range(10, 20, 5)),
         ("25", Range(20, 20, 25)),
@@ -90,6 +89,19 @@ def test_an_end_in_a_gap() -> None:
     """There is no record right before the end: it is over nevertheless."""
     extent = Extent({HERE: Range(0, 5)})
     assert extent.take(HERE, [0, 1], 5) == slice(0, 2)
+    assert extent.is_over
+
+
+def test_an_end_behind_what_is_no_record() -> None:
+    """Nothing that is taken reaches it, reading does, once it is known where that is."""
+    extent = Extent({HERE: Range(0, 5), THERE: Range(0, None)})
+    extent.take(HERE, range(3), 3)
+    for position in (None, 4):
+        extent.reach(HERE, position)
+        assert extent.unread == [HERE]
+    extent.reach(THERE, 9)
+    extent.reach(HERE, 5)
+    assert extent.unread == []
     assert extent.is_over
 
 

@@ -17,17 +17,20 @@ from tests.unit.client.administration.bureau import Bureau
 from tests.unit.client.world import CLIENTS, CLUSTER, World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SECONDS_MAX = 10.0
 
 
 @contextmanager
-def serve_bureau() -> Iterator[tuple[Bureau, Address]]:
-    """Topic "t" is there, with one partition."""
+def serve_bureau(
+    prepare: Callable[[Bureau], object] = lambda _bureau: None,
+) -> Iterator[tuple[Bureau, Address]]:
+    """Topic "t" is there, with one partition. `prepare` is called before anybody listens."""
     world = World(1)
     world.add_topic("t", 1)
     bureau = Bureau(world)
+    prepare(bureau)
     ready, scope = threading.Event(), trio.CancelScope()
     tokens: list[trio.lowlevel.TrioToken] = []
 

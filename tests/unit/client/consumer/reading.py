@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.client.consumer.consumer import Consumer
-from raftmq.wire.records import encode_batch
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.control import ControlType
+from raftmq.wire.records import encode_batch, encode_control_batch
 from tests.unit.client.world import World, batch, open_world
 
 if TYPE_CHECKING:
@@ -37,6 +39,18 @@ def consumer(client: Cluster, *topics: str, **options: Any) -> Consumer:
 def append(world: World, partition: int, *values: str, topic: str = "u") -> None:
     """One batch of `values`."""
     world.topics[topic].partitions[partition].append(batch(*values))
+
+
+def append_control(world: World, partition: int, *, topic: str = "u") -> None:
+    """A batch that takes an offset, and is never handed out."""
+    data = encode_control_batch(
+        kind=ControlType.COMMIT,
+        coordinator_epoch=0,
+        producer_id=ABSENT,
+        producer_epoch=ABSENT,
+        timestamp=1,
+    )
+    world.topics[topic].partitions[partition].append(bytes(data))
 
 
 def append_at(world: World, partition: int, *timestamps: int) -> None:

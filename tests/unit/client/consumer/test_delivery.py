@@ -86,28 +86,27 @@ def test_what_is_open_waits_for_its_turn() -> None:
     assert order == [1, 0]
 
 
-def test_records_all_at_once() -> None:
-    """With the batch that they are of, and handed out."""
+def test_whatever_is_made_of_a_batch() -> None:
+    """It stays open, and what was not handed out of it comes another time."""
     state = state_with(data_at(0, "a", "b"), data_at(2, "c"))
     delivery, told = delivery_of(state)
-    found = delivery.take_records(2)
+    found = delivery.open_as(2, list)
     assert found is not None
-    assert [record.value for record in found[1]] == [b"a", b"b"]
-    assert (found[0].end_offset, state.position, told) == (2, 2, [state])
-    found = delivery.take_records(9)
-    assert found is not None
-    assert [record.offset for record in found[1]] == [2]
-    assert delivery.take_records(9) is None
+    assert [record.value for record in found] == [b"a", b"b"]
+    assert (delivery.is_any_open, state.position, told) == (True, 0, [])
+    delivery.close(found[0])
+    assert (delivery.is_any_open, state.position, told) == (False, 1, [state])
+    assert [record.value for record in delivery.open_as(9, list) or ()] == [b"b", b"c"]
 
 
 def test_what_is_taken_back_comes_again() -> None:
     """From that offset on, fetched anew, with the epoch of the record before."""
     state = state_with(data_at(0, "a", "b", epoch=1), data_at(2, "c", epoch=2))
     delivery, _ = delivery_of(state)
-    found = delivery.take_records(9)
-    assert found is not None
+    batch = delivery.take(9)
+    assert batch is not None
     version = state.version
-    state.take_back(1, epoch=found[0].epoch_before(1))
+    state.take_back(1, epoch=batch.epoch_before(1))
     assert (state.position, state.fetch_offset, state.fetch_epoch) == (1, 1, 1)
     assert state.version > version
     assert not state.is_deliverable
@@ -132,6 +131,22 @@ def test_the_end_of_a_batch_with_a_gap() -> None:
     *_, last = records
     delivery.close(last)
     assert (state.position, bool(state.undelivered)) == (7, False)
+
+
+def test_the_last_record_before_control_batches() -> None:
+    """Behind it is behind them: while its batch is open, when it is not any more, when another one
+    comes then, and not after a seek."""
+    state = state_with(data_at(0, "a", "b"), control_at(2, epoch=1))
+    delivery, _ = delivery_of(state)
+    first, last = delivery.open(9) or ()
+    assert [delivery.position(state, each) for each in (None, first, last)] == [0, 1, 3]
+    assert [state.behind(each) for each in (1, 2)] == [(1, None), (3, 1)]
+    delivery.close(last)
+    assert (state.position, state.behind(2)) == (3, (3, 1))
+    state.add([piece(control_at(3, epoch=2))])
+    assert (state.position, state.behind(2), state.behind(1)) == (4, (4, 2), (1, None))
+    state.seek(Start(StartKind.OFFSET, 4))
+    assert state.behind(2) == (2, None)
 
 
 def test_a_position_in_a_gap() -> None:
@@ -198,6 +213,27 @@ def test_columns_that_cannot_be_decoded() -> None:
         with pytest.raises(CorruptRecord):
             delivery.open(9)
         with pytest.raises(CorruptRecord):
-            delivery.take_records(9)
+            delivery.open_as(9, list)
+        with pytest.raises(CorruptRecord):
+            delivery.open_batch(9)
     assert not delivery.is_open(state)
     assert state.position == 0
+
+
+def test_a_batch_that_is_held_open() -> None:
+    """Nothing of it counts before somebody says so; whoever closes it gives it back."""
+    state = state_with(data_at(0, "a", "b", "c"))
+    delivery, _ = delivery_of(state)
+    first = delivery.open_batch(2)
+    assert first is not None
+    assert delivery.has_open(first)
+    assert state.position == 0
+    delivery.close(None)
+    assert not delivery.has_open(first)
+    again = delivery.open_batch(2)
+    assert again is not None
+    assert (again.base_offset, again.end_offset) == (0, 2)
+    assert not delivery.has_open(first)
+    delivery.end_batch()
+    assert state.position == 2
+    assert delivery.take(9) is not None

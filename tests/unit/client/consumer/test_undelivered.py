@@ -62,6 +62,20 @@ def test_control_batches_are_passed_over() -> None:
     assert not undelivered
 
 
+def test_behind_control_batches() -> None:
+    """Where records may go on after one is known before it is handed out."""
+    undelivered = held(
+        data_at(0, "a", "b", epoch=1),
+        control_at(2, epoch=2),
+        control_at(3, epoch=3),
+        data_at(4, "c", epoch=3),
+    )
+    assert undelivered.pass_over(1) == (1, None)
+    assert undelivered.pass_over(2) == (4, 3)
+    assert undelivered.pass_over(5) == (5, None)
+    assert values_of(undelivered.peek(0, records_max=9)) == ["a", "b", "c"]
+
+
 def test_gaps_between_offsets() -> None:
     """Offsets within a batch need not follow each other, nor reach its end."""
     undelivered = held(data_at(0, "a", "b", "c", offset_deltas=[0, 5, 9]))

@@ -25,12 +25,15 @@ from raftmq.errors import (
     RaftmqError,
     Unreachable,
 )
+from raftmq.wire.header import read_header
 from raftmq.wire.messages import metadata as wire
 from raftmq.wire.records import RecordBatch
+from tests.unit.client.sequences import place_of
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome
-    from raftmq.client.producer.sending import Part
+    from raftmq.client.producer.sending import Answered, Part
+    from raftmq.wire.header import BatchHeader
 
 TOPIC_ID = b"t" * 16
 REFUSALS = (NotEnoughReplicas, LeaderElsewhere, Unreachable)  # certainly not appended
@@ -53,6 +56,7 @@ class Model:
 
     Attributes:
         logs: by partition, what was appended.
+        headers: ... of the batches there.
         outcomes: by number of the record, as it was told.
     """
 
@@ -67,6 +71,8 @@ class Model:
         self.error = ErrorCode.NONE
         self.version = 0
         self.logs: list[list[int]] = [[] for _ in self.leaders]
+        self.headers: list[list[BatchHeader]] = [[] for _ in self.leaders]
+        self.producer_id = 0
         self.outcomes: dict[int, Outcome] = {}
         self.batches: dict[int, ProducerBatch] = {}  # kept, so that no id is used twice
         self.is_repeated: set[int] = set()
@@ -90,7 +96,15 @@ class Model:
     def step(self, *, is_hurried: bool = False) -> Step:
         step = self.sending.step(self.routes, self.now, is_hurried=is_hurried)
         self.requests += step.requests
+        if step.is_id_wanted:
+            self.give_id()
         return step
+
+    def give_id(self) -> None:
+        """A broker has one at once."""
+        assert self.accumulator.ids is not None
+        self.producer_id += 1
+        self.accumulator.ids.on_id(self.producer_id)
 
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:
         numbers = self.records[id(batch)]
@@ -120,7 +134,7 @@ class Model:
         brokers = tuple(wire.Broker(number, f"b{number}", 1) for number in (1, 2, 3))
         self.routes.take_in(wire.MetadataReply(self.version, "c", brokers=brokers, topics=(topic,)))
 
-    def answer(self, request: ProduceRequest, *answers: int | RaftmqError) -> None:
+    def answer(self, request: ProduceRequest, *answers: Answered) -> None:
         self.requests.remove(request)
         for found in answers:
             if isinstance(found, RaftmqError) and found.refresh_metadata:
@@ -129,22 +143,32 @@ class Model:
                     self.routes.doubt("t")  # as whoever asks does
         self.sending.on_answer(request, answers, self.routes, self.now)
 
-    def append(self, part: Part) -> int:
-        log = self.logs[part.place.partition]
-        base = len(log)
+    def append(self, part: Part) -> Answered:
+        """What is there already is not appended once more, if it has a number."""
+        log, headers = self.logs[part.place.partition], self.headers[part.place.partition]
+        fresh, known, offsets = log[:], headers[:], []
         for data in part.data:
             self.arrived.append(bytes(data))
-            log += [int(value) for value in RecordBatch.decode(data).values]  # type: ignore[arg-type]
-        return base
+            header = read_header(data)
+            place = place_of(known, header)
+            if isinstance(place, RaftmqError):
+                return place
+            offsets.append(len(fresh) if place is None else place)
+            if place is None:
+                known.append(header.placed(len(fresh), 0))
+                fresh += [int(value) for value in RecordBatch.decode(data).values]  # type: ignore[arg-type]
+        is_new = len(known) == len(headers) + len(part.data)
+        log[:], headers[:] = fresh, known
+        return offsets[0] if is_new else tuple(offsets)
 
     def draw_answer(self, request: ProduceRequest, trouble: float) -> None:
         if self.options.acks == 0:
             answers = self._one_way(request, trouble)
         else:
-            answers = [self._draw(part, trouble) for part in request.parts]
+            answers = [self.draw(part, trouble) for part in request.parts]
         self.answer(request, *answers)
 
-    def _draw(self, part: Part, trouble: float) -> int | RaftmqError:
+    def draw(self, part: Part, trouble: float) -> Answered:
         is_leader = self.leaders[part.place.partition] == part.place.leader
         if not is_leader:
             return LeaderElsewhere("not here")
@@ -155,7 +179,7 @@ class Model:
             self.append(part)
         return kind("drawn")
 
-    def _one_way(self, request: ProduceRequest, trouble: float) -> list[int | RaftmqError]:
+    def _one_way(self, request: ProduceRequest, trouble: float) -> list[Answered]:
         if self.random.random() < trouble:
             return [Unreachable("no connection yet")] * len(request.parts)
         for part in request.parts:

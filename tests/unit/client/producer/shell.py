@@ -51,10 +51,12 @@ async def open_producer(
 def in_log(world: World, partition: int = 0, topic: str = "t") -> list[str]:
     """Values, in order."""
     batches = world.topics[topic].partitions[partition].batches
+    decoded = [RecordBatch.decode(data) for _, _, data in batches]
     return [
         (value or b"").decode()
-        for _, _, data in batches
-        for value in RecordBatch.decode(data).values
+        for batch in decoded
+        if not batch.is_control
+        for value in batch.values
     ]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from raftmq.client.producer.batch import BatchMetadata
 from raftmq.errors import ErrorCode, InvalidRecord, MessageTooLarge, OutcomeUnknown
 from raftmq.wire.records import RecordBatch
 from tests.unit.client.producer.shell import in_log, open_producer, open_stage, used_bytes
@@ -250,7 +251,7 @@ async def test_columns(autojump_clock: MockClock) -> None:
             timestamps=Arrow([1, 2, 3]),
             partitions=[2, 2, 2],
         )
-        assert results == [("many", 2, 0, 3, False)]
+        assert results == [BatchMetadata("many", 2, 0, 3)]
         [(_, _, data)] = world.topics["many"].partitions[2].batches
         batch = RecordBatch.decode(data)
         assert list(batch.keys) == [b"k"] * 3
@@ -258,6 +259,37 @@ async def test_columns(autojump_clock: MockClock) -> None:
         assert list(batch.timestamps) == [1, 2, 3]
         assert [list(tags) for tags in batch.tags] == [["x"], [], ["y"]]
         assert await producer.send_columns("many", values=[]) == []
+
+
+async def test_columns_that_nobody_waits_for(autojump_clock: MockClock) -> None:
+    """One call after the other, in their order; memory stays within the buffer."""
+    async with open_producer(buffer_memory=2 << 20, linger_ms=60_000) as (world, producer):
+        for number in range(40):
+            await producer.enqueue_columns("t", values=[b"%d" % number] * 10)
+        await producer.flush()
+        assert in_log(world) == [str(number) for number in range(40) for _ in range(10)]
+        for _ in range(40):
+            await producer.enqueue_columns("t", values=[bytes(10_000)] * 20)
+            assert used_bytes(producer) <= 2 << 20
+    assert len(in_log(world)) == 40 * 10 + 40 * 20
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+async def test_columns_that_nobody_waits_for_fail(
+    autojump_clock: MockClock, *, is_flushed: bool
+) -> None:
+    """Told by `flush`, or by the end of the block; bad ones at once."""
+    async with open_stage() as (world, _, client):
+        world.brokers[1].produces += [TOO_LARGE] * 9
+        with pytest.raises(MessageTooLarge) as caught:  # noqa: PT012
+            async with client.producer() as producer:
+                with pytest.raises(InvalidRecord, match=r"values\[1\] is a int"):
+                    await producer.enqueue_columns("t", values=[b"", 5])
+                await producer.enqueue_columns("t", values=[b"x"] * 3)
+                if is_flushed:
+                    await producer.flush()
+        assert "t-0" in str(caught.value)
+        assert not in_log(world)
 
 
 @pytest.mark.parametrize(

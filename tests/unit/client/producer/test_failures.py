@@ -47,9 +47,15 @@ TOO_LARGE = refused(ErrorCode.MESSAGE_TOO_LARGE)
         (done_and_lost, 2),
     ],
 )
-async def test_sent_again(autojump_clock: MockClock, step: Step, copies: int) -> None:
-    """Until it succeeds; it is twice in the log only where the first outcome was unknown."""
-    async with open_producer() as (world, producer):
+@pytest.mark.parametrize("idempotence", [True, False])
+async def test_sent_again(
+    autojump_clock: MockClock, step: Step, copies: int, *, idempotence: bool
+) -> None:
+    """Until it succeeds; it is twice in the log only where the first outcome was unknown, and
+    batches have no numbers.
+    """
+    copies = 1 if idempotence else copies
+    async with open_producer(idempotence=idempotence) as (world, producer):
         await producer.send("t", b"dials")
         world.brokers[1].produces += [step]
         delivery = producer.send_nowait("t", b"x")

@@ -38,6 +38,7 @@ def test_what_is_told_is_true(seed: int, trouble: float, acks: int | str) -> Non
     model = Model(
         seed,
         acks=acks,
+        idempotence=False,
         batch_size=shuffled.choice((1, 20, 100)),
         linger_ms=shuffled.choice((0, 5, 500)),
         max_request_size=shuffled.choice((1, 100, 1000)),
@@ -74,7 +75,9 @@ def check_logs(model: Model, acks: int | str) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_several_requests_in_flight(seed: int) -> None:
     """Then the order may change, and nothing else."""
-    model = Model(seed, max_in_flight=3, batch_size=20, delivery_timeout_ms=10_000)
+    model = Model(
+        seed, max_in_flight=3, idempotence=False, batch_size=20, delivery_timeout_ms=10_000
+    )
     model.run(150, 0.4)
     assert model.used_bytes == 0
     assert sorted(model.outcomes) == list(range(model.count))
@@ -291,6 +294,7 @@ def test_many_partitions_in_one_request() -> None:
     model.leaders = [1] * 12_000
     model.learn()
     model.topic.count = 12_000
+    model.give_id()
     for partition in range(12_000):
         batch = model.topic.queue(partition).open_batch(model.now)
         batch.add(b"", None, 0, RECORD_OVERHEAD_BYTES)

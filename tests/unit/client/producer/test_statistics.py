@@ -16,3 +16,22 @@ def test_what_became_of_records() -> None:
     statistics.on_settled(OutcomeUnknown("no answer"), 7)
     assert (statistics.records, statistics.batches, statistics.repeated_records) == (5, 2, 3)
     assert (statistics.failed_records, statistics.unknown_records) == (12, 7)
+
+
+def test_what_was_skipped() -> None:
+    """Counted for itself, whatever became of the rest of a batch; none of it was sent."""
+    statistics = Statistics()
+    statistics.on_settled(BatchMetadata("t", 0, -1, 4, is_skipped=True), 0, skipped=4)
+    assert (statistics.records, statistics.batches, statistics.skipped_records) == (0, 0, 4)
+    statistics.on_settled(BatchMetadata("t", 0, 7, 2), 2, skipped=1)
+    statistics.on_settled(DeliveryTimedOut("never sent"), 3, skipped=5)
+    assert (statistics.records, statistics.batches, statistics.skipped_records) == (2, 1, 10)
+    assert (statistics.failed_records, statistics.unknown_records) == (3, 0)
+
+
+def test_what_a_shell_shows() -> None:
+    """Every count by its name."""
+    statistics = Statistics()
+    statistics.on_settled(BatchMetadata("t", 0, 0, 2), 2)
+    assert repr(statistics).startswith("Statistics(records=2, batches=1, requests=0, ")
+    assert all(f"{name}=" in repr(statistics) for name in vars(statistics))

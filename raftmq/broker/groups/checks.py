@@ -1,0 +1,37 @@
+"""What is refused of requests about groups before anything is done, and errors as bodies say them.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from raftmq.errors import InvalidGroupId, NonEmptyGroup
+from raftmq.metadata.apply.groups import GROUP_CHARS_MAX
+from raftmq.wire.bodies import clip_message
+
+if TYPE_CHECKING:
+    from raftmq.broker.groups.slots import OwnedSlot
+    from raftmq.errors import RaftmqError
+
+
+def check_name(group: str) -> None:
+    """Raises InvalidGroupId."""
+    if not 1 <= len(group) <= GROUP_CHARS_MAX:
+        raise InvalidGroupId(
+            f"group name of {len(group)} characters: allowed are 1 to {GROUP_CHARS_MAX}"
+        )
+
+
+def told(error: RaftmqError) -> dict[str, Any]:
+    """The fields of a body that tell of it."""
+    return {"error": error.code, "message": clip_message(str(error))}
+
+
+def check_memberless(slot: OwnedSlot, group: str) -> None:
+    """Raises NonEmptyGroup."""
+    hosted = slot.groups.get(group)
+    count = 0 if hosted is None else hosted.group.listed().member_count
+    if count:
+        raise NonEmptyGroup(f"group {group} has {count} members: have them leave first")

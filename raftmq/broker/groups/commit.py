@@ -1,0 +1,112 @@
+"""One request to commit: into entries of the line, and their outcomes into one answer.
+
+Pure. A request that is too large for one command becomes several entries, which follow each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.broker.groups.checks import told
+from raftmq.broker.groups.entries import size_of
+from raftmq.errors import ErrorCode, InvalidRequest, RaftmqError
+from raftmq.metadata.apply.groups import OFFSET_METADATA_BYTES_MAX
+from raftmq.metadata.commands import OffsetCommit, OffsetsCommitted
+from raftmq.wire.messages.group_offsets import CommitOutcome, OffsetCommitReply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from raftmq.broker.groups.entries import Outcome
+    from raftmq.wire.messages.group_offsets import OffsetCommit as CommitRequest
+    from raftmq.wire.messages.group_offsets import OffsetToCommit
+
+PART_BYTES_MAX = 1 << 18
+PART_COMMITS_MAX = 1_000  # as many as may expect something, at most
+
+Key = tuple[bytes, int]
+
+
+def plan(request: CommitRequest, *, now_ms: int) -> list[list[OffsetCommit]]:
+    """What is to be committed, in parts for one command each. Leaves out what is `_too_large`.
+
+    Raises:
+        InvalidRequest: a partition is named twice; nobody could tell which one counts.
+    """
+    keys = {(wanted.topic_id, wanted.partition) for wanted in request.partitions}
+    if len(keys) < len(request.partitions):
+        raise InvalidRequest(f"group {request.group}: a partition is named twice, name it once")
+    commits = [
+        _command_of(wanted, now_ms) for wanted in request.partitions if not _is_too_large(wanted)
+    ]
+    return list(_parts(commits))
+
+
+def _parts(commits: Sequence[OffsetCommit]) -> Iterator[list[OffsetCommit]]:
+    part: list[OffsetCommit] = []
+    size = 0
+    for commit in commits:
+        size += size_of(commit)
+        if part and (len(part) == PART_COMMITS_MAX or size > PART_BYTES_MAX):
+            yield part
+            part, size = [], size_of(commit)
+        part.append(commit)
+    if part:
+        yield part
+
+
+def answer(
+    request: CommitRequest, parts: Sequence[tuple[Sequence[OffsetCommit], Outcome]]
+) -> OffsetCommitReply:
+    """`parts`: what was to be committed, with what became of it."""
+    errors = [outcome for _, outcome in parts if isinstance(outcome, RaftmqError)]
+    if errors and len(errors) == len(parts):  # the one that promises least speaks for all
+        return OffsetCommitReply(**told(min(errors, key=lambda error: error.definite)))
+    found: dict[Key, CommitOutcome] = {}
+    for commits, outcome in parts:
+        found.update(_outcomes(commits, outcome))
+    return OffsetCommitReply(
+        partitions=tuple(
+            found.get((wanted.topic_id, wanted.partition)) or _too_large(wanted)
+            for wanted in request.partitions
+        )
+    )
+
+
+def _outcomes(
+    commits: Sequence[OffsetCommit], outcome: Outcome
+) -> Iterator[tuple[Key, CommitOutcome]]:
+    code, refused = ErrorCode.NONE, dict[Key, int]()
+    if isinstance(outcome, RaftmqError):
+        code = outcome.code
+    else:
+        assert isinstance(outcome, OffsetsCommitted), f"{outcome} to commits"
+        refused = {(one.topic_id, one.partition): one.offset for one in outcome.refused}
+    for commit in commits:
+        key = (commit.topic_id, commit.partition)
+        if key in refused:
+            yield key, CommitOutcome(*key, ErrorCode.INVALID_UPDATE_VERSION, refused[key])
+        else:
+            yield key, CommitOutcome(*key, code)
+
+
+def _command_of(wanted: OffsetToCommit, now_ms: int) -> OffsetCommit:
+    return OffsetCommit(
+        wanted.topic_id,
+        wanted.partition,
+        wanted.offset,
+        wanted.leader_epoch,
+        wanted.metadata,
+        now_ms,
+        wanted.expected,
+    )
+
+
+def _is_too_large(wanted: OffsetToCommit) -> bool:
+    """The wire counts characters, the quorum bytes."""
+    return len(wanted.metadata.encode()) > OFFSET_METADATA_BYTES_MAX
+
+
+def _too_large(wanted: OffsetToCommit) -> CommitOutcome:
+    assert _is_too_large(wanted), "all others have an outcome"
+    return CommitOutcome(wanted.topic_id, wanted.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE)

@@ -1,0 +1,278 @@
+"""Who may join a group, and what each JoinGroup means to it.
+
+Owns the cases: newcomers, members who come again, static members who are back as other processes.
+What follows from them is the rebalance's business.
+
+    no id, no instance      gets an id to come back with, so that a retry is no second member
+    no id, known instance   takes the place of the process that had it; the old one is fenced
+    an id that was given    a new member
+    a member                preparing: has joined. completing: hears the same again.
+                            stable: the same again; from the leader it is a wish to rebalance
+    a change of what it subscribes to, at any time: rebalance
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.broker.groups.answers import refused
+from raftmq.broker.groups.limits import SUBSCRIPTION_BYTES_MAX
+from raftmq.broker.groups.member_ids import MemberIds
+from raftmq.broker.groups.members import GroupMember
+from raftmq.broker.groups.phases import Phase
+from raftmq.errors import (
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidSessionTimeout,
+    MemberIdRequired,
+    RebalanceInProgress,
+)
+from raftmq.wire.messages.groups import JoinGroupReply
+from raftmq.wire.subscriptions import interest_in
+
+if TYPE_CHECKING:
+    from raftmq.broker.groups.effects import Token
+    from raftmq.broker.groups.limits import GroupSettings
+    from raftmq.broker.groups.outbox import Outbox
+    from raftmq.broker.groups.rebalance import Rebalance
+    from raftmq.errors import RaftmqError
+    from raftmq.wire.messages.groups import JoinGroup
+
+
+class Join(NamedTuple):
+    """A request, who waits for its answer, and what the broker knows of its sender."""
+
+    request: JoinGroup
+    token: Token
+    client_id: str
+    host: str
+    new_member_id: str
+    now: float
+
+    @property
+    def protocols(self) -> dict[str, bytes]:
+        return {protocol.name: protocol.subscription for protocol in self.request.protocols}
+
+
+class Joins:
+    def __init__(
+        self,
+        name: str,
+        rebalance: Rebalance,
+        outbox: Outbox,
+        settings: GroupSettings,
+        *,
+        slot_epoch: int,
+    ) -> None:
+        self._name, self._outbox, self._settings = name, outbox, settings
+        self._rebalance, self._members = rebalance, rebalance.members
+        self._ids = MemberIds(slot_epoch)
+
+    def on_join(self, join: Join) -> None:
+        request = join.request
+        known = self._known(request)
+        refusal = self._refusal(join, known)
+        if isinstance(refusal, RebalanceInProgress):
+            self._rebalance.begin(join.now)
+        if refusal is not None:
+            self._refuse(join, refusal)
+            self._give_up(request.member_id, join.now)
+        elif known is None:
+            self._on_newcomer(join)
+        elif request.member_id:
+            self._on_member(join, known)
+        else:
+            self._on_return(join, known)
+
+    def _known(self, request: JoinGroup) -> GroupMember | None:
+        """Who it is already, or takes the place of; that it may, is not said."""
+        if not request.member_id and request.instance_id is not None:
+            return self._members.of_instance(request.instance_id)
+        return self._members.get(request.member_id)
+
+    # -- refusals --------------------------------------------------------------------------
+
+    def _refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
+        return (
+            self._identity_refusal(join.request)
+            or self._timeout_refusal(join.request.session_timeout_ms)
+            or self._protocol_refusal(join, known)
+            or self._size_refusal(join, known)
+        )
+
+    def _identity_refusal(self, request: JoinGroup) -> RaftmqError | None:
+        member_id = request.member_id
+        if not member_id:
+            return None
+        if member_id in self._members.pending and request.instance_id is None:
+            return None
+        return self._members.refusal(member_id, request.instance_id)
+
+    def _timeout_refusal(self, timeout_ms: int) -> RaftmqError | None:
+        least, most = self._settings.session_timeout_ms_min, self._settings.session_timeout_ms_max
+        if least <= timeout_ms <= most:
+            return None
+        return InvalidSessionTimeout(
+            f"group {self._name}: session timeout {timeout_ms} ms, allowed are {least} to {most}"
+        )
+
+    def _protocol_refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
+        """There must be an assignor that everybody else knows, too. Of members who have not joined
+        since this coordinator came, only one is known: they are asked for the others first.
+        """
+        request, names = join.request, join.protocols
+        if not request.protocol_type or "" in names:
+            return InconsistentGroupProtocol(f"group {self._name}: a protocol needs a name")
+        if not len(self._members):
+            return None
+        if request.protocol_type != self._rebalance.protocol_type:
+            return InconsistentGroupProtocol(
+                f"group {self._name} is of type {self._rebalance.protocol_type}, not"
+                f" {request.protocol_type}: use another group"
+            )
+        if self._members.common(names, without=known):
+            return None
+        if self._members.may_know_more(without=known):
+            return RebalanceInProgress(
+                f"group {self._name}: its members are asked whether they know one of"
+                f" {', '.join(names)}"
+            )
+        return InconsistentGroupProtocol(
+            f"group {self._name}: its members know none of {', '.join(names)}: use the same"
+            " assignors in all of them"
+        )
+
+    def _size_refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
+        members, most = self._members, self._settings.size_max
+        is_pending = join.request.member_id in members.pending
+        if known is None and len(members) >= most:
+            return GroupMaxSizeReached(f"group {self._name} has {len(members)} members already")
+        if known is None and not is_pending and len(members.pending) >= most:
+            return GroupMaxSizeReached(
+                f"group {self._name}: {len(members.pending)} are about to join: try later"
+            )
+        longest = max(map(len, join.protocols.values()), default=0)
+        total = members.subscription_bytes + longest - (known.subscription_bytes if known else 0)
+        if total <= SUBSCRIPTION_BYTES_MAX:
+            return None
+        return GroupMaxSizeReached(
+            f"group {self._name}: subscriptions of {total} bytes, at most"
+            f" {SUBSCRIPTION_BYTES_MAX}: fewer members, or fewer topics"
+        )
+
+    def _refuse(self, join: Join, error: RaftmqError, *, member_id: str = "") -> None:
+        body = refused(JoinGroupReply, error)
+        if member_id:
+            body = JoinGroupReply(error=body.error, message=body.message, member_id=member_id)
+        self._outbox.answer(join.token, body)
+
+    def _give_up(self, member_id: str, now: float) -> None:
+        """Whoever is turned away is not waited for."""
+        if self._members.pending.pop(member_id, None) is not None:
+            self._rebalance.maybe_complete(now)
+
+    # -- newcomers -------------------------------------------------------------------------
+
+    def _on_newcomer(self, join: Join) -> None:
+        request = join.request
+        if request.member_id:
+            self._add(join, request.member_id)
+        elif request.instance_id is not None:
+            self._add(join, self._new_id(join))
+        else:
+            member_id = self._new_id(join)
+            until = join.now + request.session_timeout_ms / 1000
+            self._members.expect(member_id, until)
+            error = MemberIdRequired(f"group {self._name}: join once more, as {member_id}")
+            self._refuse(join, error, member_id=member_id)
+
+    def _new_id(self, join: Join) -> str:
+        return self._ids.new(join.new_member_id, join.now)
+
+    def _add(self, join: Join, member_id: str) -> None:
+        if not len(self._members):
+            self._rebalance.protocol_type = join.request.protocol_type
+        member = GroupMember(member_id, join.request.instance_id)
+        self._members.add(member)
+        self._update(member, join)
+        self._rebalance.on_growth()
+        self._rebalance.begin(join.now)
+        self._wait(member, join)
+
+    def _wait(self, member: GroupMember, join: Join) -> None:
+        self._members.wait_join(member, join.token)
+        self._rebalance.maybe_complete(join.now)
+
+    def _update(self, member: GroupMember, join: Join) -> None:
+        member.client_id, member.host = join.client_id, join.host
+        member.session_timeout_ms = join.request.session_timeout_ms
+        member.rebalance_timeout_ms = join.request.rebalance_timeout_ms
+        member.is_remembered = False
+        self._members.set_protocols(member, join.protocols)
+
+    # -- members who come again ------------------------------------------------------------
+
+    def _on_member(self, join: Join, member: GroupMember) -> None:
+        self._withdraw(member, join.now)
+        phase = self._rebalance.phase
+        is_leader = member.member_id == self._rebalance.leader
+        is_same = _same(member.protocols, join.protocols)
+        self._update(member, join)
+        if phase is Phase.COMPLETING and is_same:
+            self._rebalance.on_unsynced(member, join.now)
+            self._tell_again(member, join)
+        elif phase is Phase.STABLE and is_same and not is_leader:
+            self._tell_again(member, join)
+        else:
+            self._rebalance.begin(join.now)
+            self._wait(member, join)
+
+    def _tell_again(self, member: GroupMember, join: Join) -> None:
+        self._members.wait_join(member, join.token)
+        self._rebalance.tell_joined(member, join.now)
+
+    def _withdraw(self, member: GroupMember, now: float) -> None:
+        """It has asked again: whatever it asked before, it does not wait for any more."""
+        if member.is_waiting:
+            error = RebalanceInProgress(f"group {self._name}: {member.member_id} joined again")
+            self._rebalance.refuse(member, error, now)
+
+    def _on_return(self, join: Join, member: GroupMember) -> None:
+        """A static member is back. If nothing changes for the others they need not know: it takes
+        up the part that it had, as soon as its new id stands in the metadata. The plan goes on
+        standing beside the subscription that it was made with.
+        """
+        rebalance, old = self._rebalance, member.member_id
+        if member.is_waiting:
+            error = FencedInstanceId(
+                f"group {self._name}: another process has joined as instance {member.instance_id}"
+            )
+            rebalance.refuse(member, error, join.now)
+        protocol = rebalance.protocol
+        planned = member.protocols.get(protocol)
+        is_same = _wants_the_same(planned, join.protocols.get(protocol))
+        self._members.rename(member, self._new_id(join))
+        rebalance.on_renamed(old, member.member_id)
+        self._update(member, join)
+        stays = rebalance.phase is Phase.STABLE and is_same and self._members.vote() == protocol
+        if stays and planned is not None:
+            self._members.set_protocols(member, join.protocols | {protocol: planned})
+            self._members.wait_join(member, join.token)
+            rebalance.save_as_it_is()
+        else:
+            rebalance.begin(join.now)
+            self._wait(member, join)
+
+
+def _wants_the_same(known: bytes | None, told: bytes | None) -> bool:
+    """Whoever was away claims nothing any more: that changes nothing for the others."""
+    if known is None or told is None:
+        return False
+    interest = interest_in(told)
+    return known == told or (interest is not None and interest == interest_in(known))
+
+
+def _same(known: dict[str, bytes], protocols: dict[str, bytes]) -> bool:
+    """In the same order, too: it is an order of preference."""
+    return list(known.items()) == list(protocols.items())

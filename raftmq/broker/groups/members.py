@@ -1,0 +1,264 @@
+"""Who is in a group, or on the way into it, and which of their requests wait.
+
+Owns each member's facts, its session, and the counts that make questions about all of them cheap:
+which assignors they know, how many have joined. Knows nothing of generations.
+
+A session runs only while no request of its member waits: whoever is waited for cannot speak.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from raftmq.broker.groups.member_ids import is_later
+from raftmq.errors import FencedInstanceId, UnknownMemberId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from raftmq.broker.groups.effects import Token
+    from raftmq.errors import RaftmqError
+
+NEVER = -1  # was it told of any generation
+REBALANCE_SECONDS_MIN = 0.1  # whatever members say: nobody answers in no time
+
+
+class GroupMember:
+    """Attributes:
+    protocols: the assignors that it knows, with its subscription for each; its favourite first.
+    is_remembered: it has not joined since this coordinator came, and may know other assignors than
+        the one that the metadata name.
+    assignment: its part in the last plan that was saved.
+    joining, syncing: its requests that wait; not both.
+    has_come: it has joined this time, but its connection has ended: nobody waits for the answer.
+    session_end: when it will be given up, unless it waits or speaks.
+    told_generation: the last one that this coordinator told it of, or found in the metadata.
+        Another coordinator may have told it of one with the same number as ours, and was lost.
+    """
+
+    __slots__ = (
+        "assignment", "client_id", "has_come", "host", "instance_id", "is_remembered", "joining",
+        "member_id", "protocols", "rebalance_timeout_ms", "session_end", "session_timeout_ms",
+        "syncing", "told_generation",
+    )  # fmt: skip
+
+    def __init__(self, member_id: str, instance_id: str | None) -> None:
+        self.member_id, self.instance_id = member_id, instance_id
+        self.client_id = self.host = ""
+        self.session_timeout_ms = self.rebalance_timeout_ms = 0
+        self.protocols: dict[str, bytes] = {}
+        self.is_remembered = False
+        self.assignment = b""
+        self.joining: Token | None = None
+        self.has_come = False
+        self.syncing: Token | None = None
+        self.session_end = math.inf
+        self.told_generation = NEVER
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.joining is not None or self.syncing is not None
+
+    @property
+    def subscription_bytes(self) -> int:
+        return max(map(len, self.protocols.values()), default=0)
+
+
+class Members:
+    """Attributes:
+    pending: ids that were given out and not used yet, with when they expire.
+    subscription_bytes: of all, each with its longest.
+    next_end: no session ends, and no pending id expires, before.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.pending: dict[str, float] = {}
+        self.subscription_bytes = 0
+        self.next_end = math.inf
+        self._group = group
+        self._members: dict[str, GroupMember] = {}
+        self._instances: dict[str, GroupMember] = {}
+        self._waiting: dict[Token, GroupMember] = {}
+        self._knowing: Counter[str] = Counter()  # how many know a protocol
+        self._joining = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[GroupMember]:
+        return iter(tuple(self._members.values()))
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def __getitem__(self, member_id: str) -> GroupMember:
+        return self._members[member_id]
+
+    def get(self, member_id: str) -> GroupMember | None:
+        return self._members.get(member_id)
+
+    def of_instance(self, instance_id: str) -> GroupMember | None:
+        return self._instances.get(instance_id)
+
+    def refusal(self, member_id: str, instance_id: str | None) -> RaftmqError | None:
+        """Why nobody may speak as this member; None if it is one."""
+        if instance_id is not None:
+            current = self._instances.get(instance_id)
+            if current is not None and is_later(member_id, current.member_id):
+                return UnknownMemberId(
+                    f"group {self._group}: nobody knows {member_id} any more: join anew"
+                )
+            if current is not None and current.member_id != member_id:
+                return FencedInstanceId(
+                    f"group {self._group}: instance {instance_id} is {current.member_id} now, and"
+                    f" {member_id or 'nobody'} no more: run one process with that id"
+                )
+            if current is None:
+                return UnknownMemberId(
+                    f"group {self._group} has no instance {instance_id}: join anew"
+                )
+        if member_id in self._members:
+            return None
+        return UnknownMemberId(f"group {self._group} has no member {member_id!r}: join anew")
+
+    # -- coming and going ------------------------------------------------------------------
+
+    def add(self, member: GroupMember) -> None:
+        assert member.member_id not in self._members, f"{member.member_id} is there already"
+        self.pending.pop(member.member_id, None)
+        self._members[member.member_id] = member
+        if member.instance_id is not None:
+            assert member.instance_id not in self._instances, "an instance is one member"
+            self._instances[member.instance_id] = member
+        self._count(member, 1)
+
+    def remove(self, member: GroupMember) -> None:
+        assert not member.is_waiting, f"{member.member_id} waits for an answer"
+        del self._members[member.member_id]
+        if member.instance_id is not None:
+            del self._instances[member.instance_id]
+        self._count(member, -1)
+
+    def rename(self, member: GroupMember, member_id: str) -> None:
+        """Another process is this member now."""
+        del self._members[member.member_id]
+        member.member_id, member.told_generation = member_id, NEVER
+        self._members[member_id] = member
+
+    # -- what they know --------------------------------------------------------------------
+
+    def set_protocols(self, member: GroupMember, protocols: dict[str, bytes]) -> None:
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def common(self, names: Iterable[str], *, without: GroupMember | None) -> set[str]:
+        """Which of `names` all members know, leaving one of them out."""
+        count = len(self) - (without is not None)
+        own = without.protocols if without else {}
+        return {name for name in names if self._knowing[name] - (name in own) == count}
+
+    def may_know_more(self, *, without: GroupMember | None) -> bool:
+        """Whether somebody, leaving one of them out, has not said which assignors it knows."""
+        return any(one.is_remembered for one in self._members.values() if one is not without)
+
+    def vote(self) -> str:
+        """Of the protocols that all know, the one that most like best; of equals, the one that
+        was named first.
+        """
+        votes: dict[str, int] = {}
+        for member in self._members.values():
+            favourite = next(
+                name for name in member.protocols if self._knowing[name] == len(self._members)
+            )
+            votes[favourite] = votes.get(favourite, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    @property
+    def rebalance_seconds(self) -> float:
+        """As long as the most patient member would wait."""
+        timeouts_ms = [member.rebalance_timeout_ms for member in self._members.values()]
+        return max(REBALANCE_SECONDS_MIN, max(timeouts_ms, default=0) / 1000)
+
+    def _count(self, member: GroupMember, by: int) -> None:
+        for name in member.protocols:
+            self._knowing[name] += by
+            if not self._knowing[name]:
+                del self._knowing[name]
+        self.subscription_bytes += by * member.subscription_bytes
+
+    # -- who waits -------------------------------------------------------------------------
+
+    @property
+    def have_all_joined(self) -> bool:
+        """And nobody is on the way."""
+        return self._joining == len(self._members) and not self.pending
+
+    def wait_join(self, member: GroupMember, token: Token) -> None:
+        assert not member.is_waiting, f"{member.member_id} waits already"
+        member.joining, member.has_come = token, False
+        self._joining += 1
+        self._waiting[token] = member
+
+    def wait_sync(self, member: GroupMember, token: Token) -> None:
+        assert not member.is_waiting, f"{member.member_id} waits already"
+        member.syncing = token
+        self._waiting[token] = member
+
+    def end_wait(self, member: GroupMember) -> Token:
+        token = member.joining if member.joining is not None else member.syncing
+        assert token is not None, f"{member.member_id} does not wait"
+        self._joining -= member.joining is not None
+        member.joining = member.syncing = None
+        del self._waiting[token]
+        return token
+
+    def forget(self, member: GroupMember) -> None:
+        """Nobody is there to be answered. A newcomer has nothing that would be kept for it."""
+        member.has_come = member.joining is not None and member.told_generation != NEVER
+        self.end_wait(member)
+
+    def waiter(self, token: Token) -> GroupMember | None:
+        return self._waiting.get(token)
+
+    # -- time ------------------------------------------------------------------------------
+
+    def start_session(self, member: GroupMember, now: float) -> None:
+        member.session_end = now + member.session_timeout_ms / 1000
+        self.next_end = min(self.next_end, member.session_end)
+
+    def expect(self, member_id: str, until: float) -> None:
+        self.pending[member_id] = until
+        self.next_end = min(self.next_end, until)
+
+    def drop_pending(self, now: float) -> bool:
+        """Whether any id has expired."""
+        expired = [member_id for member_id, until in self.pending.items() if until <= now]
+        for member_id in expired:
+            del self.pending[member_id]
+        return bool(expired)
+
+    def silent(self, now: float) -> list[GroupMember]:
+        return [m for m in self._members.values() if m.session_end <= now and not m.is_waiting]
+
+    def look_ahead(self) -> None:
+        """Find out `next_end` anew: it is a bound, and speaking only moves the truth away."""
+        ends = [m.session_end for m in self._members.values() if not m.is_waiting]
+        self.next_end = min([*ends, *self.pending.values()], default=math.inf)
+
+    def check(self) -> None:
+        members = tuple(self._members.values())
+        assert self._joining == sum(m.joining is not None for m in members), "joins are counted"
+        tokens = {t for m in members for t in (m.joining, m.syncing) if t is not None}
+        assert tokens == self._waiting.keys(), "whoever waits is known by its token"
+        assert all(self._members[m.member_id] is m for m in members), "a member under another id"
+        static = {m.instance_id: m for m in members if m.instance_id is not None}
+        assert static == self._instances, "instances"
+        assert not self.pending.keys() & self._members.keys(), "pending, and in the group"
+        assert not members or self.common(self._knowing, without=None), "nothing in common"
+        assert self._knowing == Counter(name for m in members for name in m.protocols), "counted"
+        assert self.subscription_bytes == sum(m.subscription_bytes for m in members), "bytes"
+        ends = [m.session_end for m in members if not m.is_waiting]
+        assert self.next_end <= min([*ends, *self.pending.values()], default=math.inf), "late"

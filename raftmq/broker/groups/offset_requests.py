@@ -1,0 +1,272 @@
+"""Offsets of groups: committed, fetched, forgotten.
+
+Owns these requests. A commit is put in line where it arrives, so that commits of one connection
+keep their order, and is answered once it is applied. A fetch shows every commit that was answered
+before it. Who gives up waiting for a change is told whether it may still happen.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+from immutables import Map
+
+from raftmq.broker.groups import commit
+from raftmq.broker.groups.awaited import Awaited
+from raftmq.broker.groups.checks import check_name, told
+from raftmq.broker.groups.entries import Change, Commits
+from raftmq.errors import (
+    CoordinatorNotAvailable,
+    GroupSubscribedToTopic,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    NonEmptyGroup,
+    NotCoordinator,
+    QuorumBusy,
+    RaftmqError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from raftmq.metadata.commands import DeleteOffsets, PartitionId
+from raftmq.rpc.reply import Reply
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX, PartitionOutcome
+from raftmq.wire.messages.group_offsets import (
+    FetchedOffset,
+    OffsetCommitReply,
+    OffsetDeleteReply,
+    OffsetFetchReply,
+)
+from raftmq.wire.subscriptions import interest_in
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+
+    from raftmq.broker.groups.coordinator import Coordinator
+    from raftmq.broker.groups.slots import OwnedSlot
+    from raftmq.metadata.image import CommittedOffset, MetadataImage
+    from raftmq.rpc.context import RequestContext
+    from raftmq.rpc.service import Handler
+    from raftmq.wire.header import Buffer
+    from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetDelete, OffsetFetch
+
+# What groups have committed is in the memory of every node of the cluster.
+GROUPS_WITH_OFFSETS_MAX = 100_000
+OFFSETS_OF_GROUP_MAX = 100_000
+NO_OFFSETS: Map[PartitionId, CommittedOffset] = Map()
+
+
+class OffsetRequests:
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.OFFSET_COMMIT: self.commit,
+            ApiKey.OFFSET_FETCH: self.fetch,
+            ApiKey.OFFSET_DELETE: self.delete,
+        }
+
+    # Commit
+
+    def commit(
+        self, _context: RequestContext, request: OffsetCommit, _payload: Buffer
+    ) -> Reply | Awaitable[Reply]:
+        """In line before this returns."""
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        try:
+            slot = self._admitted(request)
+            parts = commit.plan(request, now_ms=self._coordinator.now_ms())
+            waiting = [Awaited(partial(Commits, request.group, part)) for part in parts]
+            _put_all(slot, waiting)
+            _note_number(slot, request)
+        except RaftmqError as error:
+            return Reply(OffsetCommitReply(**told(error)))
+        return self._committed(request, slot, waiting, deadline)
+
+    async def _committed(
+        self, request: OffsetCommit, slot: OwnedSlot, waiting: list[Awaited], deadline: float
+    ) -> Reply:
+        parts = []
+        for one in waiting:
+            assert isinstance(one.entry, Commits), f"{one.entry}"
+            parts.append((one.entry.commits, await one.wait(slot.pipeline, deadline)))
+        return Reply(commit.answer(request, parts))
+
+    def _admitted(self, request: OffsetCommit) -> OwnedSlot:
+        """The slot of the group, if this member may commit now. Raises RaftmqError."""
+        check_name(request.group)
+        slot = self._coordinator.slots.find(request.group)
+        hosted = slot.groups.get(request.group)
+        if hosted is not None:
+            refusal = hosted.group.commit_refusal(
+                request.member_id, request.generation, request.instance_id
+            )
+            if refusal is not None:
+                raise refusal
+            if hosted.is_late(request.member_id, request.number):
+                raise InvalidUpdateVersion(
+                    f"group {request.group}: {request.member_id} has committed again since commit"
+                    f" {request.number}; nothing was changed"
+                )
+        elif request.member_id or request.generation != ABSENT:
+            raise _unknown(request.group, request.member_id)
+        _check_room(self._coordinator.image, request)
+        return slot
+
+    # Fetch
+
+    async def fetch(
+        self, _context: RequestContext, request: OffsetFetch, _payload: Buffer
+    ) -> Reply:
+        try:
+            image = await self._newest(request)
+            return Reply(OffsetFetchReply(partitions=tuple(_fetched(image, request))))
+        except RaftmqError as error:
+            return Reply(OffsetFetchReply(**told(error)))
+
+    async def _newest(self, request: OffsetFetch) -> MetadataImage:
+        """An image that shows every commit that was answered before the request came.
+
+        Raises:
+            NotCoordinator: the slot was lost before that was known.
+            CoordinatorNotAvailable: it was not known in time.
+            UnknownMemberId, IllegalGeneration: of whoever asks.
+        """
+        check_name(request.group)
+        coordinator = self._coordinator
+        slot = coordinator.slots.find(request.group)
+        with trio.move_on_after(request.timeout_ms / 1000):
+            image = await coordinator.looks.look()
+            if slot.pipeline.is_lost or not slot.is_current(image):
+                raise NotCoordinator(f"group {request.group}: another broker coordinates it now")
+            _check_member(slot, request)
+            return image
+        raise CoordinatorNotAvailable(f"group {request.group}: the quorum has not answered in time")
+
+    # Delete
+
+    async def delete(
+        self, _context: RequestContext, request: OffsetDelete, _payload: Buffer
+    ) -> Reply:
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        keys = [PartitionId(one.topic_id, one.partition) for one in request.partitions]
+        try:
+            check_name(request.group)
+            slot = self._coordinator.slots.find(request.group)
+            read = self._topics_read(slot, request.group)
+            wanted = tuple(key for key in keys if key.topic_id not in read)
+            command = DeleteOffsets(slot.slot_epoch, request.group, wanted)
+            waiting = Awaited(partial(Change, command))
+            slot.pipeline.put(waiting.entry)
+        except RaftmqError as error:
+            return Reply(OffsetDeleteReply(**told(error)))
+        outcome = await waiting.wait(slot.pipeline, deadline)
+        if isinstance(outcome, RaftmqError):
+            return Reply(OffsetDeleteReply(**told(outcome)))
+        kept = told(GroupSubscribedToTopic(f"members of group {request.group} read the topic"))
+        outcomes = [
+            PartitionOutcome(*key, **(kept if key.topic_id in read else {})) for key in keys
+        ]
+        return Reply(OffsetDeleteReply(partitions=tuple(outcomes)))
+
+    def _topics_read(self, slot: OwnedSlot, group: str) -> set[bytes]:
+        """The ids of topics that members subscribe to.
+
+        Raises:
+            NonEmptyGroup: it has members, and what they subscribe to only they know.
+        """
+        hosted = slot.groups.get(group)
+        members = () if hosted is None else hosted.group.describe().members
+        topic_ids, read = self._coordinator.image.topic_ids, set[bytes]()
+        for member in members:
+            interest = interest_in(member.subscription)
+            if interest is None:
+                raise NonEmptyGroup(
+                    f"group {group} has {len(members)} members, and only they know what they read:"
+                    " have them leave first"
+                )
+            read.update(topic_ids[name] for name in interest.topics if name in topic_ids)
+        return read
+
+
+def _note_number(slot: OwnedSlot, request: OffsetCommit) -> None:
+    hosted = slot.groups.get(request.group)
+    if hosted is not None:
+        hosted.note_commit(request.member_id, request.number)
+
+
+def _put_all(slot: OwnedSlot, waiting: Iterable[Awaited]) -> None:
+    """All or none: nothing is sent before this task waits."""
+    put: list[Awaited] = []
+    try:
+        for one in waiting:
+            slot.pipeline.put(one.entry)
+            put.append(one)
+    except RaftmqError:
+        for one in put:
+            slot.pipeline.withdraw(one.entry)
+        raise
+
+
+def _check_room(image: MetadataImage, request: OffsetCommit) -> None:
+    """What is there already may be committed anew, however much there is. Raises QuorumBusy."""
+    known = image.offsets.get(request.group)
+    if known is None:
+        if len(image.offsets) >= GROUPS_WITH_OFFSETS_MAX:
+            raise QuorumBusy(
+                f"group {request.group} is new, and {len(image.offsets)} groups have committed"
+                " offsets: delete groups that nobody needs"
+            )
+    elif len(known) >= OFFSETS_OF_GROUP_MAX and any(
+        PartitionId(wanted.topic_id, wanted.partition) not in known for wanted in request.partitions
+    ):
+        raise QuorumBusy(
+            f"group {request.group} has committed offsets of {len(known)} partitions: delete those"
+            " that nobody needs"
+        )
+
+
+def _check_member(slot: OwnedSlot, request: OffsetFetch) -> None:
+    """Whoever is a member may fetch while partitions are dealt out."""
+    if not request.member_id and request.generation == ABSENT:
+        return
+    hosted = slot.groups.get(request.group)
+    if hosted is None:
+        raise _unknown(request.group, request.member_id)
+    refusal = hosted.group.commit_refusal(
+        request.member_id, request.generation, request.instance_id
+    )
+    if refusal is not None and not isinstance(refusal, RebalanceInProgress):
+        raise refusal
+
+
+def _fetched(image: MetadataImage, request: OffsetFetch) -> Iterable[FetchedOffset]:
+    """
+    Raises:
+        InvalidRequest: too many for one answer.
+    """
+    known = image.offsets.get(request.group, NO_OFFSETS)
+    if request.partitions is not None:
+        asked = [PartitionId(one.topic_id, one.partition) for one in request.partitions]
+        return [_offset(key, known.get(key)) for key in asked]
+    if len(known) > PARTITIONS_MAX:
+        raise InvalidRequest(
+            f"group {request.group} has offsets of {len(known)} partitions: name those that you"
+            f" want, at most {PARTITIONS_MAX} at once"
+        )
+    return [_offset(key, known[key]) for key in sorted(known)]
+
+
+def _offset(key: PartitionId, found: CommittedOffset | None) -> FetchedOffset:
+    if found is None:
+        return FetchedOffset(*key)
+    return FetchedOffset(
+        *key, found.offset, found.leader_epoch, found.metadata, found.committed_at_ms
+    )
+
+
+def _unknown(group: str, member_id: str) -> UnknownMemberId:
+    return UnknownMemberId(f"group {group} has no member {member_id!r}: join it")

@@ -1,0 +1,334 @@
+"""From members who come and go to a plan that all of them know: the phases of a group.
+
+Owns the phase, the generation, the leader, and what is waited for until when. Who may join and who
+is told what, it does not judge.
+
+Invariants, asserted by `check`:
+  R1  Joins wait while the group prepares; also while it is stable and the return of a static member
+      is being saved. Syncs wait while it completes, and at no other time.
+  R2  It prepares only as long as somebody is missing or on the way, or newcomers are gathered.
+  R3  Empty is who has no members. Of a generation that is not over, the leader is a member, and
+      all members know its protocol.
+  R4  Stable is only a generation whose plan stands in the metadata: no part of another one has been
+      handed out. Without a saved plan, nobody has a part.
+  R5  A generation belongs to one plan: it rises whenever a rebalance completes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from raftmq.broker.groups.answers import refused_waiter
+from raftmq.broker.groups.phases import Phase
+from raftmq.errors import RebalanceInProgress, UnknownMemberId
+from raftmq.metadata.commands import Member
+from raftmq.wire.messages.groups import JoinedMember, JoinGroupReply, SyncGroupReply
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from raftmq.broker.groups.effects import Save
+    from raftmq.broker.groups.limits import GroupSettings
+    from raftmq.broker.groups.members import GroupMember, Members
+    from raftmq.broker.groups.outbox import Outbox
+    from raftmq.errors import RaftmqError
+    from raftmq.metadata.image import GroupState
+
+SAVE_AGAIN_SECONDS = 5.0  # that a group is empty: nobody waits for it
+
+
+class Rebalance:
+    """Attributes:
+    generation: of the last rebalance that completed.
+    protocol, leader: of that generation; empty if there is none.
+    """
+
+    def __init__(
+        self, name: str, members: Members, outbox: Outbox, settings: GroupSettings
+    ) -> None:
+        self.members, self.phase, self.generation = members, Phase.EMPTY, 0
+        self.protocol_type = self.protocol = self.leader = ""
+        self._name, self._outbox = name, outbox
+        self._delay_seconds = settings.initial_rebalance_delay_ms / 1000
+        self._join_end = self._sync_end = self._save_again_at = math.inf
+        self._gather_end: float | None = None  # the first members of an empty group are gathered
+        self._has_grown = False  # since they were last looked at
+        self._unsynced: set[str] = set()  # who was told of this generation, and not its part
+        self._is_planned = False  # the leader's plan is on its way into the metadata
+        self._saved_generation = 0
+
+    def load(self, state: GroupState) -> None:
+        """As it was saved; its members are there already."""
+        self.generation = self._saved_generation = state.generation
+        self.protocol_type, self.protocol = state.protocol_type, state.protocol
+        self.leader = state.leader
+        self.phase = Phase.STABLE if state.members else Phase.EMPTY
+
+    @property
+    def deadline(self) -> float:
+        return min(self._join_end, self._sync_end, self._save_again_at)
+
+    @property
+    def is_saved(self) -> bool:
+        return not self._outbox.is_saving and self._save_again_at == math.inf
+
+    # -- the beginning ---------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """Everybody has to join again. Whoever waits for a plan will not get it."""
+        if self.phase is Phase.PREPARING:
+            return
+        error = RebalanceInProgress(f"group {self._name} rebalances: join again")
+        for member in self.members:
+            member.has_come = False
+            if member.syncing is not None:
+                self.refuse(member, error, now)
+        self._unsynced.clear()
+        self._sync_end, self._save_again_at, self._is_planned = math.inf, math.inf, False
+        seconds = self.members.rebalance_seconds
+        self._join_end, self._gather_end = now + seconds, None
+        if self.phase is Phase.EMPTY and self._delay_seconds:
+            self._join_end = now + self._delay_seconds
+            self._gather_end = now + max(seconds, self._delay_seconds)
+        self.phase, self._has_grown = Phase.PREPARING, False
+
+    def on_growth(self) -> None:
+        """Whoever comes first waits a little longer, now that others come."""
+        self._has_grown = True
+
+    def put_out(self, member: GroupMember, error: RaftmqError, now: float) -> None:
+        """Then `on_leaving`, once for all who go together."""
+        if member.is_waiting:
+            self.refuse(member, error, now)
+        self.members.remove(member)
+        self._unsynced.discard(member.member_id)
+
+    def on_leaving(self, now: float) -> None:
+        if self.phase in (Phase.COMPLETING, Phase.STABLE):
+            self.begin(now)
+        self.maybe_complete(now)
+
+    def on_renamed(self, old: str, new: str) -> None:
+        """A static member is another process now."""
+        if self.leader == old:
+            self.leader = new
+        self._synced(old)
+
+    def refuse(self, member: GroupMember, error: RaftmqError, now: float) -> None:
+        """In place of what it waits for. It is free to speak again, and has to."""
+        body = refused_waiter(member, error)
+        self._outbox.answer(self.members.end_wait(member), body)
+        self.members.start_session(member, now)
+
+    # -- all have joined -------------------------------------------------------------------
+
+    def maybe_complete(self, now: float) -> None:
+        if self.phase is not Phase.PREPARING:
+            return
+        if not len(self.members):
+            self._become_empty()
+        elif self._gather_end is None and self.members.have_all_joined:
+            self._next_generation(now)
+
+    def on_tick(self, now: float) -> None:
+        if self._join_end <= now:
+            self._on_join_end(now)
+        if self._sync_end <= now:
+            self._on_sync_end(now)
+        if self._save_again_at <= now:
+            self._save_again_at = math.inf
+            self.save({})
+
+    def _on_join_end(self, now: float) -> None:
+        """Who has not come is left out; but for static members, who may come back, and for whoever
+        came and was cut off, who may have what it claimed until its session ends.
+
+        1. Newcomers are gathered, and there were some: wait a little longer.
+        2. Only static members are left, and none of them is here: nothing to do until one comes
+           back, or their sessions have ended.
+        """
+        if self._gather_end is not None and self._has_grown and self._join_end < self._gather_end:
+            self._has_grown = False
+            self._join_end = min(now + self._delay_seconds, self._gather_end)
+            return
+        for member in self.members:
+            is_here = member.joining is not None or member.has_come
+            if not is_here and member.instance_id is None:
+                self.members.remove(member)
+        if any(member.joining is not None for member in self.members):
+            self._next_generation(now)
+        elif len(self.members):
+            self._join_end, self._gather_end = now + self.members.rebalance_seconds, None
+        else:
+            self._become_empty()
+
+    def _next_generation(self, now: float) -> None:
+        self.generation += 1
+        self.protocol = self.members.vote()
+        joined = [member for member in self.members if member.joining is not None]
+        if self.leader not in {member.member_id for member in joined}:
+            self.leader = joined[0].member_id
+        self.phase, self._join_end, self._gather_end = Phase.COMPLETING, math.inf, None
+        self._sync_end = now + self.members.rebalance_seconds
+        self._unsynced = {member.member_id for member in joined}
+        for member in self.members:
+            if member.has_come:
+                self._unsynced.add(member.member_id)
+            member.assignment, member.has_come = b"", False
+        for member in joined:
+            self.tell_joined(member, now)
+
+    def _become_empty(self) -> None:
+        self.generation += 1
+        self.phase, self._join_end, self._gather_end = Phase.EMPTY, math.inf, None
+        self.protocol = self.leader = ""
+        self.save({})
+
+    def tell_joined(self, member: GroupMember, now: float, *, must_sync_anew: bool = True) -> None:
+        member.told_generation = self.generation
+        is_leader = member.member_id == self.leader
+        body = JoinGroupReply(
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            member_id=member.member_id,
+            members=tuple(map(self._joined, self.members)) if is_leader else (),
+            must_sync_anew=must_sync_anew,
+        )
+        self._outbox.answer(self.members.end_wait(member), body)
+        self.members.start_session(member, now)
+
+    def _joined(self, member: GroupMember) -> JoinedMember:
+        subscription = member.protocols[self.protocol]
+        return JoinedMember(member.member_id, member.instance_id, subscription)
+
+    # -- the plan --------------------------------------------------------------------------
+
+    def on_sync(self, member: GroupMember) -> None:
+        """It has come for its part."""
+        self._synced(member.member_id)
+
+    def _synced(self, member_id: str) -> None:
+        self._unsynced.discard(member_id)
+        if not self._unsynced:
+            self._sync_end = math.inf
+
+    def on_unsynced(self, member: GroupMember, now: float) -> None:
+        """It was told of this generation once more."""
+        self._unsynced.add(member.member_id)
+        self._sync_end = min(self._sync_end, now + self.members.rebalance_seconds)
+
+    def plan(self, assignments: Mapping[str, bytes]) -> None:
+        """The leader's. The first one counts: another may be a retry of it."""
+        assert self.phase is Phase.COMPLETING, "a plan is for a generation that has none"
+        if not self._is_planned:
+            self._is_planned = True
+            self.save(assignments)
+
+    def save(self, assignments: Mapping[str, bytes]) -> None:
+        self._outbox.save(
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.leader,
+            members=tuple(self._to_save(m, assignments) for m in self.members),
+        )
+
+    def save_as_it_is(self) -> None:
+        """The same plan, of which one member has another id now."""
+        assert self.phase is Phase.STABLE, "there is no plan"
+        self.save({member.member_id: member.assignment for member in self.members})
+
+    def _to_save(self, member: GroupMember, assignments: Mapping[str, bytes]) -> Member:
+        return Member(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            host=member.host,
+            instance_id=member.instance_id,
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            subscription=member.protocols[self.protocol],
+            assignment=assignments.get(member.member_id, b""),
+        )
+
+    def tell_synced(self, member: GroupMember, now: float) -> None:
+        assert self.generation == self._saved_generation, "R4: handed out before it was saved"
+        body = SyncGroupReply(protocol=self.protocol, assignment=member.assignment)
+        self._outbox.answer(self.members.end_wait(member), body)
+        self.members.start_session(member, now)
+
+    def on_saved(self, save: Save, now: float) -> None:
+        """
+        1. Another save follows, or another generation: members will hear of that one.
+        2. The plan stands: everybody gets a part.
+        3. A static member is back for good.
+        """
+        self._outbox.settle(save)
+        if not self._is_awaited(save):
+            return
+        self._saved_generation = save.generation
+        if self.phase is Phase.COMPLETING:
+            self._hand_out(save, now)
+        elif self.phase is Phase.STABLE:
+            for member in self.members:
+                if member.joining is not None:
+                    self.tell_joined(member, now, must_sync_anew=False)
+
+    def on_save_failed(self, save: Save, error: RaftmqError, now: float) -> None:
+        self._outbox.settle(save)
+        if not self._is_awaited(save):
+            return
+        if self.phase is Phase.EMPTY:
+            self._save_again_at = now + SAVE_AGAIN_SECONDS
+            return
+        for member in self.members:
+            if member.is_waiting:
+                self.refuse(member, error, now)
+        self.begin(now)
+
+    def _is_awaited(self, save: Save) -> bool:
+        is_newest = save.number == self._outbox.newest_save
+        is_over = self.phase is Phase.PREPARING
+        return is_newest and not is_over and save.generation == self.generation
+
+    def _hand_out(self, save: Save, now: float) -> None:
+        self.phase = Phase.STABLE
+        for saved in save.members:
+            self.members[saved.member_id].assignment = saved.assignment
+        for member in self.members:
+            if member.syncing is not None:
+                self.tell_synced(member, now)
+
+    def _on_sync_end(self, now: float) -> None:
+        """Whoever joined and never came for its part is not well."""
+        error = UnknownMemberId(f"group {self._name}: no SyncGroup came in time: join anew")
+        for member_id in sorted(self._unsynced):
+            self.put_out(self.members[member_id], error, now)
+        self._sync_end = math.inf
+        self.on_leaving(now)
+
+    # -- invariants ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        members, phase = self.members, self.phase
+        is_saving_return = phase is Phase.STABLE and self._outbox.is_saving
+        may_join = phase is Phase.PREPARING or is_saving_return
+        assert may_join or all(m.joining is None for m in members), "R1: joins"
+        may_sync = phase is Phase.COMPLETING
+        assert may_sync or all(m.syncing is None for m in members), "R1: syncs"
+        if phase is Phase.PREPARING:
+            is_gathering = self._gather_end is not None
+            assert is_gathering or not members.have_all_joined, "R2: nobody is missing"
+        assert (phase is Phase.EMPTY) == (not len(members)), f"R3: {phase}, {len(members)} members"
+        if phase in (Phase.COMPLETING, Phase.STABLE):
+            assert self.leader in members, f"R3: leader {self.leader!r}"
+            assert all(self.protocol in m.protocols for m in members), "R3: protocol"
+        if phase is Phase.STABLE:
+            assert self._saved_generation == self.generation, "R4: stable, and not saved"
+        if phase is Phase.COMPLETING:
+            assert not any(m.assignment for m in members), "R4: a part without a plan"
+        assert self._saved_generation <= self.generation, "R5"
+        assert self._unsynced <= {m.member_id for m in members}, "unsynced, and gone"
+        assert (self._join_end < math.inf) == (phase is Phase.PREPARING), "when joins end"
+        assert not self._unsynced or self._sync_end < math.inf, "when syncs end"

@@ -1,0 +1,210 @@
+"""`raftmq consume -g GROUP`: as one member of a group.
+
+Owns the order of writing and committing: what is on standard output is committed, and nothing else.
+Ctrl-C and SIGTERM end it between two records, it commits those that were written, and leaves the
+group. A run that is killed prints its last lines again when it is run anew. Lines of a partition
+that went to another member while they were written are not committed: that one prints them, too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+import click
+
+from raftmq.cli.connected import run_connected
+from raftmq.cli.data.consume_run import BATCH_RECORDS_MAX, LOOK_SECONDS, start_of
+from raftmq.cli.data.offset_option import Place
+from raftmq.cli.data.record_format import write_readable, write_values
+from raftmq.cli.data.sink import Sink
+from raftmq.cli.data.stopping import Stopping
+from raftmq.cli.data.streams import is_terminal
+from raftmq.cli.data.topics_there import check_there
+from raftmq.cli.exits import ExitCode
+from raftmq.cli.silence import Silence, Wanted
+from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
+
+if TYPE_CHECKING:
+    from raftmq.cli.data.consume_run import Wish
+    from raftmq.cli.data.extent import Key
+    from raftmq.cli.data.record_format import Format
+    from raftmq.client.client import Client
+    from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.consumer import Batches, Consumer
+    from raftmq.client.group.rebalance import Rebalance
+
+
+PASSED_SECONDS = 1.0  # without records, until what was passed is committed
+FINISH_SECONDS_MAX = 1.0  # a record that was begun
+
+
+class Output(Protocol):
+    """`Sink`, and what is like it."""
+
+    @property
+    def byte_count(self) -> int: ...
+    async def write(self, data: bytes) -> None: ...
+
+
+def check_group_wish(wish: Wish) -> None:
+    """Raises click.UsageError: what cannot go with a group."""
+    if wish.partitions:
+        raise click.UsageError("-p: a group deals out its partitions itself; leave -g or -p out")
+    if wish.begin.place in (Place.OFFSET, Place.LAST):
+        raise click.UsageError(
+            "-o: a group begins where it has stopped, and at earliest, latest or @TIME where it "
+            "has not begun; `raftmq group reset-offsets` moves it"
+        )
+
+
+def run_consume_group(wish: Wish, group: str, bootstrap: str | None, *, quiet: bool) -> int:
+    """Raises click.UsageError, RaftmqError."""
+    check_group_wish(wish)
+    run_connected(lambda client: _consume(client, wish, group, quiet=quiet), bootstrap)
+    return ExitCode.OK
+
+
+async def _consume(client: Client, wish: Wish, group: str, *, quiet: bool) -> None:
+    stopping = Stopping()
+    wanted = Wanted(wish.topics, group=group, is_quorum_needed=True)
+    silence = Silence(client.admin, wanted, is_told=not quiet)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(stopping.listen)
+        with stopping.whole:
+            async with silence.explained():
+                await _write_wanted(client, wish, group, silence, stopping, quiet=quiet)
+        tasks.cancel_scope.cancel()
+    stopping.end()
+
+
+async def _write_wanted(
+    client: Client, wish: Wish, group: str, silence: Silence, stopping: Stopping, *, quiet: bool
+) -> None:
+    ends: dict[Key, int] | None = None
+    with stopping.breaking_off():
+        for topic in wish.topics:
+            await check_there(client, topic, ())
+        ends = await _find_ends(client, wish) if wish.until_end else None
+    if stopping.is_wanted:
+        return
+    sink = Sink()
+    silence.taken = lambda: sink.blocks
+    form = wish.form or (write_readable if sink.is_terminal else write_values)
+    is_told = is_terminal("stderr") and not quiet
+    async with (
+        client.consumer(
+            *wish.topics,
+            group=group,
+            commit="manual",
+            start=start_of(wish.begin),
+            max_poll_records=BATCH_RECORDS_MAX,
+            on_rebalance=_tell if is_told else None,
+        ) as consumer,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(sink.watch)
+        await write_all(consumer, wish, ends, form, sink, stopping)
+        tasks.cancel_scope.cancel()
+
+
+async def _find_ends(client: Client, wish: Wish) -> dict[Key, int]:
+    found: dict[Key, int] = {}
+    for topic in wish.topics:
+        ends = await client.admin.offsets(topic, "latest")
+        found |= {(topic, partition): end or 0 for partition, end in ends.items()}
+    return found
+
+
+async def write_all(
+    consumer: Consumer,
+    wish: Wish,
+    ends: dict[Key, int] | None,
+    form: Format,
+    output: Output,
+    stopping: Stopping,
+) -> None:
+    """Until so many are written, what this member has is read to the end, or somebody ends it."""
+    left = wish.records_max
+    batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
+    while not stopping.is_wanted:
+        if ends is not None and _is_at_the_end(consumer, ends):
+            return await _commit_passed(consumer)
+        batch = await _next(batches, stopping, LOOK_SECONDS if ends is not None else PASSED_SECONDS)
+        if batch is None:
+            with stopping.breaking_off():
+                await _commit_passed(consumer)
+            continue
+        count = len(batch) if left is None else min(left, len(batch))
+        written = await _write(batch, count, form, output, stopping)
+        if written:
+            await _commit(consumer, batch if written == len(batch) else list(batch)[written - 1])
+        if left is not None and (left := left - written) == 0:
+            return None
+    return None
+
+
+async def _next(batches: Batches, stopping: Stopping, seconds: float) -> ConsumedBatch | None:
+    with stopping.breaking_off(), anyio.move_on_after(seconds):
+        return await anext(batches)
+    return None
+
+
+async def _commit(consumer: Consumer, work: ConsumedBatch | ConsumerRecord) -> None:
+    """Unless the partition is another member's by now, who begins before it."""
+    with suppress(IllegalGeneration, RebalanceInProgress, UnknownMemberId):
+        await consumer.commit(work)
+
+
+async def _commit_passed(consumer: Consumer) -> None:
+    """All that was handed out is written, and behind it there may be what is no record. If nobody
+    takes that now, somebody will later.
+    """
+    with suppress(RaftmqError):
+        await consumer.commit()
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+async def _write(
+    batch: ConsumedBatch, count: int, form: Format, output: Output, stopping: Stopping
+) -> int:
+    """How many of the first `count` records are written: all, unless somebody ends it."""
+    data, before = form(batch, slice(0, count)), output.byte_count
+    with stopping.breaking_off():
+        await output.write(data)
+        return count
+    taken = output.byte_count - before
+
+    def size(records: int) -> int:
+        return len(form(batch, slice(0, records)))
+
+    begun = bisect_left(range(count), taken, key=size)
+    return begun if await _finish(data[taken : size(begun)], output) else begun - 1
+
+
+async def _finish(rest: bytes, output: Output) -> bool:
+    """The record that was begun; False: nobody takes it."""
+    with anyio.move_on_after(FINISH_SECONDS_MAX):
+        if rest:
+            await output.write(rest)
+        return True
+    return False
+
+
+def _is_at_the_end(consumer: Consumer, ends: dict[Key, int]) -> bool:
+    """Of what it has, if it has something: others of the group may have the rest."""
+    positions = {key: consumer.position(*key) for key in consumer.assignment}
+    return bool(positions) and all(
+        position is not None and position >= ends.get(key, 0) for key, position in positions.items()
+    )
+
+
+def _tell(rebalance: Rebalance) -> None:
+    for what, keys in (("reads", rebalance.assigned), ("has lost", rebalance.lost)):
+        if keys:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in keys)
+            click.echo(f"raftmq: {what} {names}", err=True)

@@ -1,0 +1,253 @@
+"""What a group has committed: fetched, set from outside, forgotten; at its coordinator.
+
+Many partitions go in several requests, one after the other and in order, and each request is one
+step. Who compares (`expected`) and finds something else learns what is there. Where some partitions
+were changed and others were not, the outcome counts as unknown, and the error says which.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+
+from raftmq.client.administration.groups.names import find_names
+from raftmq.client.group.coordinator import Coordinator, checked
+from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.errors import (
+    ErrorCode,
+    IllegalGeneration,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    NonEmptyGroup,
+    OutcomeUnknown,
+    RaftmqError,
+    RebalanceInProgress,
+    ServerError,
+    UnknownMemberId,
+    error_for,
+)
+from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX, TopicPartition
+from raftmq.wire.messages.group_offsets import (
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    OffsetToCommit,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.wire.messages.group_offsets import (
+        CommitOutcome,
+        FetchedOffset,
+        OffsetCommitReply,
+        OffsetDeleteReply,
+        OffsetFetchReply,
+    )
+
+COMMITS_MAX = 500  # of one request: the quorum takes no more than 1,000 comparisons in one step
+NAMED_MAX = 5
+_HAS_MEMBERS = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
+
+Key = tuple[bytes, int]  # topic id and partition
+
+
+class Commit(NamedTuple):
+    """`expected`: only if that is there; -1: nothing; None: whatever."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    expected: int | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.topic_id, self.partition
+
+
+async def fetch_offsets(
+    cluster: Cluster, group: str, *, deadline: float
+) -> dict[Key, FetchedOffset]:
+    """All that it has committed; of a group that is not there, nothing.
+
+    Where that is more than one answer holds, what was committed for deleted topics is left out.
+    """
+    coordinator = Coordinator(cluster, group)
+    try:
+        return await _fetch(coordinator, group, None, deadline=deadline)
+    except InvalidRequest:  # so many that they have to be named
+        names = await find_names(cluster, deadline=deadline)
+    found: dict[Key, FetchedOffset] = {}
+    keys = [TopicPartition(*key) for key in names.keys()]  # noqa: SIM118  # not a mapping
+    for start in range(0, len(keys), PARTITIONS_MAX):
+        part = tuple(keys[start : start + PARTITIONS_MAX])
+        found |= await _fetch(coordinator, group, part, deadline=deadline)
+    return found
+
+
+async def _fetch(
+    coordinator: Coordinator,
+    group: str,
+    partitions: tuple[TopicPartition, ...] | None,
+    *,
+    deadline: float,
+) -> dict[Key, FetchedOffset]:
+    def make() -> OffsetFetch:
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
+        return OffsetFetch(group, partitions, timeout_ms=timeout_ms)
+
+    def read(reply: OffsetFetchReply) -> dict[Key, FetchedOffset]:
+        told = checked(reply).partitions
+        return {(one.topic_id, one.partition): one for one in told if one.offset != ABSENT}
+
+    return await coordinator.ask(make, read, deadline=deadline, repeats=Repeats.HARMLESS)
+
+
+async def commit(
+    cluster: Cluster, group: str, commits: Sequence[Commit], *, repeats: Repeats, deadline: float
+) -> None:
+    """
+    Args:
+        repeats: ACCEPTED: after an attempt whose outcome nobody knows, it is asked for again, and
+            whatever has the offset that was wanted counts as committed.
+
+    Raises:
+        InvalidUpdateVersion: something else is there, and nothing was committed.
+        NonEmptyGroup, RaftmqError: nothing was committed.
+        OutcomeUnknown: some of it was, or may have been; says what.
+    """
+    coordinator = Coordinator(cluster, group)
+    ordered = sorted(commits, key=lambda one: one.key)
+    for start in range(0, len(ordered), COMMITS_MAX):
+        part = ordered[start : start + COMMITS_MAX]
+        request = _Committing(group, part, repeats=repeats, deadline=deadline)
+        try:
+            refused = await coordinator.ask(
+                request.make, request.read, deadline=deadline, repeats=repeats
+            )
+        except RaftmqError as error:
+            if start and error.definite:
+                raise _partial(group, start, [error]) from error
+            raise
+        if refused:
+            raise _partial(group, start + len(part) - len(refused), refused) from refused[0]
+
+
+class _Committing:
+    """One request, and what its answers mean."""
+
+    def __init__(
+        self, group: str, commits: Sequence[Commit], *, repeats: Repeats, deadline: float
+    ) -> None:
+        self._group, self._deadline = group, deadline
+        self._commits = {one.key: one for one in commits}
+        self._may_repeat = repeats is Repeats.ACCEPTED
+        self._attempts = 0
+
+    def make(self) -> OffsetCommit:
+        self._attempts += 1
+        wanted = tuple(
+            OffsetToCommit(one.topic_id, one.partition, one.offset, expected=one.expected)
+            for one in self._commits.values()
+        )
+        timeout_ms = milliseconds_left(self._deadline, now=anyio.current_time())
+        return OffsetCommit(self._group, ABSENT, "", wanted, timeout_ms=timeout_ms)
+
+    def read(self, reply: OffsetCommitReply) -> list[RaftmqError]:
+        """What was refused, where something else was not.
+
+        Raises:
+            RaftmqError: nothing was committed.
+        """
+        try:
+            told = {(one.topic_id, one.partition): one for one in checked(reply).partitions}
+        except _HAS_MEMBERS as error:
+            raise NonEmptyGroup(
+                f"group {self._group} has members, and only they may commit: stop them first"
+            ) from error
+        if set(told) != set(self._commits):
+            raise ServerError(f"group {self._group}: OffsetCommit was answered for others")
+        refused = [self._refusal(one, told[one.key]) for one in self._commits.values()]
+        errors = [error for error in refused if error is not None]
+        if errors and len(errors) == len(refused):
+            raise _joined(errors)
+        return errors
+
+    def _refusal(self, wanted: Commit, told: CommitOutcome) -> RaftmqError | None:
+        where = f"group {self._group}: {wanted.topic}-{wanted.partition}"
+        if told.error != ErrorCode.INVALID_UPDATE_VERSION:
+            refused = f"{where} was refused, error {told.error}"
+            return error_for(told.error, refused) if told.error else None
+        if self._may_repeat and self._attempts > 1 and told.offset == wanted.offset:
+            return None
+        there, expected = _named(told.offset), _named(wanted.expected)
+        return InvalidUpdateVersion(
+            f"{where} has {there} committed now, expected was {expected}: somebody else has"
+            " changed it meanwhile; look again"
+        )
+
+
+async def delete_offsets(
+    cluster: Cluster, group: str, keys: Mapping[Key, str], *, deadline: float
+) -> None:
+    """Of partitions, with the names that they have for people. What is not there is gone.
+
+    Raises:
+        GroupSubscribedToTopic, RaftmqError: nothing was deleted.
+        OutcomeUnknown: some of it was, or may have been; says what.
+    """
+    coordinator = Coordinator(cluster, group)
+    wanted = tuple(TopicPartition(*key) for key in sorted(keys))
+
+    def make() -> OffsetDelete:
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
+        return OffsetDelete(group, wanted, timeout_ms)
+
+    read = partial(_read_deleted, group, keys)
+    refused = await coordinator.ask(make, read, deadline=deadline, repeats=Repeats.FORBIDDEN)
+    if refused:
+        raise _partial(group, len(keys) - len(refused), refused) from refused[0]
+
+
+def _read_deleted(
+    group: str, keys: Mapping[Key, str], reply: OffsetDeleteReply
+) -> list[RaftmqError]:
+    told = {(one.topic_id, one.partition): one for one in checked(reply).partitions}
+    if set(told) != set(keys):
+        raise ServerError(f"group {group}: OffsetDelete was answered for others")
+    errors = [
+        error_for(one.error, f"group {group}: {keys[key]}: {one.message}".removesuffix(": "))
+        for key, one in told.items()
+        if one.error
+    ]
+    if len(errors) == len(told):
+        raise _joined(errors)
+    return errors
+
+
+def _named(offset: int | None) -> str:
+    return "nothing" if offset in (None, ABSENT) else str(offset)
+
+
+def _joined(errors: Sequence[RaftmqError]) -> RaftmqError:
+    """Of the class of the one that promises least."""
+    first = min(errors, key=lambda error: error.definite).copied()
+    first.args = (_listed(errors),)
+    return first
+
+
+def _listed(errors: Sequence[RaftmqError]) -> str:
+    more = len(errors) - NAMED_MAX
+    told = "; ".join(str(error) for error in errors[:NAMED_MAX])
+    return f"{told}; and {more} more" if more > 0 else told
+
+
+def _partial(group: str, done: int, errors: Sequence[RaftmqError]) -> OutcomeUnknown:
+    what = "partition was" if done == 1 else "partitions were"
+    return OutcomeUnknown(
+        f"group {group}: {done} {what} changed, others were not: {_listed(errors)}"
+    )

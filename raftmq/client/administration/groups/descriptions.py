@@ -1,0 +1,176 @@
+"""Groups: listed, described, deleted.
+
+Each broker knows the groups that it coordinates, so a list is whole only if all brokers have
+answered. What is deleted is never asked for twice when the first time may have worked: a group of
+the same name may have begun anew meanwhile.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from raftmq.client.administration.groups.members import member_of
+from raftmq.client.administration.groups.results import GroupDetails, GroupSummary
+from raftmq.client.administration.side_by_side import settle
+from raftmq.client.group.coordinator import Coordinator, checked
+from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.errors import GroupIdNotFound, NonEmptyGroup, RaftmqError, ServerError
+from raftmq.wire.messages.groups import DeleteGroups, DescribeGroups, ListGroups
+
+if TYPE_CHECKING:
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.wire.messages.groups import (
+        DeleteGroupsReply,
+        DescribedGroup,
+        DescribeGroupsReply,
+        GroupOutcome,
+        ListGroupsReply,
+    )
+
+ANSWER_SECONDS_MAX = 5.0  # of one broker; then all are asked again, and perhaps it is none any more
+
+OneT = TypeVar("OneT", "DescribedGroup", "GroupOutcome")
+
+
+async def list_groups(cluster: Cluster, *, deadline: float) -> tuple[GroupSummary, ...]:
+    """All of them, by name.
+
+    Raises:
+        RaftmqError: some broker has not answered, so nobody knows which groups are missing.
+    """
+    attempts = cluster.new_attempts(deadline=deadline, repeats=Repeats.HARMLESS)
+    while True:
+        try:
+            return await _ask_everybody(cluster, deadline=deadline)
+        except RaftmqError as error:
+            pause = attempts.on_failure(error, now=anyio.current_time())
+        await anyio.sleep(pause)
+        attempts.check_time(anyio.current_time())
+
+
+async def _ask_everybody(cluster: Cluster, *, deadline: float) -> tuple[GroupSummary, ...]:
+    await cluster.refresh(None, deadline=deadline)
+    soon = min(deadline, anyio.current_time() + ANSWER_SECONDS_MAX)
+    brokers = sorted(cluster.routes.addresses)
+    outcomes = await settle([partial(_ask_one, cluster, one, deadline=soon) for one in brokers])
+    found: dict[str, GroupSummary] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, RaftmqError):
+            raise outcome
+        found |= {one.name: one for one in outcome}
+    return tuple(found[name] for name in sorted(found))
+
+
+async def _ask_one(cluster: Cluster, broker_id: int, *, deadline: float) -> list[GroupSummary]:
+    found: list[GroupSummary] = []
+    after, has_more = "", True
+    while has_more:
+        answer = await cluster.ask(broker_id, ListGroups(after), deadline=deadline)
+        reply: ListGroupsReply = checked(answer.body)
+        found += [
+            GroupSummary(one.group, one.state, one.protocol_type, one.member_count, broker_id)
+            for one in reply.groups
+        ]
+        after, has_more = _next_page(after, reply)
+    return found
+
+
+def _next_page(after: str, reply: ListGroupsReply) -> tuple[str, bool]:
+    """Behind which name it begins, if there is one. Raises ServerError: it would never end."""
+    if not reply.has_more:
+        return after, False
+    if not reply.groups or reply.groups[-1].group <= after:
+        raise ServerError("a broker has more groups, and does not say which")
+    return reply.groups[-1].group, True
+
+
+async def describe_group(cluster: Cluster, name: str, *, deadline: float) -> GroupDetails:
+    """As its coordinator knows it. Raises GroupIdNotFound, RaftmqError."""
+    return await _describe(Coordinator(cluster, name), name, deadline=deadline)
+
+
+async def _describe(coordinator: Coordinator, name: str, *, deadline: float) -> GroupDetails:
+    def read(reply: DescribeGroupsReply) -> GroupDetails:
+        told = only_one(reply.groups, name)
+        assert coordinator.broker_id is not None, "somebody has answered"
+        return _details(told, coordinator.broker_id)
+
+    return await coordinator.ask(
+        partial(DescribeGroups, (name,)), read, deadline=deadline, repeats=Repeats.HARMLESS
+    )
+
+
+async def delete_group(cluster: Cluster, name: str, *, deadline: float) -> None:
+    """With the offsets that it has committed.
+
+    Raises:
+        NonEmptyGroup, GroupIdNotFound, RaftmqError: nothing was deleted.
+        OutcomeUnknown: it may have been.
+    """
+    coordinator = Coordinator(cluster, name)
+    check_empty(await _describe(coordinator, name, deadline=deadline), "delete it")
+
+    def make() -> DeleteGroups:
+        return DeleteGroups((name,), milliseconds_left(deadline, now=anyio.current_time()))
+
+    def read(reply: DeleteGroupsReply) -> None:
+        only_one(reply.groups, name)
+
+    await coordinator.ask(make, read, deadline=deadline, repeats=Repeats.FORBIDDEN)
+
+
+async def check_no_members(cluster: Cluster, name: str, then: str, *, deadline: float) -> bool:
+    """Whether there is such a group. Raises NonEmptyGroup, RaftmqError."""
+    try:
+        found = await describe_group(cluster, name, deadline=deadline)
+    except GroupIdNotFound:
+        return False
+    check_empty(found, then)
+    return True
+
+
+def check_empty(group: GroupDetails, then: str) -> None:
+    """`then`: what can be done once it is. Raises NonEmptyGroup."""
+    if group.members:
+        count = len(group.members)
+        raise NonEmptyGroup(
+            f"group {group.name} has {count} {'member' if count == 1 else 'members'}: stop"
+            f" {'it' if count == 1 else 'them'} first, or wait until"
+            f" {'its session ends' if count == 1 else 'their sessions end'}, then {then}"
+        )
+
+
+def only_one(found: tuple[OneT, ...], name: str) -> OneT:
+    """What an answer says of the group, if it is no error.
+
+    Raises:
+        ServerError: it speaks of others. Indefinite.
+        RaftmqError: what it says.
+    """
+    if [one.group for one in found] != [name]:
+        raise ServerError(f"a broker was asked about group {name!r}, and told of others")
+    return _told(found[0], name)
+
+
+def _told(outcome: OneT, name: str) -> OneT:
+    try:
+        return checked(outcome)
+    except GroupIdNotFound as error:
+        raise GroupIdNotFound(f"there is no group {name!r}") from error
+
+
+def _details(told: DescribedGroup, coordinator: int) -> GroupDetails:
+    members = sorted(told.members, key=lambda one: one.member_id)
+    return GroupDetails(
+        told.group,
+        told.state,
+        told.generation,
+        told.protocol_type,
+        told.protocol,
+        told.leader,
+        coordinator,
+        tuple(member_of(one, told.protocol_type) for one in members),
+    )

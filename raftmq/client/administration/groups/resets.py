@@ -1,0 +1,170 @@
+"""Where a group is to read on: from which offsets to which, and the change itself.
+
+A new offset lies within the log; where something else was asked for, the plan says so. Each one is
+committed only if what was read when it was worked out is still there: of two resets at the same
+time one is refused, and their offsets do not mix.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.client.administration.groups.committed import NAMED_MAX, Commit, commit, fetch_offsets
+from raftmq.client.administration.groups.descriptions import check_no_members
+from raftmq.client.administration.groups.names import find_names
+from raftmq.client.administration.groups.results import OffsetReset
+from raftmq.client.administration.offsets import find_offsets
+from raftmq.client.routing.attempts import Repeats
+from raftmq.errors import GroupIdNotFound, InvalidRequest
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.offsets import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from raftmq.client.administration.groups.checks import Target, Wanted
+    from raftmq.client.administration.groups.names import TopicNames
+    from raftmq.client.administration.groups.results import TopicPartition
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.errors import RaftmqError
+
+
+class Log(NamedTuple):
+    """Offsets: of the oldest record, after the newest committed one, and of a time.
+
+    `at_time` is None where no record is so young, or no time is asked for.
+    """
+
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+class Reset:
+    """One reset of one group."""
+
+    def __init__(self, cluster: Cluster, group: str, target: Target, *, deadline: float) -> None:
+        self._cluster, self._group, self._target = cluster, group, target
+        self._deadline = deadline
+
+    async def run(self, wanted: Wanted, *, is_dry: bool) -> dict[TopicPartition, OffsetReset]:
+        """What has changed, or would.
+
+        Raises:
+            NonEmptyGroup: not for a dry run. Definite.
+            GroupIdNotFound, InvalidRequest, UnknownTopicOrPartition: definite.
+            InvalidUpdateVersion: an offset has changed meanwhile; nothing was committed.
+            OutcomeUnknown: some were committed, or may have been.
+        """
+        cluster, group, deadline = self._cluster, self._group, self._deadline
+        if not is_dry:
+            await check_no_members(cluster, group, "reset its offsets", deadline=deadline)
+        offsets = await fetch_offsets(cluster, group, deadline=deadline)
+        names = await find_names(cluster, deadline=deadline)
+        old = {(names.name_of(key[0]), key[1]): one.offset for key, one in offsets.items()}
+        plan = await self._plan(self._keys(wanted, names, old), old)
+        if not is_dry:
+            commits = [_commit(names, key, one) for key, one in plan.items()]
+            await commit(cluster, group, commits, repeats=Repeats.ACCEPTED, deadline=deadline)
+        return plan
+
+    # -- which partitions ------------------------------------------------------------------
+
+    def _keys(
+        self, wanted: Wanted, names: TopicNames, old: Mapping[TopicPartition, int]
+    ) -> list[TopicPartition]:
+        """In order."""
+        if wanted.partitions is not None:
+            found = set(wanted.partitions)
+            for topic, partition in sorted(found):
+                names.id_of(topic, partition)
+        elif wanted.topics is not None:
+            found = {(name, one) for name in wanted.topics for one in names.partitions_of(name)}
+        else:
+            found = {key for key in old if key[0] in names}
+            if not found:
+                raise self._nothing_there(has_offsets=bool(old))
+        is_exact = wanted.partitions is not None
+        return self._shiftable(sorted(found), old, is_exact=is_exact)
+
+    def _nothing_there(self, *, has_offsets: bool) -> RaftmqError:
+        if has_offsets:
+            return InvalidRequest(
+                f"group {self._group!r} has committed offsets of deleted topics only: name topics"
+            )
+        return GroupIdNotFound(
+            f"group {self._group!r} is not there, or has committed nothing: name topics, and it"
+            " begins with them"
+        )
+
+    def _shiftable(
+        self, keys: list[TopicPartition], old: Mapping[TopicPartition, int], *, is_exact: bool
+    ) -> list[TopicPartition]:
+        """Nothing moves from nowhere: an error if each one was meant, or if there is none."""
+        if self._target.shift is None:
+            return keys
+        found = [key for key in keys if key in old]
+        lacking = [f"{topic}-{number}" for topic, number in keys if (topic, number) not in old]
+        if lacking and (is_exact or not found):
+            raise InvalidRequest(
+                f"group {self._group!r} has committed nothing for {', '.join(lacking[:NAMED_MAX])},"
+                " so there is nothing to shift from: say where to go instead"
+            )
+        return found
+
+    # -- where they lead -------------------------------------------------------------------
+
+    async def _plan(
+        self, keys: Sequence[TopicPartition], old: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetReset]:
+        logs = await self._logs(keys)
+        plan = {}
+        for key in keys:
+            log = logs[key]
+            aim = self._aim(log, old.get(key))
+            new = min(max(aim, log.start), log.end)
+            asked = None if new == aim else aim
+            plan[key] = OffsetReset(old.get(key), new, log.start, log.end, asked)
+        return plan
+
+    def _aim(self, log: Log, old: int | None) -> int:
+        target = self._target
+        if target.shift is not None:
+            assert old is not None, "a shift from nowhere"
+            return old + target.shift
+        if target.offset is not None:
+            return target.offset
+        if target.timestamp == EARLIEST:
+            return log.start
+        return log.end if log.at_time is None else log.at_time
+
+    async def _logs(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, Log]:
+        found: dict[TopicPartition, Log] = {}
+        for topic, pairs in groupby(keys, key=itemgetter(0)):
+            partitions = [partition for _, partition in pairs]
+            logs = await self._logs_of(topic, partitions)
+            found |= {(topic, partition): logs[partition] for partition in partitions}
+        return found
+
+    async def _logs_of(self, topic: str, partitions: Sequence[int]) -> dict[int, Log]:
+        """The ends are asked for last, so that no time lies beyond them."""
+        time = self._target.timestamp
+        starts = await self._find(topic, EARLIEST, partitions)
+        is_time = time is not None and time not in (EARLIEST, LATEST)
+        times = await self._find(topic, time or 0, partitions) if is_time else {}
+        ends = await self._find(topic, LATEST, partitions)
+        return {one: Log(starts[one] or 0, ends[one] or 0, times.get(one)) for one in partitions}
+
+    async def _find(
+        self, topic: str, timestamp: int, partitions: Sequence[int]
+    ) -> dict[int, int | None]:
+        deadline = self._deadline
+        return await find_offsets(self._cluster, topic, timestamp, partitions, deadline=deadline)
+
+
+def _commit(names: TopicNames, key: TopicPartition, change: OffsetReset) -> Commit:
+    topic, partition = key
+    expected = ABSENT if change.old is None else change.old
+    return Commit(topic, names.id_of(topic), partition, change.new, expected)

@@ -1,0 +1,178 @@
+"""What a member of a group does to the partitions that it reads: begins, holds back, lets go.
+
+Owns how far each partition is done: up to what a program has in hand. Pure but for the events of
+whoever waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from raftmq.client.consumer.in_hand import InHand
+from raftmq.client.group.committing import Position
+from raftmq.wire.bodies import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from raftmq.client.consumer.one_by_one import OneByOne
+    from raftmq.client.consumer.partition_state import Key, PartitionState
+    from raftmq.client.consumer.subscription import Subscription
+    from raftmq.client.group.effects import Cause
+
+
+class GroupReader:
+    """
+    Args:
+        one_by_one: records that are handed out so; what is left of them is put back.
+        on_change: told of partitions of which something else is wanted now.
+        on_topics: told that other topics are read.
+
+    Attributes:
+        in_hand: what the program is working on.
+        one_by_one: as given.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        one_by_one: OneByOne,
+        on_change: Callable[[Iterable[PartitionState]], None],
+        on_topics: Callable[[], None],
+    ) -> None:
+        self._subscription, self.one_by_one = subscription, one_by_one
+        self._on_change, self._on_topics = on_change, on_topics
+        self.in_hand = InHand(self._on_finished)
+        self._finished, self._begun, self._passed = anyio.Event(), anyio.Event(), anyio.Event()
+        subscription.on_found, subscription.on_passed = self._on_begun, self._on_passed
+
+    def read_topics(self, topics: Sequence[str], watched: Sequence[str]) -> None:
+        """Of these, partitions are dealt out; of those that are watched the number is needed."""
+        self._subscription.read_topics(topics, watched)
+        self._on_topics()
+
+    def assign(self, committed: Mapping[Key, Position], keys: Iterable[Key]) -> None:
+        """Read these, too, from where they are committed, but hand out nothing of them before
+        `hand_out`.
+        """
+        for state in self._subscription.assign(keys):
+            state.is_held_back = True
+        self.begin(committed)
+
+    def begin(self, committed: Mapping[Key, Position]) -> None:
+        """Read from there, if nothing was handed out yet."""
+        for state in self._states(committed):
+            state.begin_at(*committed[state.key])
+        self._on_change(self._states(committed))
+
+    def hand_out(self, keys: Iterable[Key]) -> None:
+        states = self._states(keys)
+        for state in states:
+            state.is_held_back = False
+        self._on_change(states)
+
+    def hold_back(self, keys: Iterable[Key]) -> None:
+        """Hand out nothing more of these."""
+        for state in self._states(keys):
+            self.one_by_one.put_back(state)
+            state.is_held_back = True
+
+    def release(self, keys: Iterable[Key], cause: Cause) -> None:
+        """Somebody else reads them. `cause`: if they are lost, why."""
+        keys = list(keys)
+        for state in self._states(keys):
+            self.one_by_one.put_back(state)
+            if state.tenure is not None:
+                state.tenure.cause = cause
+        self._on_change(self._subscription.release(keys))
+        self._on_finished()
+
+    def outdated(self) -> list[Key]:
+        """What was read of a topic that was deleted, where there is another one of that name."""
+        return self._subscription.outdated()
+
+    async def wait_finished(self, keys: Collection[Key]) -> None:
+        """Until the program has nothing of these in hand."""
+        tenures = {state.tenure for state in self._states(keys)}
+        while self.in_hand.is_busy(tenures, self.one_by_one.in_hand):
+            await self._finished.wait()
+
+    def on_progress(self) -> None:
+        """Of records that are handed out one by one some were finished."""
+        self._on_finished()
+
+    @property
+    def finished(self) -> anyio.Event:
+        """Set as soon as something is finished, or passed over, from now on."""
+        return self._finished
+
+    @property
+    def passed(self) -> anyio.Event:
+        """Set as soon as reading passes over what is no record from now on."""
+        return self._passed
+
+    def done(
+        self, keys: Iterable[Key] | None = None, *, is_all: bool = False
+    ) -> dict[Key, Position]:
+        """How far partitions are done; those of which nothing is known are left out.
+
+        Args:
+            keys: of these; None: of all.
+            is_all: what the program has in hand counts as done.
+        """
+        states = self._states(self._subscription.states if keys is None else keys)
+        found = {state.key: self._done(state, is_all=is_all) for state in states}
+        return {key: position for key, position in found.items() if position is not None}
+
+    def _done(self, state: PartitionState, *, is_all: bool) -> Position | None:
+        offset = self.one_by_one.position(state)
+        topic_id = self._subscription.topic_id_of(state)
+        if offset is None or topic_id is None:
+            return None
+        more = self.one_by_one.in_hand
+        first = None if is_all else self.in_hand.first_offset(state.tenure, more)
+        if first is not None and first < offset:
+            return Position(topic_id, first)
+        epoch = state.position_epoch if offset == state.position else ABSENT
+        return Position(topic_id, offset, epoch)
+
+    @property
+    def begun(self) -> anyio.Event:
+        """Set as soon as another beginning is found from now on."""
+        return self._begun
+
+    def beginnings(self) -> dict[Key, Position]:
+        """Of partitions that were begun where nobody else may begin later."""
+        found = {}
+        for state in self._subscription.states.values():
+            topic_id = self._subscription.topic_id_of(state)
+            if state.found_at is not None and topic_id is not None:
+                found[state.key] = Position(topic_id, state.found_at)
+        return found
+
+    def drop_work(self) -> None:
+        """The program works on nothing any more, finished or not."""
+        self.in_hand.drop_all()
+
+    def on_problem(self) -> None:
+        """Whoever waits for records is told."""
+        self._on_change(())
+
+    def _states(self, keys: Iterable[Key]) -> list[PartitionState]:
+        states = self._subscription.states
+        return [states[key] for key in keys if key in states]
+
+    def _on_begun(self) -> None:
+        begun, self._begun = self._begun, anyio.Event()
+        begun.set()
+
+    def _on_passed(self) -> None:
+        passed, self._passed = self._passed, anyio.Event()
+        passed.set()
+        self._on_finished()
+
+    def _on_finished(self) -> None:
+        finished, self._finished = self._finished, anyio.Event()
+        finished.set()

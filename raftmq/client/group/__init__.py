@@ -1,0 +1,1 @@
+"""A consumer's part in a consumer group: joining, staying, planning, leaving."""

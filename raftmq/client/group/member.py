@@ -1,0 +1,398 @@
+"""The moves of a member from one state to another. Pure; `membership.py` says what always holds.
+
+    OUTSIDE --> JOINING --> SYNCING --> STABLE --+
+                   ^  ^--------------------------+  the group deals anew
+                   +------- REVOKING <-----------+  ... once the program has finished
+    any --> LEAVING --> OUTSIDE                     at once for static members
+    any --> FENCED                                  what no repetition mends
+
+Eager members give everything up before they join again. Cooperative ones keep it, give up what the
+new plan does not leave them, and join once more to hand it over.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from raftmq.client.group.assignment import decode_assignment
+from raftmq.client.group.effects import Ask, Assign, Cause, Fail, Left, Lost, Revoke
+from raftmq.client.group.holdings import Holdings
+from raftmq.client.group.planning import Planning
+from raftmq.client.group.questions import Questions
+from raftmq.client.group.requests import Requests
+from raftmq.client.group.session import Session
+from raftmq.client.group.states import State
+from raftmq.client.group.verdicts import doubts
+from raftmq.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    MemberIdRequired,
+    RaftmqError,
+    RebalanceInProgress,
+    RemoteProtocolError,
+    RequestTimedOut,
+    UnknownMemberId,
+)
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.groups import Heartbeat, JoinGroup, JoinGroupReply, SyncGroupReply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from random import Random
+
+    from raftmq.client.group.assignors.assignor import Key
+    from raftmq.client.group.effects import Effect
+    from raftmq.client.group.member_options import MemberOptions
+    from raftmq.client.group.requests import Asked
+    from raftmq.client.group.verdicts import Reply
+
+ANSWER_SECONDS = 5.0  # beyond what the group itself waits for
+LEAVE_SECONDS_MAX = 5.0
+
+
+class Member:
+    """Attributes:
+    busy_since: when the program got records that it works on; None: it asks, or takes its time.
+    is_closing: it leaves for good.
+    """
+
+    def __init__(self, options: MemberOptions, topics: Iterable[str], random: Random) -> None:
+        self.state = State.OUTSIDE
+        self.member_id, self.generation, self.protocol = "", ABSENT, ""
+        self.topics = tuple(sorted(set(topics)))
+        self.holdings = Holdings(is_cooperative=options.is_cooperative)
+        self.session = Session(
+            session_seconds=options.session_seconds, rebalance_seconds=options.rebalance_seconds
+        )
+        self.requests = Requests(random)
+        self.planning = Planning(rebalance_seconds=options.rebalance_seconds)
+        self.busy_since: float | None = None
+        self.is_closing = self._is_away = False
+        self._options, self._questions = options, Questions(options)
+        self._assignors = {assignor.name: assignor for assignor in options.assignors}
+        self._joined_topics = self.topics
+        self._leave_by = math.inf
+
+    # -- joining ---------------------------------------------------------------------------
+
+    def join(self, now: float) -> list[Effect]:
+        self.state, self._joined_topics = State.JOINING, self.topics
+        self.planning.end()
+        return [self._ask_step(now)]
+
+    def maybe_rejoin(self, now: float) -> list[Effect]:
+        """The subscription, or what the leader has planned with, is not what it was."""
+        is_other = self.topics != self._joined_topics
+        if self.state is State.JOINING and is_other:
+            return self.join(now)
+        if self.state is State.STABLE and (is_other or self.planning.is_outdated):
+            return self._rejoin(now)
+        return []
+
+    def on_counts(self, now: float) -> list[Effect]:
+        """Partition counts were told."""
+        return self._maybe_plan(now) or self.maybe_rejoin(now)
+
+    def on_answer(
+        self, asked: Asked, answer: Reply | RaftmqError, error: RaftmqError | None, now: float
+    ) -> list[Effect]:
+        """1. A heartbeat. 2. Leaving. 3. Something went wrong. 4. and 5. The next step."""
+        if isinstance(asked.request, Heartbeat):
+            return self._on_heartbeat(asked, error, now)
+        if self.state is State.LEAVING:
+            return self._on_leave_answered(error, now)
+        if error is not None:
+            return self._on_step_failed(answer, error, now)
+        if isinstance(answer, JoinGroupReply):
+            return self._on_joined(answer, now)
+        assert isinstance(answer, SyncGroupReply), f"{type(answer).__name__} to a step"
+        return self._on_synced(answer, now)
+
+    def _rejoin(self, now: float) -> list[Effect]:
+        given_up = self.holdings.to_give_up(self.topics)
+        return self._revoke(given_up, now) if given_up else self.join(now)
+
+    def _ask_step(self, now: float) -> Ask:
+        """The request that the state calls for."""
+        questions, seconds_max = self._questions, self._options.rebalance_seconds + ANSWER_SECONDS
+        if self.state is State.JOINING:
+            owned, generation = self.holdings.claim
+            join = questions.join(self.member_id, self._joined_topics, owned, generation)
+            return self.requests.ask(join, now=now, seconds_max=seconds_max)
+        if self.state is State.SYNCING:
+            plan = self.planning.plan
+            assert plan is not None, "a leader without a plan"
+            sync = questions.sync(self.member_id, self.generation, self.protocol, plan)
+            return self.requests.ask(sync, now=now, seconds_max=seconds_max)
+        assert self.state is State.LEAVING, f"nothing to ask when {self.state.name}"
+        leave = questions.leave(self.member_id)
+        return self.requests.ask(leave, now=now, seconds_max=self._leave_by - now)
+
+    def _on_step_failed(
+        self, answer: Reply | RaftmqError, error: RaftmqError, now: float
+    ) -> list[Effect]:
+        """1. The id to join with. 2. and 3. Joining begins anew. 4. Once more. 5. The end."""
+        if isinstance(error, MemberIdRequired) and isinstance(answer, JoinGroupReply):
+            self.member_id = answer.member_id
+            return [self._ask_step(now)]
+        if isinstance(error, UnknownMemberId | IllegalGeneration):
+            keeps_id = isinstance(error, IllegalGeneration) or self._may_be_replaced
+            return self._lose(now, keeps_id=keeps_id, is_hurried=False)
+        if isinstance(error, RebalanceInProgress) and self.state is State.SYNCING:
+            return self._rejoin(now)
+        if error.retriable or isinstance(error, RebalanceInProgress):
+            self._repeat_step(now)
+            return doubts(error)
+        return self._fail(error, now)
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        """By another process of this static member, which it must not put out. Joining with the id
+        that it had tells: only once nobody has its place, it joins anew.
+        """
+        return self._options.is_static and self.state is not State.JOINING
+
+    def _repeat_step(self, now: float) -> None:
+        """With it, the heartbeat that is out may have been lost, too."""
+        self.requests.repeat_step(now=now)
+        if self.requests.beat is not None:
+            self.requests.repeat_beat(now=now)
+
+    def _on_joined(self, reply: JoinGroupReply, now: float) -> list[Effect]:
+        if not reply.member_id or reply.generation < 0 or reply.protocol not in self._assignors:
+            what = f"generation {reply.generation}, assignor {reply.protocol!r}"
+            problem = f"JoinGroup of member {reply.member_id!r} was answered with {what}"
+            return self._on_step_failed(reply, RemoteProtocolError(problem), now)
+        self.member_id, self.generation = reply.member_id, reply.generation
+        self.protocol, self.state = reply.protocol, State.SYNCING
+        self.requests.beat_next(now + self._options.heartbeat_seconds)
+        if reply.leader != reply.member_id:
+            self.planning.follow()
+            return [self._ask_step(now)]
+        try:
+            self.planning.lead(reply.members, is_planned=not reply.must_sync_anew, now=now)
+        except RaftmqError as error:
+            return self._fail(error, now)
+        return self._maybe_plan(now) if reply.must_sync_anew else [self._ask_step(now)]
+
+    def _maybe_plan(self, now: float) -> list[Effect]:
+        if self.state is not State.SYNCING:
+            return []
+        assignor = self._assignors[self.protocol]
+        try:
+            is_made = self.planning.maybe_plan(assignor, leader=self.member_id, now=now)
+        except RaftmqError as error:
+            return self._fail(error, now)
+        return [self._ask_step(now)] if is_made else []
+
+    def _on_synced(self, reply: SyncGroupReply, now: float) -> list[Effect]:
+        """The rebalance is over. What is not ours any more is given up, then we join once more;
+        also where a process had it that was this static member before.
+        """
+        try:
+            assigned = decode_assignment(reply.assignment)
+        except RaftmqError as error:
+            return self._fail(error, now)
+        if now >= self.session.ends_at:  # it may have gone to somebody else meanwhile
+            return self._lose(now, keeps_id=True)
+        self.planning.on_synced(assigned.counts)
+        self.requests.on_progress()
+        self.state = State.STABLE
+        added, gone = self.holdings.on_assigned(assigned.partitions, self.generation)
+        effects: list[Effect] = [Assign(tuple(sorted(added)), self.generation)]
+        if gone:
+            return [*effects, *self._revoke(gone, now)]
+        after = self._rejoin(now) if assigned.is_awaited else self.maybe_rejoin(now)
+        return [*effects, *after]
+
+    # -- staying ---------------------------------------------------------------------------
+
+    def learn(self, asked: Asked, error: RaftmqError | None) -> None:
+        """What an answer says of the coordinator's clocks.
+
+        It waits for us where the group deals anew and our part of that was not out before. A
+        heartbeat that is fine says that it does not deal anew, unless we have joined already.
+        """
+        if error is None:
+            is_beat = isinstance(asked.request, Heartbeat)
+            is_late = is_beat and self.state is State.SYNCING and asked.step is None
+            self.session.hear(asked.sent_at, is_settled=not is_late)
+        elif isinstance(error, RebalanceInProgress) and isinstance(asked.request, Heartbeat):
+            self.session.hear(asked.sent_at, is_settled=isinstance(asked.step, JoinGroup))
+
+    def on_verdict(self, error: RaftmqError, now: float) -> list[Effect]:
+        """What the coordinator thinks of us. While we join, the generation is about to be over."""
+        if isinstance(error, RebalanceInProgress):
+            is_news = self.state in (State.STABLE, State.SYNCING)
+            return self._rejoin(now) if is_news else []
+        if isinstance(error, IllegalGeneration):
+            return [] if self.state is State.JOINING else self._lose(now, keeps_id=True)
+        if isinstance(error, UnknownMemberId):
+            return self._lose(now, keeps_id=self._may_be_replaced)
+        return [] if error.retriable else self._fail(error, now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """1. Answers that do not come. 2. Programs that do not. 3. What is due."""
+        effects: list[Effect] = []
+        for token in self.requests.overdue(now):
+            effects += self._on_overdue(token, now)
+        if now >= self.holdings.revoke_by:
+            effects += self._on_revoke_overdue(now)
+        if now >= self._poll_by:
+            effects += self._step_out(now)
+        if now >= self._leave_by:
+            effects += self._on_left(now)
+        effects += self._maybe_plan(now)
+        if now >= self.requests.step_at:
+            effects.append(self._ask_step(now))
+        if now >= self.requests.beat_at:
+            effects.append(self._beat(now))
+        return effects
+
+    @property
+    def look_at(self) -> float:
+        """When something is due next."""
+        return min(
+            self.requests.look_at,
+            self.holdings.revoke_by,
+            self.session.ends_at if self.holdings.held else math.inf,
+            self.planning.plan_by,
+            self._leave_by,
+            self._poll_by,
+        )
+
+    @property
+    def _poll_by(self) -> float:
+        """When the program has to ask for records at the latest."""
+        is_out = self.state in (State.OUTSIDE, State.LEAVING, State.FENCED)
+        if self.busy_since is None or is_out or self.is_closing:
+            return math.inf
+        return self.busy_since + self._options.poll_seconds_max
+
+    def _on_heartbeat(self, asked: Asked, error: RaftmqError | None, now: float) -> list[Effect]:
+        if error is not None and error.retriable:
+            self.requests.repeat_beat(now=now)
+            doubted = doubts(error)
+            if doubted and self.requests.step is not None:  # it may wait where nobody answers
+                self.requests.repeat_step(now=now)
+            return doubted
+        self.requests.beat_next(asked.sent_at + self._options.heartbeat_seconds)
+        return [] if error is None else self.on_verdict(error, now)
+
+    def _on_overdue(self, token: int, now: float) -> list[Effect]:
+        asked = self.requests.take(token)
+        if asked is None:  # the one before has ended it
+            return []
+        what = f"{type(asked.request).__name__} of group {self._options.group!r}"
+        error = RequestTimedOut(f"{what}: no answer in {now - asked.sent_at:.1f} s")
+        return self.on_answer(asked, error, error, now)
+
+    def _beat(self, now: float) -> Ask:
+        assert self.generation != ABSENT, "a heartbeat of no generation"
+        request = self._questions.beat(self.member_id, self.generation)
+        return self.requests.ask(request, now=now, seconds_max=self._options.session_seconds / 3)
+
+    # -- giving up -------------------------------------------------------------------------
+
+    def on_revoked(self, token: int, now: float) -> list[Effect]:
+        if not self.holdings.end_revoking(token):
+            return []
+        return self._depart(now) if self.is_closing else self.join(now)
+
+    def maybe_lose(self, now: float) -> list[Effect]:
+        if not self.holdings.held or now < self.session.ends_at:
+            return []
+        return self._lose(now, keeps_id=True)
+
+    def _revoke(self, partitions: Iterable[Key], now: float) -> list[Effect]:
+        """Joining or leaving goes on when the program has finished with them."""
+        self.state = State.REVOKING
+        self.planning.end()
+        self.requests.drop_step()
+        token = self.holdings.begin_to_revoke(partitions, revoke_by=self.session.rejoin_by)
+        revoking = tuple(sorted(self.holdings.revoking))
+        return [Revoke(token, revoking, self.holdings.revoke_by)]
+
+    def _on_revoke_overdue(self, now: float) -> list[Effect]:
+        lost = tuple(sorted(self.holdings.revoking))
+        self.holdings.drop_revoking()
+        after = self._depart(now) if self.is_closing else self.join(now)
+        return [Lost(lost, Cause.NOT_FINISHED), *after]
+
+    def _lose(self, now: float, *, keeps_id: bool, is_hurried: bool = True) -> list[Effect]:
+        """What it had may be others' by now. It joins anew, at once if `is_hurried`."""
+        lost = self._drop_all()
+        if not keeps_id:
+            self.member_id = ""
+        if self.is_closing:
+            return [*lost, *self._depart(now)]
+        if is_hurried:
+            return [*lost, *self.join(now)]
+        self.state, self._joined_topics = State.JOINING, self.topics
+        self.requests.repeat_step(now=now)
+        return lost
+
+    def _drop_all(self, cause: Cause = Cause.OTHER) -> list[Effect]:
+        held = tuple(sorted(self.holdings.held))
+        self.holdings.drop_all()
+        self.requests.drop_all()
+        self.planning.end()
+        self.generation = ABSENT
+        return [Lost(held, cause)] if held else []
+
+    def _fail(self, error: RaftmqError, now: float) -> list[Effect]:
+        effects = self._drop_all()
+        is_known = not isinstance(error, FencedInstanceId)
+        if self.member_id and is_known and not self._options.is_static:
+            leave = self._questions.leave(self.member_id)
+            effects.append(self.requests.ask(leave, now=now, seconds_max=LEAVE_SECONDS_MAX))
+            self.requests.drop_all()
+        self.state = State.FENCED
+        return [*effects, Fail(error)]
+
+    # -- leaving ---------------------------------------------------------------------------
+
+    def close(self, now: float) -> list[Effect]:
+        """1. It is out. 2. It is on its way, as far as the program lets it. 3. and 4. It goes."""
+        if self.state in (State.OUTSIDE, State.FENCED):
+            return [Left()]
+        held = self.holdings.held
+        if self.state is State.LEAVING or (held and held == self.holdings.revoking):
+            return []
+        return self._revoke(held, now) if held else self._depart(now)
+
+    def come_back(self, now: float) -> list[Effect]:
+        """The program asks again; if it has left because of that, it joins."""
+        was_away, self._is_away = self._is_away, False
+        is_out = self.state is State.OUTSIDE and not self.is_closing
+        return self.join(now) if was_away and is_out else []
+
+    def _step_out(self, now: float) -> list[Effect]:
+        """The program does not ask for records: others get what it had until it does."""
+        self._is_away, self.busy_since = True, None
+        lost = self._drop_all(Cause.NOT_ASKED)
+        return [*lost, *self._depart(now)]
+
+    def _depart(self, now: float) -> list[Effect]:
+        """A static member says nothing: it may be back within its session."""
+        self._drop_all()
+        if self._options.is_static or not self.member_id:
+            return self._on_left(now)
+        self.state, self._leave_by = State.LEAVING, now + LEAVE_SECONDS_MAX
+        return [self._ask_step(now)]
+
+    def _on_leave_answered(self, error: RaftmqError | None, now: float) -> list[Effect]:
+        if error is None or not error.retriable:
+            return self._on_left(now)
+        self.requests.repeat_step(now=now)
+        return doubts(error)
+
+    def _on_left(self, now: float) -> list[Effect]:
+        self._drop_all()
+        self.state, self._leave_by = State.OUTSIDE, math.inf
+        if not self._options.is_static:
+            self.member_id = ""
+        if self.is_closing:
+            return [Left()]
+        return [] if self._is_away else self.join(now)

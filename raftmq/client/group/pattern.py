@@ -1,0 +1,65 @@
+"""A pattern in place of names: which topics match it now.
+
+Owns the task that lists topics, once anybody has heard of newer metadata, and now and then.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+import anyio
+
+from raftmq.client.administration.topics import list_topics
+from raftmq.errors import RaftmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from raftmq.client.routing.cluster import Cluster
+
+LOOK_SECONDS = 0.5
+REFRESH_SECONDS = 10.0  # while nothing is asked nobody tells of newer metadata
+ANSWER_SECONDS_MAX = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class PatternWatch:
+    """
+    Args:
+        on_topics: called with the names that match, whenever they are others.
+    """
+
+    def __init__(
+        self, cluster: Cluster, pattern: str, on_topics: Callable[[Iterable[str]], None]
+    ) -> None:
+        self._cluster, self._matches = cluster, re.compile(pattern).fullmatch
+        self._on_topics = on_topics
+        self._topics: list[str] = []
+        self._asked_at, self._version = float("-inf"), -1
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            now = anyio.current_time()
+            is_newer = self._cluster.newest_version > self._version
+            if is_newer or now >= self._asked_at + REFRESH_SECONDS:
+                self._asked_at = now
+                await self._look()
+            await anyio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        version = self._cluster.newest_version
+        deadline = anyio.current_time() + ANSWER_SECONDS_MAX
+        try:
+            found = await list_topics(self._cluster, deadline=deadline)
+        except RaftmqError as error:
+            logger.warning("topics cannot be listed: reason=%s", error)
+            return
+        self._version = version
+        topics = sorted(one.name for one in found if self._matches(one.name))
+        if topics != self._topics:
+            self._topics = topics
+            self._on_topics(topics)

@@ -1,0 +1,130 @@
+"""The bytes of a snapshot: what a partition knew of its producers at one offset. Pure.
+
+    magic "RMQP" | format version u16 | end offset i64 | count of producers u32
+    each, those without names first, and of either those that are idle for longest:
+        producer id i64 | epoch u16 | next sequence u32 | idle seconds u32 | generation i64 |
+        digest u32 | partition count u32 | count of runs u8
+        each run, newest last: first sequence u32 | base offset i64 | count of records u32
+    CRC-32C of all before u32
+
+Owns the layout and what is believed of it. Whatever is wrong is a CorruptRecord: a snapshot saves
+time, and whoever reads it does without.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from raftmq.errors import CorruptRecord
+from raftmq.partition.producers import Remembered
+from raftmq.partition.sequences import (
+    NO_COUNT,
+    NO_DIGEST,
+    NO_GENERATION,
+    RUN_RECORDS_MAX,
+    RUNS_MAX,
+    SEQUENCES,
+    Producer,
+    Run,
+)
+from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
+from raftmq.wire.named import PARTITION_COUNT_MAX, is_named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAGIC = b"RMQP"
+VERSION = 2
+_HEAD = Struct(">4sHqI")
+_PRODUCER = Struct(">qHIIqIIB")
+_RUN = Struct(">IqI")
+_CRC = Struct(">I")
+_IDLE_SECONDS_MAX = (1 << 32) - 1
+
+
+def pack_snapshot(end_offset: int, remembered: Sequence[Remembered]) -> bytes:
+    """What was known when the log ended at `end_offset`."""
+    body = bytearray(_HEAD.pack(MAGIC, VERSION, end_offset, len(remembered)))
+    for producer_id, producer, idle_seconds in remembered:
+        epoch, next_sequence, runs, *account = producer
+        idle = min(int(idle_seconds), _IDLE_SECONDS_MAX)
+        body += _PRODUCER.pack(producer_id, epoch, next_sequence, idle, *account, len(runs))
+        for run in runs:
+            body += _RUN.pack(*run)
+    return bytes(body) + _CRC.pack(crc32c(body))
+
+
+def read_snapshot(data: bytes, end_offset: int) -> list[Remembered]:
+    """
+    Raises:
+        CorruptRecord: not a snapshot at that offset, or not one that this version can read.
+    """
+    end = _check_frame(data, end_offset)
+    _, _, _, count = _HEAD.unpack_from(data)
+    found: dict[int, Remembered] = {}
+    position = _HEAD.size
+    for _ in range(count):
+        one, position = _read_producer(data, position, end, end_offset)
+        found[one.producer_id] = one
+    if position != end or len(found) != count:
+        raise CorruptRecord(
+            f"{len(found)} producers in {position} bytes, {count} in {end} promised"
+        )
+    return list(found.values())
+
+
+def _check_frame(data: bytes, end_offset: int) -> int:
+    """Where the CRC stands, which is right."""
+    end = len(data) - _CRC.size
+    if end < _HEAD.size or _CRC.unpack_from(data, end) != (crc32c(data[:end]),):
+        raise CorruptRecord("the snapshot of producers fails its CRC")
+    magic, version, said, _ = _HEAD.unpack_from(data)
+    if (magic, version, said) != (MAGIC, VERSION, end_offset):
+        raise CorruptRecord(
+            f"magic {magic!r}, version {version}, offset {said} in the snapshot of producers; "
+            f"expected {MAGIC!r}, {VERSION}, {end_offset}"
+        )
+    return end
+
+
+def _read_producer(data: bytes, position: int, end: int, end_offset: int) -> tuple[Remembered, int]:
+    """One producer, and where the next one begins."""
+    runs_at = position + _PRODUCER.size
+    if runs_at > end:
+        raise CorruptRecord("a producer is cut off", position=position)
+    fields = _PRODUCER.unpack_from(data, position)
+    producer_id, epoch, next_sequence, idle, *account, count = fields
+    following = runs_at + count * _RUN.size
+    if following > end:
+        raise CorruptRecord("runs of a producer are cut off", position=position)
+    runs = tuple(Run(*each) for each in _RUN.iter_unpack(data[runs_at:following]))
+    producer = Producer(epoch, next_sequence, runs, *account)
+    if not _may_be(producer_id, producer, end_offset):
+        raise CorruptRecord(f"producer {producer_id}: {producer}", position=position)
+    return Remembered(producer_id, producer, float(idle)), following
+
+
+def _may_be(producer_id: int, producer: Producer, end_offset: int) -> bool:
+    epoch, next_sequence, runs, *account = producer
+    generation, _, partition_count = account
+    return (
+        producer_id >= 0
+        and epoch <= PRODUCER_EPOCH_MAX
+        and next_sequence < SEQUENCES
+        and len(runs) <= RUNS_MAX
+        and all(_is_possible(run, end_offset) for run in runs)
+        and generation >= NO_GENERATION
+        and partition_count <= PARTITION_COUNT_MAX
+        and (is_named(producer_id) or account == [NO_GENERATION, NO_DIGEST, NO_COUNT])
+    )
+
+
+def _is_possible(run: Run, end_offset: int) -> bool:
+    return (
+        run.first_sequence < SEQUENCES
+        and 0 < run.record_count <= RUN_RECORDS_MAX
+        and 0 <= run.base_offset <= end_offset - run.record_count
+    )

@@ -1,0 +1,274 @@
+"""Consumer groups: who coordinates them, how members join, stay and leave, and what they are.
+
+Kafka's classic protocol. A member joins, and is told who leads; the leader, itself a consumer,
+hands in the plan with SyncGroup; everybody gets a part with the answer to SyncGroup. What
+subscriptions and assignments say, only clients know: for brokers they are bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, TypeAlias
+
+from msgspec import Meta
+
+from raftmq.errors import ErrorCode
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import (
+    ABSENT,
+    TIMEOUT_MS,
+    Body,
+    BrokerIdOrAbsent,
+    ErrorMessage,
+    ErrorNumber,
+    Generation,
+    MemberId,
+    Milliseconds,
+    Name,
+    Natural,
+    Request,
+)
+
+GROUPS_MAX = 1_000  # of one message
+GROUPS_LISTED_MAX = 100_000
+MEMBERS_MAX = 2_000  # of one group: their plan has to fit into one command of the metadata
+PROTOCOLS_MAX = 10
+SUBSCRIPTION_BYTES_MAX = 1 << 16
+ASSIGNMENT_BYTES_MAX = 1 << 19
+CONSUMER_PROTOCOL = "consumer"
+
+Subscription: TypeAlias = Annotated[bytes, Meta(max_length=SUBSCRIPTION_BYTES_MAX)]
+Assignment: TypeAlias = Annotated[bytes, Meta(max_length=ASSIGNMENT_BYTES_MAX)]
+GroupNames: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=GROUPS_MAX)]
+
+
+class Coordinator(Body, frozen=True):
+    """`broker_id` is -1 with an error. `slot_epoch` rises whenever another one coordinates."""
+
+    group: Name
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    broker_id: BrokerIdOrAbsent = ABSENT
+    slot_epoch: Natural = 0
+
+
+class FindCoordinatorReply(Body, frozen=True):
+    coordinators: Annotated[tuple[Coordinator, ...], Meta(max_length=GROUPS_MAX)] = ()
+
+
+class FindCoordinator(Request, frozen=True):
+    """Any broker knows; what it says may be outdated, and then the one named says so."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.FIND_COORDINATOR
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = FindCoordinatorReply
+
+    groups: GroupNames
+
+
+class Protocol(Body, frozen=True):
+    """An assignor that a member knows, and what it says to it."""
+
+    name: Name
+    subscription: Subscription = b""
+
+
+class JoinedMember(Body, frozen=True):
+    """What the leader needs to know of a member."""
+
+    member_id: MemberId
+    instance_id: Name | None = None
+    subscription: Subscription = b""
+
+
+class JoinGroupReply(Body, frozen=True):
+    """`members` is told to the leader only. With MEMBER_ID_REQUIRED, `member_id` is the one to
+    join with.
+    """
+
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    generation: Generation = ABSENT
+    protocol: Name = ""
+    leader: MemberId = ""
+    member_id: MemberId = ""
+    members: Annotated[tuple[JoinedMember, ...], Meta(max_length=MEMBERS_MAX)] = ()
+    must_sync_anew: bool = True  # False: a static member is back, and what it had stands
+
+
+class JoinGroup(Request, frozen=True):
+    """Answered once all known members have joined, or those that have not were given up.
+
+    `protocols`: the assignors that it knows, the one it likes best first.
+    """
+
+    api_key: ClassVar[ApiKey] = ApiKey.JOIN_GROUP
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = JoinGroupReply
+
+    group: Name
+    member_id: MemberId
+    protocols: Annotated[tuple[Protocol, ...], Meta(min_length=1, max_length=PROTOCOLS_MAX)]
+    session_timeout_ms: Milliseconds
+    rebalance_timeout_ms: Milliseconds
+    instance_id: Name | None = None
+    protocol_type: Name = CONSUMER_PROTOCOL
+
+
+class MemberAssignment(Body, frozen=True):
+    member_id: MemberId
+    assignment: Assignment
+
+
+class SyncGroupReply(Body, frozen=True):
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    protocol: Name = ""
+    assignment: Assignment = b""
+
+
+class SyncGroup(Request, frozen=True):
+    """Answered once the leader's plan is in the quorum. `assignments` come from the leader."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.SYNC_GROUP
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = SyncGroupReply
+
+    group: Name
+    generation: Generation
+    member_id: MemberId
+    instance_id: Name | None = None
+    protocol: Name = ""
+    assignments: Annotated[tuple[MemberAssignment, ...], Meta(max_length=MEMBERS_MAX)] = ()
+
+
+class HeartbeatReply(Body, frozen=True):
+    """REBALANCE_IN_PROGRESS: join again; until then what was assigned may be finished."""
+
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+
+
+class Heartbeat(Request, frozen=True):
+    api_key: ClassVar[ApiKey] = ApiKey.HEARTBEAT
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = HeartbeatReply
+
+    group: Name
+    generation: Generation
+    member_id: MemberId
+    instance_id: Name | None = None
+
+
+class LeavingMember(Body, frozen=True):
+    """By its id, or, of a static one, by its instance id alone."""
+
+    member_id: MemberId = ""
+    instance_id: Name | None = None
+    reason: ErrorMessage = ""
+
+
+class MemberLeft(Body, frozen=True):
+    member_id: MemberId = ""
+    instance_id: Name | None = None
+    error: ErrorNumber = ErrorCode.NONE
+
+
+class LeaveGroupReply(Body, frozen=True):
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    members: Annotated[tuple[MemberLeft, ...], Meta(max_length=MEMBERS_MAX)] = ()
+
+
+class LeaveGroup(Request, frozen=True):
+    api_key: ClassVar[ApiKey] = ApiKey.LEAVE_GROUP
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = LeaveGroupReply
+
+    group: Name
+    members: Annotated[tuple[LeavingMember, ...], Meta(max_length=MEMBERS_MAX)]
+
+
+class ListedGroup(Body, frozen=True):
+    """`state`: Empty, PreparingRebalance, CompletingRebalance, Stable."""
+
+    group: Name
+    protocol_type: Name = ""
+    state: Name = ""
+    member_count: Natural = 0
+
+
+class ListGroupsReply(Body, frozen=True):
+    """By name. `has_more`: there are others behind the last one."""
+
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    groups: Annotated[tuple[ListedGroup, ...], Meta(max_length=GROUPS_LISTED_MAX)] = ()
+    has_more: bool = False
+
+
+class ListGroups(Request, frozen=True):
+    """Groups that the broker coordinates, in pages: those whose names come after `after`. Each
+    broker has to be asked.
+    """
+
+    api_key: ClassVar[ApiKey] = ApiKey.LIST_GROUPS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = ListGroupsReply
+
+    after: Name = ""
+
+
+class DescribedMember(Body, frozen=True):
+    member_id: MemberId
+    instance_id: Name | None = None
+    client_id: Name = ""
+    host: Name = ""
+    subscription: Subscription = b""
+    assignment: Assignment = b""
+
+
+class DescribedGroup(Body, frozen=True):
+    group: Name
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+    state: Name = ""
+    generation: Generation = ABSENT
+    protocol_type: Name = ""
+    protocol: Name = ""
+    leader: MemberId = ""
+    members: Annotated[tuple[DescribedMember, ...], Meta(max_length=MEMBERS_MAX)] = ()
+
+
+class DescribeGroupsReply(Body, frozen=True):
+    groups: Annotated[tuple[DescribedGroup, ...], Meta(max_length=GROUPS_MAX)] = ()
+
+
+class DescribeGroups(Request, frozen=True):
+    """Asked of their coordinator."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_GROUPS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = DescribeGroupsReply
+
+    groups: GroupNames
+
+
+class GroupOutcome(Body, frozen=True):
+    group: Name
+    error: ErrorNumber = ErrorCode.NONE
+    message: ErrorMessage = ""
+
+
+class DeleteGroupsReply(Body, frozen=True):
+    groups: Annotated[tuple[GroupOutcome, ...], Meta(max_length=GROUPS_MAX)] = ()
+
+
+class DeleteGroups(Request, frozen=True):
+    """Empty ones, with their offsets. Asked of their coordinator."""
+
+    api_key: ClassVar[ApiKey] = ApiKey.DELETE_GROUPS
+    version: ClassVar[int] = 0
+    reply: ClassVar[type[Body]] = DeleteGroupsReply
+
+    groups: GroupNames
+    timeout_ms: Milliseconds = TIMEOUT_MS

@@ -1,0 +1,76 @@
+"""Bugs of producers with names, one at a time: what a fence does, who knows of it, when it counts.
+
+Owns the bugs, each a function that patches a broker. A bug takes away one rule, or one step; never
+a check. Only worlds with tasks that are run again can find them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from raftmq.broker import fences as requests
+from raftmq.partition import fences, producers
+from raftmq.partition.producers import Admission
+from raftmq.partition.storage import log
+
+if TYPE_CHECKING:
+    from raftmq.partition.sequences import Producer
+    from raftmq.partition.storage.incoming import Placement
+    from raftmq.wire.header import BatchHeader
+    from raftmq.wire.named import Account
+    from tests.simulation.planting import Patch
+
+
+def an_old_epoch_is_accepted(patch: Patch) -> None:
+    """Whoever was fenced goes on, if what he sends comes next."""
+    original_offset = Admission.original_offset
+
+    def of_any_epoch(
+        self: Admission, placed: BatchHeader, account: Account | None = None
+    ) -> int | None:
+        known = self._find(placed.producer_id)
+        if account is not None and known is not None:
+            placed = placed._replace(producer_epoch=known.epoch)
+            account = account._replace(generation=known.generation)
+        return original_offset(self, placed, account)
+
+    patch.setattr(Admission, "original_offset", of_any_epoch)
+
+
+def a_fence_begins_the_generation_anew(patch: Patch) -> None:
+    """The sequence does not outlive the fence, as with Kafka's epochs."""
+
+    def fenced(known: Producer | None, generation: int, **given: Any) -> Producer:
+        following = fences.fenced(known, generation, **given)
+        return following._replace(next_sequence=0, digest=0)
+
+    patch.setattr(producers, "fenced", fenced)
+
+
+def a_lower_generation_may_begin(patch: Patch) -> None:
+    """Whoever comes last writes, whatever has begun since."""
+
+    def fenced(known: Producer | None, generation: int, **given: Any) -> Producer:
+        if known is not None and generation < known.generation:
+            known = known._replace(generation=generation - 1)
+        return fences.fenced(known, generation, **given)
+
+    patch.setattr(producers, "fenced", fenced)
+
+
+def a_fence_is_answered_before_it_is_committed(patch: Patch) -> None:
+    """What stands in the leader's log is taken for what stands there."""
+    patch.setattr(requests, "ACKS_ALL", 1)
+
+
+def only_the_leader_knows_of_fences(patch: Patch) -> None:
+    """Followers copy them, and note what rows say alone."""
+    place_replicated = log.place_replicated
+
+    def place(*given: Any, **named: Any) -> Placement:
+        placement = place_replicated(*given, **named)
+        control = {header.base_offset for _, header in placement.batches if header.is_control}
+        left = {at: one for at, one in placement.accounts.items() if at not in control}
+        return placement._replace(accounts=left)
+
+    patch.setattr(log, "place_replicated", place)

@@ -1,0 +1,127 @@
+"""What must hold whatever happens, judged by somebody who sees all members and the metadata.
+
+Owns the promises to programs: nobody works on what somebody else works on, offsets are committed by
+current members only, a generation has one plan, and that one is saved before anybody hears of it;
+whoever asks is told once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftmq.client.group.states import State
+from raftmq.errors import ErrorCode
+from raftmq.wire.messages.groups import JoinGroupReply, SyncGroupReply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from raftmq.client.group.assignors.assignor import Key
+    from raftmq.metadata.commands import Member
+    from raftmq.metadata.image import GroupState
+    from raftmq.wire.bodies import Body
+    from tests.simulation.groups.asks import Ask, Commit
+    from tests.simulation.groups.process import Process
+
+Who = tuple[bool, str]
+
+
+class Violation(Exception):
+    """A promise was broken."""
+
+
+def demand(holds: object, what: str) -> None:
+    if not holds:
+        raise Violation(what)
+
+
+def who(member: Member) -> Who:
+    """A static member is the same whichever process it is."""
+    return member.instance_id is not None, member.instance_id or member.member_id
+
+
+class Checks:
+    """Attributes:
+    plans: what stood in the metadata, by generation.
+    commits, handed_out: how much was seen.
+    """
+
+    def __init__(self) -> None:
+        self._saved_by: dict[int, int] = {}
+        self.plans: dict[int, dict[Who, bytes]] = {}
+        self.commits = self.handed_out = self.returns = self._handed_generation = 0
+
+    def on_saved(self, group: GroupState, slot_epoch: int) -> None:
+        self._saved_by.setdefault(group.generation, slot_epoch)
+        plan = {who(member): member.assignment for member in group.members}
+        known = self.plans.setdefault(group.generation, plan)
+        demand(known == plan, f"generation {group.generation} was {known} and is {plan}")
+
+    def on_commit(self, commit: Commit, group: GroupState | None) -> None:
+        """It is about to be applied. Its generation may be one that is not saved and never will:
+        then nobody was given anything since the one before.
+        """
+        members = {member.member_id for member in group.members} if group else set[str]()
+        generation = group.generation if group else 0
+        is_over = commit.generation < max(generation, self._handed_generation)
+        is_member = commit.member_id in members or commit.generation > generation
+        demand(is_member and not is_over, f"{commit} came to {generation} of {sorted(members)}")
+        self.commits += 1
+
+    def on_answer(self, ask: Ask, body: Body, *, is_put_out: bool) -> None:
+        """A coordinator says so, whether or not anybody hears it."""
+        error = getattr(body, "error", ErrorCode.NONE)
+        if isinstance(body, SyncGroupReply) and not error:
+            self._on_part(ask, body)
+        if isinstance(body, JoinGroupReply):
+            self.returns += not body.must_sync_anew
+        is_wrong = is_put_out and error == ErrorCode.UNKNOWN_MEMBER_ID
+        demand(not is_wrong, f"{ask} waited, and was put out for it")
+
+    def _on_part(self, ask: Ask, body: SyncGroupReply) -> None:
+        generation, member_id = getattr(ask, "generation", -1), getattr(ask, "member_id", "")
+        demand(generation in self.plans, f"a part of {generation} was told before it was saved")
+        instance_id = getattr(ask, "instance_id", None)
+        key = (instance_id is not None, instance_id or member_id)
+        planned = self.plans[generation].get(key)
+        demand(planned == body.assignment, f"{key} of {generation}: {planned}, {body.assignment}")
+        self._handed_generation = max(self._handed_generation, generation)
+        self.handed_out += 1
+
+    def is_elsewhere(self, process: Process) -> bool:
+        """Whether its generation has only its number in common with the one that was saved: told by
+        a coordinator that was lost before, and it has not found out yet. Later coordinators have
+        read it: what they tell is the one that was saved. Who joins again may have been answered
+        already: what it claims is kept for it.
+        """
+        if process.membership.state is State.JOINING or process.told_by is None:
+            return False
+        saved_by = self._saved_by.get(process.membership.generation)
+        return saved_by is not None and process.told_by < saved_by
+
+    def after_event(self, processes: Iterable[Process]) -> None:
+        """By the true clock, nobody works on what another one works on; also nobody who is paused,
+        until its own clock says that its time is over.
+
+        Not looked at: who has been replaced under its name and does not know yet; whose coordinator
+        is none any more and does not know yet. Their commits fail.
+        """
+        processes = list(processes)
+        owners: dict[Key, Process] = {}
+        for process in processes:
+            if not process.is_up or process.is_misled or is_replaced(process, processes):
+                continue
+            for key in process.works_on():
+                other = owners.setdefault(key, process)
+                if other is not process:
+                    raise Violation(f"{process} and {other} both work on {key}")
+
+
+def is_replaced(process: Process, others: Iterable[Process]) -> bool:
+    """Another process has asked to be the same static member, not much earlier at least."""
+    at = process.entered_at - process.world.plan.delay_seconds_max
+    return process.instance_id is not None and any(
+        other.entered_at >= at
+        for other in others
+        if other is not process and other.instance_id == process.instance_id
+    )

@@ -1,0 +1,255 @@
+"""Bugs that coordinators of groups are known to have, to be planted into ours one at a time.
+
+Owns the bugs, each a function that patches the code through pytest's MonkeyPatch, and the list of
+them with those of members (`client_bugs.py`). A bug takes away one rule, never a check. How many
+worlds find one says
+
+    python -m tests.simulation.groups.planted_bugs --seeds 100
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raftmq.broker.groups.group import Group
+from raftmq.broker.groups.joins import Joins
+from raftmq.broker.groups.members import Members
+from raftmq.broker.groups.phases import Phase
+from raftmq.broker.groups.rebalance import Rebalance
+from tests.simulation.groups import client_bugs as members
+from tests.simulation.groups.plan import SECONDS
+from tests.simulation.groups.world import drawn_world
+from tests.simulation.planting import Case, Garden, Patch, main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from raftmq.broker.groups.effects import Token
+    from raftmq.broker.groups.joins import Join
+    from raftmq.broker.groups.members import GroupMember
+    from raftmq.errors import RaftmqError
+    from raftmq.metadata.image import GroupState
+
+# -- plans -------------------------------------------------------------------------------------
+
+
+def hand_out_before_it_is_saved(patch: Patch) -> None:
+    """The leader's plan is told at once, and saved later."""
+    plan = Rebalance.plan
+
+    def plan_and_tell(self: Rebalance, assignments: Mapping[str, bytes]) -> None:
+        plan(self, assignments)
+        self._saved_generation, self.phase = self.generation, Phase.STABLE
+        for member in self.members:
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.syncing is not None:
+                self.tell_synced(member, member.session_end)
+
+    patch.setattr(Rebalance, "plan", plan_and_tell)
+
+
+def any_save_is_the_plan(patch: Patch) -> None:
+    """Whatever was saved, it is taken for what members wait for."""
+    patch.setattr(Rebalance, "_is_awaited", lambda self, save: self.phase is not Phase.PREPARING)
+
+
+def a_generation_comes_again(patch: Patch) -> None:
+    """The number stays when a rebalance completes after one whose plan was not saved."""
+    following = Rebalance._next_generation
+
+    def next_generation(self: Rebalance, now: float) -> None:
+        if self._saved_generation < self.generation:
+            self.generation -= 1
+        following(self, now)
+
+    patch.setattr(Rebalance, "_next_generation", next_generation)
+
+
+def a_failed_save_is_forgotten(patch: Patch) -> None:
+    """Nobody is told, and those who wait go on waiting."""
+    patch.setattr(
+        Rebalance, "on_save_failed", lambda self, save, error, now: self._outbox.settle(save)
+    )
+
+
+# -- who speaks --------------------------------------------------------------------------------
+
+
+def commits_of_any_generation(patch: Patch) -> None:
+    """A member is a member, however long it has been away."""
+
+    def refusal(
+        self: Group, member_id: str, generation: int, instance_id: str | None
+    ) -> RaftmqError | None:
+        return self._members.refusal(member_id, instance_id)
+
+    patch.setattr(Group, "commit_refusal", refusal)
+
+
+def commits_while_the_leader_plans(patch: Patch) -> None:
+    """What is dealt out anew is committed by who had it."""
+    patch.setattr(Group, "commit_refusal", Group._refusal)
+
+
+def instances_are_not_fenced(patch: Patch) -> None:
+    """Whoever was replaced is a stranger, and joins again: two processes take turns."""
+    refusal = Members.refusal
+
+    def lenient(self: Members, member_id: str, instance_id: str | None) -> RaftmqError | None:
+        return refusal(self, member_id, None)
+
+    patch.setattr(Members, "refusal", lenient)
+
+
+def whoever_came_later_is_fenced(patch: Patch) -> None:
+    """A new coordinator fences the process that it has not heard of."""
+    patch.setattr("raftmq.broker.groups.members.is_later", lambda member_id, other: False)
+
+
+def a_return_is_not_saved(patch: Patch) -> None:
+    """A static member that is back is told so at once; the metadata know its old id."""
+
+    def tell_at_once(self: Rebalance) -> None:
+        for member in self.members:
+            if member.joining is not None:
+                self.tell_joined(member, member.session_end, must_sync_anew=False)
+
+    patch.setattr(Rebalance, "save_as_it_is", tell_at_once)
+
+
+def assignors_are_forgotten(patch: Patch) -> None:
+    """Of the members of a coordinator that was lost, it is believed that they know only one."""
+    patch.setattr(Members, "may_know_more", lambda self, *, without: False)
+
+
+# -- who waits ---------------------------------------------------------------------------------
+
+
+def forget_nothing(patch: Patch) -> None:
+    """A connection that ended is answered like any other."""
+    patch.setattr(Group, "forget", lambda self, token, *, now: None)
+
+
+def silence_counts_for_whoever_waits(patch: Patch) -> None:
+    """A member that waits for the others is put out for not speaking."""
+
+    def silent(self: Members, now: float) -> list[GroupMember]:
+        return [member for member in self if member.session_end <= now]
+
+    patch.setattr(Members, "silent", silent)
+
+
+def the_dead_are_members(patch: Patch) -> None:
+    """Sessions do not end."""
+
+    def for_ever(self: Members, member: GroupMember, now: float) -> None:
+        member.session_end = math.inf
+
+    patch.setattr(Members, "start_session", for_ever)
+
+
+def the_dead_of_others_are_members(patch: Patch) -> None:
+    """Who died before the coordinator came has no session that could end."""
+    loaded = Group.loaded.__func__  # type: ignore[attr-defined]
+
+    def without_sessions(
+        cls: type[Group], name: str, state: GroupState, *args: object, **facts: object
+    ) -> Group:
+        group: Group = loaded(cls, name, state, *args, **facts)
+        for member in group._members:
+            member.session_end = math.inf
+        return group
+
+    patch.setattr(Group, "loaded", classmethod(without_sessions))
+
+
+def whoever_hangs_is_waited_for(patch: Patch) -> None:
+    """Joins have no end."""
+    patch.setattr(Rebalance, "_on_join_end", lambda self, now: setattr(self, "_join_end", now + 9))
+
+
+def a_retry_is_not_noticed(patch: Patch) -> None:
+    """A member that asks again is told what waits already, and the new request never."""
+    wait_join = Members.wait_join
+
+    def wait_once(self: Members, member: GroupMember, token: Token) -> None:
+        if member.joining is None:
+            wait_join(self, member, token)
+
+    patch.setattr(Joins, "_withdraw", lambda self, member, now: None)
+    patch.setattr(Members, "wait_join", wait_once)
+
+
+# -- rebalances --------------------------------------------------------------------------------
+
+
+def the_leader_may_not_ask(patch: Patch) -> None:
+    """A leader that joins again hears the same: new partitions are nobody's."""
+    on_member = Joins._on_member
+
+    def tell_again(self: Joins, join: Join, member: GroupMember) -> None:
+        is_stable = self._rebalance.phase is Phase.STABLE
+        if is_stable and member.protocols == join.protocols:
+            self._tell_again(member, join)
+        else:
+            on_member(self, join, member)
+
+    patch.setattr(Joins, "_on_member", tell_again)
+
+
+def the_past_is_not_loaded(patch: Patch) -> None:
+    """A new coordinator begins with an empty group."""
+
+    def begin_anew(
+        cls: type[Group], name: str, state: GroupState, settings: object, **facts: object
+    ) -> Group:
+        return cls(name, settings, slot_epoch=facts["slot_epoch"])  # type: ignore[arg-type]
+
+    patch.setattr(Group, "loaded", classmethod(begin_anew))
+
+
+SAVES = ("slow_saves", "come", "leave")
+BROKEN = ("refuse_saves", "come", "leave")
+MOVES = ("crash_coordinator", "restart", "move")
+LOST = ("pause", "mute", "cut", "come")
+# Every bug with the faults of the worlds that look for it (none: those that each seed draws). Their
+# seeds stand in a file: any change of the code shifts the worlds, and `--reseed` looks for others.
+FAULTS: dict[Callable[[Patch], None], tuple[str, ...]] = {
+    hand_out_before_it_is_saved: (),
+    any_save_is_the_plan: (*SAVES, "grow"),
+    a_generation_comes_again: ("refuse_saves", "come", "restart"),
+    a_failed_save_is_forgotten: BROKEN,
+    commits_of_any_generation: (),
+    commits_while_the_leader_plans: SAVES,
+    instances_are_not_fenced: ("double",),
+    whoever_came_later_is_fenced: ("double", *MOVES),
+    a_return_is_not_saved: (),
+    forget_nothing: (),
+    silence_counts_for_whoever_waits: (),
+    the_dead_are_members: ("crash", "restart"),
+    the_dead_of_others_are_members: ("crash", "crash_coordinator"),
+    whoever_hangs_is_waited_for: (),
+    a_retry_is_not_noticed: ("cut", "come", "leave"),
+    the_leader_may_not_ask: ("grow",),
+    the_past_is_not_loaded: (),
+    assignors_are_forgotten: ("come", "move"),
+    members.sessions_count_from_the_answer: LOST,
+    members.silence_takes_nothing: LOST,
+    members.the_group_waits_for_ever: ("hang", "come"),
+    members.nobody_waits_for_the_program: (),
+    members.what_is_not_in_the_plan_is_kept: (),
+    members.what_was_given_up_stays_nobodys: ("come",),
+    members.an_eager_member_keeps_reading: (),
+    members.what_is_held_is_given_away: (),
+    members.growth_is_not_noticed: ("grow",),
+}
+GARDEN = Garden(
+    drawn_world,
+    {bug: Case((), kinds, SECONDS) for bug, kinds in FAULTS.items()},
+    seeds_file=Path(__file__).with_name("planted_seeds.json"),
+)
+
+if __name__ == "__main__":
+    main(GARDEN, __doc__.splitlines()[0])

@@ -1,0 +1,77 @@
+"""The mark of a tenure: on batches, on their records, and on nothing else."""
+
+from __future__ import annotations
+
+import pickle
+from random import Random
+
+import pytest
+
+from raftmq.client.consumer.batch import ConsumerRecord
+from raftmq.client.consumer.partition_state import PartitionState
+from raftmq.client.consumer.starts import Start, StartKind
+from raftmq.client.consumer.tenure import known_tenure, tenure_of
+from raftmq.errors import InvalidRequest
+from tests.unit.client.consumer.pieces import data_at, piece
+
+OLD, NEW = b"o" * 16, b"n" * 16
+
+
+def state_of(*, is_of_group: bool) -> PartitionState:
+    start = Start(StartKind.OFFSET, 0)
+    state = PartitionState(("t", 0), start, Random(0), is_of_group=is_of_group)
+    read(state, OLD)
+    return state
+
+
+def read(state: PartitionState, topic_id: bytes) -> None:
+    state.read_topic(topic_id)
+    state.on_told(topic_id, 100)
+    state.add([piece(data_at(state.fetch_offset, "a", "b"))])
+
+
+def test_what_a_member_is_handed_out() -> None:
+    """Batch and records bear the mark of the partition; a record is what it looks like."""
+    state = state_of(is_of_group=True)
+    batch = state.peek(9)
+    assert batch is not None
+    first, second = batch
+    assert {tenure_of(batch), tenure_of(first), tenure_of(second)} == {state.tenure}
+    assert known_tenure(first).topic_id == OLD
+    plain = ConsumerRecord("t", 0, 0, first.timestamp, None, b"a", (), ())
+    assert first == plain == tuple(plain)
+    assert (repr(first), hash(first)) == (repr(plain), hash(plain))
+    assert isinstance(first, ConsumerRecord)
+    assert tenure_of(first._replace(value=b"x")) is state.tenure
+
+
+def test_without_a_group() -> None:
+    """Nobody counts tenures."""
+    batch = state_of(is_of_group=False).peek(9)
+    assert batch is not None
+    assert type(next(iter(batch))) is ConsumerRecord
+    assert tenure_of(batch) is None
+
+
+def test_another_process() -> None:
+    """Nobody there knows of tenures, so what comes back from there has none."""
+    batch = state_of(is_of_group=True).peek(9)
+    assert batch is not None
+    first = next(iter(batch))
+    back = pickle.loads(pickle.dumps(first))
+    assert (back, type(back)) == (first, ConsumerRecord)
+    with pytest.raises(InvalidRequest, match=r"of t-0: .* copied since"):
+        known_tenure(back)
+
+
+def test_another_topic_of_the_name() -> None:
+    """Its records are of another tenure; a seek alone changes nothing."""
+    state = state_of(is_of_group=True)
+    first = state.tenure
+    for topic_id in (OLD, NEW):
+        assert state.tenure is first
+        state.seek(Start(StartKind.OFFSET, 0))
+        read(state, topic_id)
+    assert state.tenure is not first
+    assert state.tenure is not None
+    assert state.tenure.topic_id == NEW

@@ -1,0 +1,175 @@
+"""A group whose coordinator dies or moves, and members that do not fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from raftmq.errors import (
+    InconsistentGroupProtocol,
+    InvalidConfig,
+    InvalidSessionTimeout,
+    UnknownTopicOrPartition,
+)
+from tests.unit.client.consumer.reading import take
+from tests.unit.client.group.grouped import HOME, grouped, keys, parted, until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trio.testing import MockClock
+
+    from raftmq.client.group.assignors.assignor import Key, Subscribed
+
+
+async def test_the_coordinator_dies(autojump_clock: MockClock) -> None:
+    """Another one takes over: members go on with what they had, in the same generation, and their
+    commits count."""
+    async with grouped(4) as here:
+        for partition in range(4):  # not led by the one that dies
+            here.world.lead("orders", partition, 1)
+        first, second = here.begin("a"), here.begin("b")
+        await until(lambda: parted((first, second), 0, 1, 2, 3))
+        generation, told = first.consumer.generation, len(here.told)
+        here.kill(HOME)
+        await trio.sleep(2.0)
+        await here.give(3)
+        for partition in range(4):
+            here.append(partition, "x")
+        await until(lambda: len(first.records) + len(second.records) == 4)
+        await until(lambda: [here.committed(partition) for partition in range(4)] == [1] * 4)
+        await trio.sleep(10.0)
+        assert first.consumer.generation == second.consumer.generation == generation
+        assert len(here.told) == told
+
+
+async def test_the_coordinator_moves_to_and_fro(autojump_clock: MockClock) -> None:
+    """While members come and go: in the end everything is somebody's, and all was read."""
+    async with grouped(4) as here:
+        readings = [here.begin("a")]
+        for step in range(8):
+            await trio.sleep(0.7)
+            await here.give(1 + step % 3)
+            here.append(step % 4, f"step {step}")
+            if step in (1, 3, 5):
+                readings.append(here.begin(f"b{step}"))
+            if step == 6:
+                await readings.pop(0).leave()
+        await until(lambda: parted(readings, 0, 1, 2, 3))
+        await until(lambda: [here.committed(partition) for partition in range(4)] == [2] * 4)
+
+
+async def test_nobody_coordinates_for_longer_than_a_session(autojump_clock: MockClock) -> None:
+    """Members stop in time, as somebody may have begun what was theirs; and come back."""
+    async with grouped(2) as here:
+        first, second = here.begin("a"), here.begin("b")
+        await until(lambda: parted((first, second), 0, 1))
+        here.kill(HOME)
+        await until(lambda: not first.held and not second.held, seconds=10.0)
+        await here.give(3)
+        await until(lambda: parted((first, second), 0, 1), seconds=20.0)
+
+
+async def test_no_assignor_in_common(autojump_clock: MockClock) -> None:
+    """Who knows none that the others know is told so, and is not let in."""
+    async with grouped(1) as here:
+        first = here.begin("a", assignor="range")
+        await until(lambda: first.held)
+        with pytest.raises(InconsistentGroupProtocol, match="use the same"):
+            async with here.consumer("b", assignor="sticky") as c:
+                await anext(c)
+        assert first.held == keys(0)
+
+
+async def test_an_assignor_that_all_know(autojump_clock: MockClock) -> None:
+    """Several may be named; the group takes one that everybody knows."""
+    async with grouped(4) as here:
+        first = here.begin("a", assignor=["sticky", "range"])
+        second = here.begin("b", assignor=["range", "round_robin"])
+        await until(lambda: parted((first, second), 0, 1, 2, 3))
+        assert here.saved().protocol == "range"
+
+
+async def test_a_programs_own_assignor(autojump_clock: MockClock) -> None:
+    """A function deals out; what it forgets nobody reads."""
+
+    def to_the_last(
+        partitions: Mapping[str, int], members: Sequence[Subscribed]
+    ) -> Mapping[str, list[Key]]:
+        last = max(one.member_id for one in members)
+        return {last: [(topic, at) for topic, n in partitions.items() for at in range(n)]}
+
+    async with grouped(3) as here:
+        readings = [here.begin(name, assignor=to_the_last) for name in "ab"]
+        await until(lambda: sorted(len(one.held) for one in readings) == [0, 3])
+
+
+async def test_a_session_that_is_refused(autojump_clock: MockClock) -> None:
+    """The bounds are the coordinator's, and what it says reaches the program."""
+    async with grouped(1) as here:
+        with pytest.raises(InvalidSessionTimeout, match="6000"):
+            async with here.consumer("a", session_timeout_ms=5000) as c:
+                await anext(c)
+
+
+async def test_bad_options(autojump_clock: MockClock) -> None:
+    """All of them are named at once, before anybody is asked."""
+    async with grouped(1) as here:
+        with pytest.raises(InvalidConfig) as caught:
+            async with here.consumer("a", commit="often", pattern="(", session_timeout_ms=0):
+                pass
+        said = str(caught.value)
+        assert all(name in said for name in ("commit", "pattern", "session_timeout_ms"))
+
+
+async def test_a_topic_that_is_not_there(autojump_clock: MockClock) -> None:
+    """The program is told; the others of the group read on."""
+    async with grouped(1) as here:
+        other = here.begin("a")
+        await until(lambda: other.held)
+        with pytest.raises(UnknownTopicOrPartition, match="nowhere"):
+            async with here.consumer("b", "nowhere") as c:
+                await anext(c)
+        await trio.sleep(2.0)
+        assert other.held == keys(0)
+        here.append(0, "x")
+        await until(lambda: other.values == ["x"])
+
+
+async def test_a_topic_is_made_anew(autojump_clock: MockClock) -> None:
+    """What was committed of the one before says nothing of the new one: a new member begins at its
+    start."""
+    async with grouped(1) as here:
+        here.append(0, *map(str, range(5)))
+        async with here.consumer("a") as c:
+            await take(c, 5)
+        here.world.add_topic("orders", 1)
+        here.append(0, "new")
+        async with here.consumer("b") as c:
+            assert await take(c, 1) == ["new"]
+
+
+async def test_cancelled_while_it_joins(autojump_clock: MockClock) -> None:
+    """A program that is cancelled before it has anything leaves nothing behind."""
+    async with grouped(1) as here:
+        for seconds in (0.0, 0.001, 0.01, 0.1, 0.15, 0.3):
+            with trio.move_on_after(seconds):
+                async with here.consumer(f"a{seconds}") as c:
+                    await anext(c)
+        other = here.begin("b")
+        await until(lambda: other.held == keys(0), seconds=15.0)
+
+
+async def test_waiting_for_records_is_cancelled(autojump_clock: MockClock) -> None:
+    """Whoever asks again gets what comes; nothing is lost by that, in any mode."""
+    async with grouped(1) as here:
+        for commit in ("batch", "record", "before"):
+            async with here.consumer(commit, commit=commit) as c:
+                values = []
+                here.append(0, *map(str, range(5)))
+                for step in range(200):
+                    with trio.move_on_after(0.001 * (step % 10)):
+                        values += await take(c, 1)
+                assert values == [str(number) for number in range(5)]

@@ -1,0 +1,78 @@
+"""The end of a member's block: what was handed out is committed, or the program hears of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from raftmq.errors import RaftmqError
+from tests.unit.client.consumer.reading import take
+from tests.unit.client.group.grouped import grouped, until
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+NINE = tuple(map(str, range(9)))
+NEVER_MS = 60_000  # nothing is committed along
+
+
+async def test_the_group_deals_anew_meanwhile(autojump_clock: MockClock) -> None:
+    """While a plan is saved no commits are taken: it waits for that, and commits then, so that
+    nothing comes again."""
+    async with grouped(2) as here:
+        for partition in range(2):
+            here.append(partition, *NINE)
+        async with here.consumer("a", commit_interval_ms=NEVER_MS) as c:
+            await take(c, 18)
+            here.delay_quorum(1.0)
+            other = here.begin("b")
+            await trio.sleep(1.0)
+            began_at = trio.current_time()
+        assert (here.committed(0), here.committed(1)) == (9, 9)
+        assert 0.5 < trio.current_time() - began_at < 4.0
+        await until(lambda: len(other.held) == 2)
+        await trio.sleep(2.0)
+        assert other.values == []
+
+
+async def test_nobody_answers(autojump_clock: MockClock) -> None:
+    """What was handed out last is not committed, and the end of the block says so, in time."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        with pytest.raises(RaftmqError):  # noqa: PT012  # it leaves the block
+            async with here.consumer("a", commit_interval_ms=NEVER_MS) as c:
+                await take(c, 9)
+                here.world.network.isolate("a")
+                began_at = trio.current_time()
+        assert trio.current_time() - began_at <= 5.0
+
+
+async def test_an_error_of_the_body_is_the_one_that_counts(autojump_clock: MockClock) -> None:
+    """Also if, beyond that, nothing could be committed."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        with pytest.raises(ValueError, match="bad"):  # noqa: PT012  # it leaves the block
+            async with here.consumer("a", commit_interval_ms=NEVER_MS) as c:
+                await take(c, 9)
+                here.world.network.isolate("a")
+                raise ValueError("bad")
+
+
+async def test_all_of_it_is_cancelled(autojump_clock: MockClock) -> None:
+    """From outside of the connection: what was finished is committed, and the others have its
+    partitions, at once."""
+    async with grouped(1) as here:
+        here.append(0, *NINE)
+        with trio.CancelScope() as scope:
+            async with here.consumer("a", commit_interval_ms=NEVER_MS) as c:
+                batches = c.batches(max_records=3)
+                for _ in range(3):
+                    await anext(batches)
+                began_at = trio.current_time()
+                scope.cancel()
+                await trio.sleep_forever()
+        assert trio.current_time() - began_at < 0.2
+        assert here.committed(0) == 6
+        await until(lambda: here.saved().members == (), seconds=0.5)
