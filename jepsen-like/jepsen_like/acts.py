@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from jepsen_like.history.event import NODE, RUN, Type
+from jepsen_like.nemesis.kinds import COORDINATOR, parts
 from jepsen_like.nemesis.nemesis import Nemesis
 from jepsen_like.nemesis.schedule import every_kind, schedule
 
@@ -95,15 +96,33 @@ class Acts:
         draw = partial(every_kind, settings.strokes)
         if not settings.strokes:
             draw = partial(schedule, seconds=settings.time_limit)
-        return draw(seed=settings.seed, kinds=kinds, node_count=settings.nodes, pace=settings.pace)
+        return draw(
+            seed=settings.seed,
+            kinds=kinds,
+            node_count=settings.nodes,
+            pace=settings.pace,
+            nobody=self._nobody(),
+        )
+
+    def _nobody(self) -> set[str]:
+        """Parts that are not there, or are not to be hit."""
+        wanted = self._settings.whom
+        spared = {
+            whom for typed, whom in parts(self._kinds).items() if wanted and typed not in wanted
+        }
+        return spared if self._workload.name == "groups" else {*spared, COORDINATOR}
 
     async def _wait_whole(self) -> None:
-        """If it never is, the history shows it."""
-        view = self._workload.view()
+        """And still so a little later: whoever was silent until now may be given up just then. If
+        it never is, the history shows it.
+        """
+        view, is_settled = self._workload.view(), False
         with trio.move_on_after(WHOLE_SECONDS_MAX):
-            while not view.in_sync():  # noqa: ASYNC110  # the view is a snapshot
-                await trio.sleep(LOOK_SECONDS)
-        await trio.sleep(SETTLE_SECONDS)
+            while not is_settled:
+                while not view.in_sync():  # noqa: ASYNC110  # the view is a snapshot
+                    await trio.sleep(LOOK_SECONDS)
+                await trio.sleep(SETTLE_SECONDS)
+                is_settled = view.in_sync()
 
     # What the nodes say
 

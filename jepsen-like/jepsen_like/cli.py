@@ -16,6 +16,7 @@ from random import randrange
 from typing import TYPE_CHECKING
 
 from jepsen_like.history.event import BadHistory
+from jepsen_like.nemesis.kinds import parts
 from jepsen_like.nemesis.registry import KINDS, UnknownKind, check_kinds
 from jepsen_like.settings import ACKS, NODES, WORKLOADS, BadSettings, RunSettings
 
@@ -111,6 +112,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         default=DEFAULTS.pace,
         help="seconds between faults, on the average (%(default)g)",
     )
+    add(
+        "--whom",
+        default="",
+        metavar="PART,...",
+        help=f"hit nobody else: {', '.join(parts(KINDS))}",
+    )
     add("--strokes", type=int, default=0, help="so many faults of each kind, one after the other")
     add("--folder", type=Path, default=None, help="where the run is written; must hold none yet")
     parser.set_defaults(act=_run)
@@ -124,6 +131,9 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 def _add_suite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", type=int, choices=(1, 2, 3), required=True)
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the others follow")
+    parser.add_argument(
+        "--rungs", default="", metavar="NUMBER,...", help="of the ladder; none named: all"
+    )
     parser.add_argument("--folder", type=Path, default=Path("jepsen-results"))
     parser.set_defaults(act=_suite)
 
@@ -143,6 +153,7 @@ def settings_of(arguments: argparse.Namespace) -> RunSettings:
         processes=arguments.processes,
         rate=arguments.rate,
         pace=arguments.pace,
+        whom=_words(arguments.whom),
         strokes=arguments.strokes,
     )
     settings.check()
@@ -171,6 +182,7 @@ def _report(arguments: argparse.Namespace) -> str:
 
 
 def _suite(arguments: argparse.Namespace) -> str:
-    from jepsen_like.suite import climb
+    from jepsen_like.suite import chosen, climb
 
-    return climb(arguments.level, first_seed=arguments.seed, folder=arguments.folder)
+    rungs = chosen(arguments.level, _words(arguments.rungs))
+    return climb(arguments.level, rungs=rungs, first_seed=arguments.seed, folder=arguments.folder)

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 RESULTS = Path("jepsen-results")
 FAULTS_EACH_SECONDS = 20.0  # at least one fault in so many, or the run proves nothing
-ACKS_EACH_SECOND = 20  # likewise, of the queue
+# Likewise; of metadata none.
+ACKS_EACH_SECOND = {"queue": 20, "groups": 4, "reruns": 20}
+GENERATION_SECONDS = 20.0  # at least one of each group in so many
+FINISHED_EACH_SECOND = 0.5  # generations of producers with names
 OKS_EACH_SECOND = 2  # operations that ended well
 FINAL_SECONDS = 120.0
 
@@ -94,12 +97,14 @@ def demands_of(settings: RunSettings, kinds: Collection[str]) -> Demands:
     """How much must have happened for silence to mean something. `kinds`: that could be done."""
     seconds = settings.time_limit if not settings.strokes else 10.0 * settings.strokes
     faults = max(1, int(seconds / FAULTS_EACH_SECONDS)) if kinds else 0
-    is_queue = settings.workload == "queue"
+    has_groups, has_names = settings.workload == "groups", settings.workload == "reruns"
     return Demands(
-        acks_min=int(seconds * ACKS_EACH_SECOND) if is_queue else 0,
+        acks_min=int(seconds * ACKS_EACH_SECOND.get(settings.workload, 0)),
         oks_min=int(seconds * OKS_EACH_SECOND),
         faults_min=settings.strokes * len(kinds) * 4 // 5 or faults,
-        is_to_end=is_queue,
+        generations_min=int(seconds / GENERATION_SECONDS) if has_groups else 0,
+        finished_min=int(seconds * FINISHED_EACH_SECOND) if has_names else 0,
+        is_to_end=settings.workload in ACKS_EACH_SECOND,
     )
 
 

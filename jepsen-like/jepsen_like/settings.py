@@ -6,9 +6,9 @@ import math
 
 import msgspec
 
-from jepsen_like.nemesis.kinds import KINDS
+from jepsen_like.nemesis.kinds import KINDS, parts
 
-WORKLOADS = ("queue", "metadata")
+WORKLOADS = ("queue", "metadata", "groups", "reruns")
 ACKS = ("all", "1", "2")
 NODES = (3, 5)
 
@@ -25,6 +25,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     processes: clients that do one thing after the other.
     rate: operations a second of all of these together, at most.
     pace: seconds between faults, on the average.
+    whom: parts that alone are hit, as people type them; none: all that a kind knows.
     strokes: 0: faults as the seed draws them; else so many of each kind, in turn.
     """
 
@@ -37,6 +38,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 6
     rate: float = 60.0
     pace: float = 4.0
+    whom: tuple[str, ...] = ()
     strokes: int = 0
 
     def check(self) -> None:
@@ -52,12 +54,18 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "" if self.nodes in NODES else f"nodes = {self.nodes}: expected 3 or 5",
                 *(_positive(name, getattr(self, name)) for name in _POSITIVE),
                 "" if self.strokes >= 0 else f"strokes = {self.strokes}: expected 0 or more",
+                *(self._nobody_hit(kind) for kind in self.nemesis if self.whom),
                 "strokes of what? name them with --nemesis" if self._are_strokes_unnamed else "",
             )
             if problem
         ]
         if problems:
             raise BadSettings("; ".join(problems))
+
+    def _nobody_hit(self, kind: str) -> str:
+        known = parts([kind])
+        told = f"whom = {','.join(self.whom)}: {kind} hits {', '.join(known)}"
+        return "" if known.keys() & set(self.whom) else told
 
     @property
     def _are_strokes_unnamed(self) -> bool:

@@ -2,7 +2,7 @@
 
 Owns which runs make a level. Each run is a process of its own, so that what it made on the machine
 is gone with it, whatever happens. Level 1 is for every change, level 2 for a night, level 3 for a
-release: seven minutes, about two hours, a day.
+release: ten minutes, about two hours, a day.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from jepsen_like.report.folder import RunFolder
 from jepsen_like.report.ladder import ladder_table
-from jepsen_like.settings import RunSettings
+from jepsen_like.settings import BadSettings, RunSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 PROCESSES = ("kill", "pause", "freezer")
 NETWORK = ("partition", "stranded-leader", "reset", "packets")
@@ -54,6 +54,14 @@ def _metadata(*kinds: str, seconds: float) -> RunSettings:
     return RunSettings(workload="metadata", nemesis=kinds, time_limit=seconds)
 
 
+def _groups(*kinds: str, seconds: float) -> RunSettings:
+    return RunSettings(workload="groups", nemesis=kinds, time_limit=seconds)
+
+
+def _reruns(*kinds: str, seconds: float) -> RunSettings:
+    return RunSettings(workload="reruns", nemesis=kinds, time_limit=seconds)
+
+
 def _recovery(*kinds: str) -> RunSettings:
     """Each kind so often, and all whole in between: for figures."""
     return RunSettings(nemesis=kinds, strokes=STROKES, pace=RECOVERY_PACE)
@@ -64,6 +72,8 @@ FIRST = (
     Rung("power and disks", _queue(*POWER, *DISKS, seconds=90)),
     Rung("damage", _queue("kill", *DATA, seconds=60)),
     Rung("metadata", _metadata("kill", "pause", "partition", seconds=40)),
+    Rung("groups", _groups("kill", "pause", "partition", seconds=60)),
+    Rung("reruns", _reruns("kill", "pause", "partition", seconds=40)),
 )
 SECOND = (
     Rung("processes in turn", _recovery(*PROCESSES)),
@@ -77,6 +87,15 @@ SECOND = (
     Rung("everything", _queue(*EVERYTHING, seconds=240)),
     Rung("everything on five nodes", _queue(*EVERYTHING, seconds=240, nodes=5)),
     Rung("metadata", _metadata(*PROCESSES, *NETWORK, "powercut", seconds=180)),
+    Rung("groups", _groups(*PROCESSES, *NETWORK, *POWER, seconds=240)),
+    Rung(
+        "leaders killed",
+        replace(
+            _recovery("kill"), whom=("leader", "controller", "leader-and-controller"), strokes=60
+        ),
+    ),
+    Rung("power of all", replace(_recovery("powercut"), whom=("all",), strokes=12)),
+    Rung("reruns", _reruns(*PROCESSES, *NETWORK, *PLOTS, *POWER, seconds=240)),
 )
 THIRD = tuple(
     Rung(f"everything {number}", _queue(*EVERYTHING, seconds=1800, nodes=3 + 2 * (number % 2)))
@@ -85,16 +104,33 @@ THIRD = tuple(
 LEVELS = {1: FIRST, 2: SECOND, 3: THIRD}
 
 
-def climb(level: int, *, first_seed: int, folder: Path) -> str:
-    """All runs of a level, even after one that failed; the outcome of the worst."""
-    rungs = LEVELS[level]
+def chosen(level: int, words: Collection[str]) -> tuple[int, ...]:
+    """Numbers of rungs, of which the lowest one is 1.
+
+    Args:
+        words: that name them; none: all.
+
+    Raises:
+        BadSettings: a word is no such number.
+    """
+    numbers = {f"{number}": number for number in range(1, len(LEVELS[level]) + 1)}
+    unknown = sorted(set(words) - set(numbers))
+    if unknown:
+        raise BadSettings(f"rungs = {','.join(unknown)}: expected 1 to {len(numbers)}")
+    return tuple(number for word, number in numbers.items() if word in words or not words)
+
+
+def climb(level: int, *, rungs: Collection[int], first_seed: int, folder: Path) -> str:
+    """These runs of a level, even after one that failed; the outcome of the worst."""
+    ladder = LEVELS[level]
     folder = folder / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-level-{level}"
     runs, began_at = list[RunFolder](), time.monotonic()
     try:
-        for number, rung in enumerate(rungs):
-            runs.append(RunFolder(folder / f"{number + 1:02}-{rung.name.replace(' ', '-')}"))
-            settings = replace(rung.settings, seed=first_seed + number)
-            _say(f"[{number + 1}/{len(rungs)}] {rung.name}: {settings.command}")
+        for number in rungs:
+            rung = ladder[number - 1]
+            runs.append(RunFolder(folder / f"{number:02}-{rung.name.replace(' ', '-')}"))
+            settings = replace(rung.settings, seed=first_seed + number - 1)
+            _say(f"[{number}/{len(ladder)}] {rung.name}: {settings.command}")
             run_process([*_command(settings), "--folder", str(runs[-1].path)], check=False)
             _say(f"    {runs[-1].headline()}")
     finally:  # also of those that were, where somebody has had enough

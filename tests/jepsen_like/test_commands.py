@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     ("words", "told"),
     [
         ("run --nemesis kill,earthquake", "no such fault: earthquake; there are kill, pause"),
-        ("run --workload groups", "workload = 'groups': expected one of queue, metadata"),
+        ("run --workload offsets", "workload = 'offsets': expected one of queue, metadata"),
         ("run --acks 7", "acks = '7': expected one of all, 1, 2"),
         (
             "run --nodes 4 --rate 0",
             "nodes = 4: expected 3 or 5; rate = 0: expected more than 0, and",
+        ),
+        (
+            "run --nemesis pause,powercut --whom rolling,halves",
+            "whom = rolling,halves: pause hits controller",
         ),
         ("run --strokes 3", "strokes of what? name them with --nemesis"),
         ("report /nowhere", "no run in /nowhere"),
@@ -43,6 +47,7 @@ def test_the_command_that_repeats_a_run(monkeypatch: pytest.MonkeyPatch, tmp_pat
     wanted = RunSettings(
         workload="metadata", nemesis=("kill", "clock"), time_limit=7.5, seed=3, nodes=5,
         acks=("all",), processes=2, rate=11.0, pace=1.5, strokes=4,
+        whom=("leader-and-controller", "one"),
     )  # fmt: skip
     assert main(wanted.command.split()[2:]) == 0
     assert main([*RunSettings(seed=9).command.split()[2:], "--folder", str(tmp_path)]) == 0

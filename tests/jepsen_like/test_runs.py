@@ -24,6 +24,7 @@ pytestmark = pytest.mark.powercut
 
 FAULTS = "kill,pause,partition,reset,powercut,fsync-kill,fsync-eio,bitflip"
 ACKNOWLEDGED_MIN, FAULTS_MIN = 2_000, 6
+HANDED_OUT_MIN, GENERATIONS_MIN = 300, 4
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
@@ -53,6 +54,20 @@ def test_metadata_that_is_broken_is_linearizable(tmp_path: Path) -> None:
         *("--time-limit", "20", "--pace", "2", "--seed", "11", "--folder", str(tmp_path / "run")),
     )
     assert said.status == 0, said.output + said.errors
+
+
+def test_groups_that_are_broken_keep_their_promises(tmp_path: Path) -> None:
+    """Members come, go, crash and fall silent while nodes are killed, paused and cut off."""
+    require(lab_missing)
+    folder = tmp_path / "run"
+    said = jepsen_like(
+        *("run", "--workload", "groups", "--nemesis", "kill,pause,partition"),
+        *("--time-limit", "30", "--pace", "2", "--seed", "11", "--folder", str(folder)),
+    )
+    assert said.status == 0, said.output + said.errors
+    figures = RunFolder(folder).read().verdict.figures
+    assert figures["records handed out to groups"] > HANDED_OUT_MIN
+    assert figures["generations"] >= GENERATIONS_MIN
 
 
 def test_a_planted_bug_is_found(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from jepsen_like import suite
 from jepsen_like.nemesis.registry import KINDS, check_kinds
-from jepsen_like.settings import RunSettings
+from jepsen_like.settings import BadSettings, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,10 +53,22 @@ def test_each_run_is_a_process_with_a_seed_of_its_own(
     rungs = tuple(suite.Rung(name, RunSettings(nemesis=("kill",))) for name in ("one", "two"))
     monkeypatch.setitem(suite.LEVELS, 1, rungs)
     monkeypatch.setattr(suite, "run_process", lambda command, **_: started.append(command))
-    assert suite.climb(1, first_seed=7, folder=tmp_path) == "unknown"
+    assert suite.climb(1, rungs=(1, 2), first_seed=7, folder=tmp_path) == "unknown"
     for command, seed in zip(started, (7, 8), strict=True):
         words = replace(rungs[0].settings, seed=seed).command.split()[2:]
         assert list(command[2 : 2 + len(words)]) == words
     (table,) = tmp_path.glob("*-level-1/table.md")
     assert "01-one" in table.read_text()
     assert "02-two" in table.read_text()
+
+
+def test_some_rungs_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They keep their numbers and their seeds; what is no rung is refused by name."""
+    started: list[Sequence[str]] = []
+    monkeypatch.setattr(suite, "run_process", lambda command, **_: started.append(command))
+    assert suite.chosen(1, ()) == tuple(range(1, len(suite.FIRST) + 1))
+    assert suite.chosen(1, ("4", "2")) == (2, 4)
+    suite.climb(1, rungs=(2, 4), first_seed=7, folder=tmp_path)
+    assert [command[command.index("--seed") + 1] for command in started] == ["8", "10"]
+    with pytest.raises(BadSettings, match="rungs = 0,x: expected 1 to"):
+        suite.chosen(1, ("x", "0", "1"))

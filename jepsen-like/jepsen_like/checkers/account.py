@@ -23,12 +23,14 @@ from jepsen_like.checkers.columns import (
     Session,
     Watermark,
 )
+from jepsen_like.checkers.group_account import GroupAccount
 from jepsen_like.checkers.looks import Looks
-from jepsen_like.history.event import NEMESIS, BadHistory, Event, Type
+from jepsen_like.history.event import NAMED_SEND, NEMESIS, BadHistory, Event, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from jepsen_like.checkers.group_columns import Taken
     from jepsen_like.history.event import Process
 
 REGISTERS = frozenset({"read", "write", "cas"})
@@ -47,6 +49,7 @@ class Account:
     behind: the ends of those to which one of the last readers did not get; of a register, NEVER.
     looks: what was said of the replicas.
     replica_count: how many nodes keep each key; 0: nobody said.
+    groups: what consumer groups did.
     """
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -59,6 +62,7 @@ class Account:
         self.final_keys: set[str] = set()
         self.behind: dict[str, float] = {}
         self.looks = Looks()
+        self.groups = GroupAccount(self._taken)
         self.replica_count = 0
         self.polled_count = 0
         self._open: dict[Process, Event] = {}
@@ -90,6 +94,7 @@ class Account:
                 raise BadHistory(f"{what} is not of the form in event.py: {error!r}") from error
         for process in list(self._open):
             self._abandon(process)
+        self.groups.end()
         for account in self.keys.values():
             account.is_kept = self.replica_count > 0
             _settle(account)
@@ -111,6 +116,8 @@ class Account:
             self._watermark(None, event)
         elif event.f in self._told:
             self._told[event.f](event)
+        else:
+            self.groups.take(event)
 
     @property
     def is_healed(self) -> bool:
@@ -126,6 +133,9 @@ class Account:
         if event.f == "send":
             asked = event.value
             send = Send(event.process, asked["acks"], asked["values"], event.index)
+            send.is_idempotent = asked.get("is_idempotent", False)
+            if "name" in asked:
+                send.label = asked["name"], asked["generation"]
             self._sends[event.process] = send
             self._key(asked["key"]).sends.append(send)
         elif event.f == "assign":
@@ -138,7 +148,7 @@ class Account:
                 f"event {event.index}: process {event.process} ends {event.f!r}, "
                 "which it did not begin"
             )
-        self.outcomes[event.f, event.type] += 1
+        self.outcomes[_counted_as(began), event.type] += 1
         if event.f in self._ended:
             self._ended[event.f](began, event)
 
@@ -153,7 +163,7 @@ class Account:
         self._sends.pop(process, None)
         if began.f == "crash":
             return
-        self.outcomes[began.f, Type.INFO] += 1
+        self.outcomes[_counted_as(began), Type.INFO] += 1
         if began.f in REGISTERS:
             self.registers.append((began, None))
 
@@ -181,10 +191,17 @@ class Account:
                 self.polled_count += len(records)
                 self.healed["poll"] += self.is_healed
         for key, high_watermark in value.get("high_watermarks", ()):
-            polled = PolledWatermark(event.process, high_watermark, event.index)
+            polled = PolledWatermark(session, high_watermark, event.index)
             self._key(key).polled_watermarks.append(polled)
         if event.type is Type.INFO:  # it may have gone on without telling
             self._sessions[event.process] = Session(event.process)
+
+    def _taken(self, key: str, taken: Taken) -> None:
+        """A read like others; from one to the next, groups have rules of their own."""
+        read = Read(Session(taken.member), *taken[1:])
+        self._key(key).reads.append(read)
+        self.polled_count += len(taken.offsets)
+        self.healed["poll"] += self.is_healed
 
     def _assigned(self, began: Event, event: Event) -> None:
         value = event.value or began.value
@@ -257,6 +274,10 @@ class Account:
         if account is None:
             account = self.keys[key] = KeyAccount(key)
         return account
+
+
+def _counted_as(began: Event) -> str:
+    return NAMED_SEND if began.f == "send" and "name" in began.value else began.f
 
 
 def _node(event: Event) -> int:

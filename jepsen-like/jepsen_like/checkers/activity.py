@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jepsen_like.checkers.columns import NOT_SEEN
-from jepsen_like.history.event import Type
+from jepsen_like.checkers.rerun_duplicates import finished_count
+from jepsen_like.history.event import NAMED_SEND, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from jepsen_like.checkers.account import Account
 
 
-# What a client does alone, or what only watches, is no use that is made of a queue.
-BY_THE_WAY = frozenset({"assign", "crash", "watermark", "behind", "stale-read"})
+# What a client does alone, or what only watches, is no use that is made of a queue; and of runs
+# their own programs break off as many as they like.
+BY_THE_WAY = frozenset({"assign", "crash", "watermark", "behind", "stale-read", NAMED_SEND})
 
 
 class Demands(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
         oks_min: operations of clients that ended well, a refusal not counted.
         acks_min: values that were acknowledged, by however many.
         faults_min: that began.
+        generations_min: of each consumer group; each must have committed something, too.
+        finished_min: generations of producers with names.
         allowed: names of findings that are only reported.
         is_to_end: clients sent and polled until the end; then everything was read once more, and
             the replicas were looked at; and of each key somebody said that he leads it.
@@ -40,6 +44,8 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
     oks_min: int = 0
     acks_min: int = 0
     faults_min: int = 0
+    generations_min: int = 0
+    finished_min: int = 0
     allowed: frozenset[str] = frozenset()
     is_to_end: bool = False
 
@@ -64,12 +70,27 @@ def _reasons(account: Account, demands: Demands) -> Iterator[str]:
         yield f"{acks} values were acknowledged, {demands.acks_min} are wanted"
     if faults < demands.faults_min:
         yield f"{faults} faults happened, {demands.faults_min} are wanted"
+    yield from _idle_groups(account, demands)
+    if (finished := finished_count(account)) < demands.finished_min:
+        yield f"{finished} generations of names were finished, {demands.finished_min} are wanted"
     if behind := sorted(
-        key for key, end in account.behind.items() if _last_end(account, key) < end
+        key
+        for key, end in account.behind.items()
+        if _last_end(account, key) < _end(account, key, end)
     ):
         yield f"the last reads did not come to the end of {_some(behind)}"
     if demands.is_to_end:
         yield from _not_at_the_end(account)
+
+
+def _idle_groups(account: Account, demands: Demands) -> Iterator[str]:
+    wanted = demands.generations_min
+    for group in account.groups.groups.values():
+        if not group.commits_done:
+            yield f"group {group.name!r} has committed nothing"
+        if len(group.generations) < wanted:
+            count = len(group.generations)
+            yield f"group {group.name!r} had {count} generations, {wanted} are wanted"
 
 
 def _last_end(account: Account, key: str) -> int:
@@ -77,6 +98,12 @@ def _last_end(account: Account, key: str) -> int:
     final = account.phases.get("final", NOT_SEEN)
     reads = account.keys[key].reads if key in account.keys else ()
     return max((max(read.offsets) + 1 for read in reads if read.invoked > final), default=0)
+
+
+def _end(account: Account, key: str, end: float) -> float:
+    """Where a key ends that somebody heard of up to `end`: what few acknowledged may be gone."""
+    replicas = account.keys[key].replicas.values() if key in account.keys else ()
+    return min(end, max((replica.log_end for replica in replicas), default=end))
 
 
 def _few_sends(account: Account, demands: Demands) -> Iterator[str]:

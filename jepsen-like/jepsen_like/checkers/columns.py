@@ -28,6 +28,8 @@ class Send:
     offsets: parallel to `values`; None: not acknowledged, or nobody says where.
     is_repeated: the client may have sent it more than once.
     failed: values that certainly were not appended.
+    is_idempotent: each value stands there once at most, whatever the client was told.
+    label: name and generation, where other runs may send the same values.
     """
 
     process: Process
@@ -39,6 +41,8 @@ class Send:
     offsets: list[int | None] = field(default_factory=list)
     is_repeated: bool = False
     failed: Sequence[Value] = ()
+    is_idempotent: bool = False
+    label: tuple[str, int] | None = None
 
     @property
     def is_for_all(self) -> bool:
@@ -84,7 +88,9 @@ class Watermark(NamedTuple):
 
 
 class PolledWatermark(NamedTuple):
-    process: Process
+    """What a poll said of the end of what is committed of one key."""
+
+    session: Session
     high_watermark: int
     completed: int
 
@@ -188,11 +194,14 @@ class KeyAccount:
             return 0
         return max((replica.log_start for replica in self.replicas.values()), default=0)
 
-    def was_sent_once(self, value: Value) -> bool:
-        """For certain: a client that does not know how it ended does not know that, either."""
+    def stands_once(self, value: Value) -> bool:
+        """For certain. Without idempotence, a client that does not know how it ended does not know
+        that, either; with it, only what a client has sent by itself once more may stand twice.
+        """
         send = self.senders.get(value)
-        is_done = send is not None and send.outcome is Type.OK and not send.is_repeated
-        return is_done and value not in self.sent_again
+        if send is None or value in self.sent_again:
+            return False
+        return send.is_idempotent or (send.outcome is Type.OK and not send.is_repeated)
 
     def place(self, value: Value) -> int | None:
         """The last offset at which it is known to have been."""

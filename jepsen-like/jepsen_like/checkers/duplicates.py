@@ -1,8 +1,10 @@
-"""One value at two offsets, though its client sent it once and was told that it was done.
+"""One value at two offsets, though it was to stand there once.
 
-Counts values. A client that may have sent again, or does not know how it ended, may find copies:
-those are a figure only. What fewer than all acknowledged at one offset and stands at another one
-must be there twice as well. Values that nobody sent are another checker's.
+Counts values. What an idempotent producer has sent stands there once, or not at all, however that
+ended and however often it left. Of others, a client that may have sent again, or does not know how
+it ended, may find copies: those are a figure only. What fewer than all acknowledged at one offset
+and stands at another one must be there twice as well. Values that nobody sent are another
+checker's.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def check(account: Account) -> list[Finding]:
     found, allowed = Findings("duplicate"), 0
     for key in account.keys.values():
         for value in key.order.copies:
-            if key.was_sent_once(value):
+            if key.stands_once(value):
                 found.add(partial(_sentence, key, value))
             else:
                 allowed += 1
@@ -38,7 +40,7 @@ def _moved(key: KeyAccount) -> Iterator[tuple[Value, int]]:
         place = key.order.first(value)
         if told is None or place is None or place == told:
             continue
-        if value not in key.order.copies and key.was_sent_once(value):
+        if value not in key.order.copies and key.stands_once(value):
             yield value, told
 
 

@@ -1,10 +1,11 @@
 """Whether the end of what is committed ever went back.
 
-Counts observations that are lower than an earlier one. What a process is told by its polls never
-falls, and nothing that anybody was told lies behind the end of every log. What leaders say, whoever
-asks, is in real time: an answer that was asked for after another one had come, of the same or a
-lower epoch, is not lower than that. A leader of a lower epoch may not know that it is none, and may
-lag.
+Counts observations that are lower than an earlier one. What a consumer is told by its polls never
+falls, and nothing that anybody was told lies behind the end of every log. An assign makes another
+consumer, and a leader that has just begun may tell it what it knew as a follower. What leaders say,
+whoever asks, is in real time: an answer that was asked for after another one had come, of the same
+or a lower epoch, is not lower than that. A leader of a lower epoch may not know that it is none,
+and may lag.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from jepsen_like.checkers.finding import Finding, Findings
 
 if TYPE_CHECKING:
     from jepsen_like.checkers.account import Account
-    from jepsen_like.checkers.columns import KeyAccount, PolledWatermark, Watermark
-    from jepsen_like.history.event import Process
+    from jepsen_like.checkers.columns import KeyAccount, PolledWatermark, Session, Watermark
 
 
 def check(account: Account) -> list[Finding]:
@@ -31,19 +31,19 @@ def check(account: Account) -> list[Finding]:
 
 
 def _check_polls(key: KeyAccount, found: Findings) -> None:
-    highest: dict[Process, PolledWatermark] = {}
+    highest: dict[Session, PolledWatermark] = {}
     for polled in key.polled_watermarks:
-        before = highest.get(polled.process)
+        before = highest.get(polled.session)
         if before is not None and polled.high_watermark < before.high_watermark:
             found.add(partial(_poll_sentence, key, before, polled))
         else:
-            highest[polled.process] = polled
+            highest[polled.session] = polled
 
 
 def _poll_sentence(key: KeyAccount, before: PolledWatermark, polled: PolledWatermark) -> str:
     return (
-        f"key {key.key!r}: process {polled.process} was told {before.high_watermark} in event "
-        f"{before.completed} and {polled.high_watermark} in event {polled.completed}"
+        f"key {key.key!r}: process {polled.session.process} was told {before.high_watermark} in "
+        f"event {before.completed} and {polled.high_watermark} in event {polled.completed}"
     )
 
 

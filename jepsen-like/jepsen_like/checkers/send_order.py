@@ -89,7 +89,7 @@ def _raise(highest: dict[Process, _Sent], key: KeyAccount, placed: Placed) -> No
 
 def _is_first(key: KeyAccount, sent: _Sent) -> bool:
     """No earlier copy can have been there that nobody saw."""
-    return key.was_sent_once(sent.value) or (bool(key.replicas) and key.log_start == 0)
+    return key.stands_once(sent.value) or (bool(key.replicas) and key.log_start == 0)
 
 
 def _sentence(key: KeyAccount, before: _Sent, sent: _Sent) -> str:

@@ -15,18 +15,26 @@ import msgspec
 from jepsen_like.checkers import (
     aborted_reads,
     activity,
+    commits_back,
     duplicates,
+    group_duplicates,
+    group_order,
+    group_unseen,
     high_watermarks,
     inconsistent_offsets,
     leader_epochs,
     lost_writes,
     not_healed,
     not_linearizable,
+    offsets_linearizable,
+    overlaps,
     poll_order,
     replica_agreement,
+    rerun_duplicates,
     send_order,
     unexpected_reads,
     unseen,
+    zombie_commits,
 )
 from jepsen_like.checkers.account import Account
 from jepsen_like.checkers.activity import Demands
@@ -37,10 +45,20 @@ if TYPE_CHECKING:
 
     from jepsen_like.history.event import Event
 
+GROUP_CHECKS = (
+    group_unseen.check,
+    overlaps.check,
+    zombie_commits.check,
+    commits_back.check,
+    group_duplicates.check,
+    group_order.check,
+    offsets_linearizable.check,
+)
 CHECKS = (
     inconsistent_offsets.check,
     lost_writes.check,
     duplicates.check,
+    rerun_duplicates.check,
     aborted_reads.check,
     unexpected_reads.check,
     not_linearizable.check,
@@ -51,8 +69,15 @@ CHECKS = (
     not_healed.check,
     send_order.check,
     poll_order.check,
+    *GROUP_CHECKS,
 )
 DEFAULT_DEMANDS = Demands()
+# Names of findings that only consumer groups can bring.
+OF_GROUPS = (
+    "offset-linearizable", "group-unseen", "overlap", "zombie-commit", "commit-back",
+    "group-duplicate", "group-order",
+)  # fmt: skip
+OF_NAMES = ("rerun-duplicate",)  # the same of producers with names
 
 
 class Result(StrEnum):
@@ -126,8 +151,13 @@ def _not_judged(account: Account) -> list[str]:
     not_judged = []
     if not account.registers:
         not_judged.append("not-linearizable: nobody used a register")
+    if not account.groups.groups:
+        not_judged.append(f"{', '.join(OF_GROUPS)}: there was no consumer group")
+    if not any(rerun_duplicates.runs(account)):
+        not_judged.append(f"{', '.join(OF_NAMES)}: nobody sent under a name")
     if not account.keys:
-        names = [name for name in NAMES if name not in ("not-linearizable", "not-healed")]
+        others = ("not-linearizable", "not-healed", *OF_GROUPS, *OF_NAMES)
+        names = [name for name in NAMES if name not in others]
         return [*not_judged, f"{', '.join(names)}: nobody sent or read a record"]
     if not account.final_keys:
         not_judged.append("unseen: nobody read from the beginning in the phase 'final'")
@@ -145,6 +175,26 @@ def _figures(account: Account) -> dict[str, int]:
         "keys": len(account.keys),
         "values acknowledged": activity.acknowledged_count(account),
         "records polled": account.polled_count,
+        **_group_figures(account),
+        **_name_figures(account),
         **outcomes,
         **faults,
+    }
+
+
+def _name_figures(account: Account) -> dict[str, int]:
+    if not any(rerun_duplicates.runs(account)):
+        return {}
+    return {"generations finished": rerun_duplicates.finished_count(account)}
+
+
+def _group_figures(account: Account) -> dict[str, int]:
+    groups = account.groups.groups
+    if not groups:
+        return {}
+    return {
+        "groups": len(groups),
+        "records handed out to groups": account.groups.taken_count,
+        "generations": sum(len(group.generations) for group in groups.values()),
+        "commits": sum(group.commits_done for group in groups.values()),
     }

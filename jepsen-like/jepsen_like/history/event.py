@@ -9,6 +9,10 @@ What `value` holds, by `f` (keys are names of partitions, values are unique per 
                parallel to values: an offset means that this value was acknowledged there;
                "is_repeated": the client may have sent it more than once; and, of an unknown
                outcome, "failed": the values that certainly were not appended. `acks` is -1 for all.
+               "is_idempotent": however often it was sent, and however it ended, a value stands
+               there once at most. "name", "generation": one run of a producer with a name, and all
+               rows that this generation has in this key: ok once its block has ended without an
+               error; others may send the same values, before, beside and after it
     assign     {"keys": [...], "from": "beginning" | "end"}: what this process reads from now on
     poll       completed {"records": [[key, [[offset, value], ...]], ...],
                "high_watermarks": [[key, offset], ...]}
@@ -26,9 +30,28 @@ What `value` holds, by `f` (keys are names of partitions, values are unique per 
     replica    process "node", node n, ok: {"key", "log_start", "high_watermark",
                "batches": [[base_offset, epoch, crc, [value, ...]], ...]}: a log at the end; and
                "damage": [what is wrong with its bytes, ...] where something is
+    group      process "watch", ok: {"group", "keys": [...], "commit": "batch" | "record" |
+               "manual" | "before"}: a consumer group that reads all of these from the beginning
     phase      process "run", info: "load", "faults", "heal", "final", "end"
     any fault  process "nemesis": invoke when it begins, info when it is over; the value,
                {"nodes": [...], ...}, says what was hit and how
+
+Members of groups have names in place of numbers, another one for each life; so do others who ask
+what groups have committed. Several attempts of one of them are under way at a time: these are
+paired by "number".
+
+    member     info: {"group"}: it begins
+    rebalance  info: {"assigned", "revoked", "lost": [key, ...], "generation"}: as it was told
+    take       asks for records; ok {"key", "offsets": [...], "values": [...]}: was handed them out
+    commit     {"number", "group", "member_id", "generation", "offsets": [[key, offset], ...]}: one
+               attempt to commit; -1: of no generation. Completed {"number"}
+    committed  {"number", "group"}: asks what is committed; ok {"number", "offsets":
+               [[key, offset or null], ...]}
+    idle, mute info: {"seconds"}: it asks for nothing; no coordinator hears it, but late
+    leave      info: from now on it gives everything up
+    crash      info: it is no more, and has told nobody
+    gone       info: it has left, or failed
+    behind     process "watch", info: {"group", "keys": [[key, committed, end], ...]}: in the end
 """
 
 from __future__ import annotations
@@ -45,6 +68,7 @@ if TYPE_CHECKING:
 NEMESIS, WATCH, NODE, RUN = "nemesis", "watch", "node", "run"  # processes that are no clients
 ACKS_ALL = -1
 FILE_NAME = "history.jsonl"
+NAMED_SEND = "run"  # as a send under a name is counted, apart from others: many are broken off
 
 Process: TypeAlias = int | str
 

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
 PROCESS, NETWORK, CLOCK = "process", "network", "clock"
@@ -22,14 +22,15 @@ NETWORK_LAB, DISKS, POWER_CUTS, FREEZER = "network", "disks", "power cuts", "fre
 Params: TypeAlias = dict[str, Any]
 
 LEADER, FOLLOWER, CONTROLLER, BOTH = "leader", "follower", "controller", "leader and controller"
+COORDINATOR = "coordinator"  # of a consumer group; drawn only where there are some
 ONE, MINORITY, MAJORITY, ALL, ROLLING = "one", "minority", "majority", "all", "rolling"
 HALVES, RING, ONE_WAY = "halves", "ring", "one way"
 FROM_CONTROLLER, FROM_FOLLOWER = "leader from controller", "leader from one follower"
 FROM_FOLLOWERS, FROM_CLIENTS = "leader from followers", "clients from leader"
 
 # The likelier ones stand there more than once.
-_SINGLE = (LEADER, LEADER, CONTROLLER, FOLLOWER, ONE)
-_SOME = (*_SINGLE, LEADER, CONTROLLER, BOTH, MINORITY, MAJORITY)
+_SINGLE = (LEADER, LEADER, CONTROLLER, FOLLOWER, ONE, COORDINATOR, COORDINATOR)
+_SOME = (*_SINGLE, LEADER, CONTROLLER, BOTH, MINORITY, MAJORITY, COORDINATOR)
 
 # A session ends after 9 s without a word: some pauses are to be slept through, some noticed.
 _PAUSES = ((1.0, 7.0), (9.5, 14.0))
@@ -129,8 +130,9 @@ class Kind(NamedTuple):
 _OF_DATA = ((0.5, 3.0),)
 _OF_SHAPES = (
     LEADER, LEADER, CONTROLLER, ONE, HALVES, RING, ONE_WAY, FROM_CONTROLLER, FROM_FOLLOWER,
-    FROM_FOLLOWERS, FROM_CLIENTS,
+    FROM_FOLLOWERS, FROM_CLIENTS, COORDINATOR, COORDINATOR,
 )  # fmt: skip
+_OF_LINKS = (LEADER, CONTROLLER, ONE, ALL, COORDINATOR)
 # Longer than a session: whoever is away for so long is in no in-sync set any more.
 _OUT_OF_SYNC = ((9.5, 14.0),)
 
@@ -142,11 +144,12 @@ _ALL = (
     Kind("stranded-leader", NETWORK, NETWORK_LAB, (FROM_FOLLOWERS,), _OUT_OF_SYNC),
     Kind("part-kill", NETWORK, NETWORK_LAB, (ALL,), ((1.0, 4.0),), _absence, holds_nodes=True),
     Kind("pause-kill", PROCESS, "", (ALL,), ((1.0, 4.0),), _absence, holds_nodes=True),
-    Kind("reset", NETWORK, NETWORK_LAB, (LEADER, CONTROLLER, ONE, ALL), ((0.3, 1.0),)),
-    Kind("packets", NETWORK, NETWORK_LAB, (LEADER, CONTROLLER, ONE, ALL), ((3.0, 12.0),), _trouble),
+    Kind("reset", NETWORK, NETWORK_LAB, _OF_LINKS, ((0.3, 1.0),)),
+    Kind("packets", NETWORK, NETWORK_LAB, _OF_LINKS, ((3.0, 12.0),), _trouble),
     Kind("clock", CLOCK, "", (LEADER, CONTROLLER, ONE, MINORITY, ALL), ((3.0, 15.0),), _clock),
     Kind(
-        "powercut", PROCESS, POWER_CUTS, (LEADER, CONTROLLER, ONE, MAJORITY, ALL, ALL, ROLLING),
+        "powercut", PROCESS, POWER_CUTS,
+        (LEADER, CONTROLLER, ONE, MAJORITY, ALL, ALL, ROLLING, COORDINATOR),
         ((0.5, 3.0),), _second_cut, holds_nodes=True,
     ),
     Kind("fsync-kill", PROCESS, "", _SINGLE, ((2.0, 6.0),), _sync_number, holds_nodes=True),
@@ -169,3 +172,9 @@ _ALL = (
 )  # fmt: skip
 
 KINDS = {kind.name: kind for kind in _ALL}
+
+
+def parts(kinds: Iterable[str]) -> dict[str, str]:
+    """Whom these kinds may hit, by the words that people type."""
+    known = sorted({whom for name in kinds for whom in KINDS[name].whom})
+    return {whom.replace(" ", "-"): whom for whom in known}

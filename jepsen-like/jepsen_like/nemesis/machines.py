@@ -96,5 +96,8 @@ class View(Protocol):
 
     def controller(self) -> int | None: ...
 
+    def coordinators(self) -> Mapping[str, int]:
+        """Of each consumer group that has one."""
+
     def in_sync(self) -> bool:
         """Whether all partitions have all their replicas in sync."""

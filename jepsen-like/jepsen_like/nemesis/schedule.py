@@ -14,10 +14,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from jepsen_like.nemesis.kinds import KINDS, LANES, MINORITY, NETWORK, PROCESS, Params
+from jepsen_like.nemesis.kinds import COORDINATOR, KINDS, LANES, MINORITY, NETWORK, PROCESS, Params
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 PACE_SECONDS = 4.0
 SEASON_SECONDS = 30.0
@@ -65,11 +65,13 @@ def schedule(
     seconds: float,
     node_count: int,
     pace: float = PACE_SECONDS,
+    nobody: Collection[str] = (COORDINATOR,),
 ) -> list[Stroke]:
     """In the order in which they begin.
 
     Args:
         seconds: for which faults strike; all are over by then.
+        nobody: parts that nobody plays.
         pace: seconds between two strokes of a lane, on the average.
     """
     names = tuple(sorted(kinds))
@@ -77,7 +79,8 @@ def schedule(
     longest = seconds / 4 if seconds <= SHORT_RUN_SECONDS else seconds
     strokes: list[Stroke] = []
     for lane in LANES:
-        drawing = _Lane(Random(f"{lane}/{seed}"), lane, node_count, pace, longest)
+        random = Random(f"{lane}/{seed}")
+        drawing = _Lane(random, lane, node_count, pace, longest, frozenset(nobody))
         strokes += drawing.strokes(seasons, seconds)
     return sorted(strokes, key=lambda stroke: (stroke.at, LANES.index(stroke.lane)))
 
@@ -89,11 +92,12 @@ def every_kind(
     kinds: Sequence[str],
     node_count: int,
     pace: float = PACE_SECONDS,
+    nobody: Collection[str] = (COORDINATOR,),
 ) -> list[Stroke]:
     """`count` strokes of each kind, against all whom it knows in turn, one after the other."""
     random = Random(f"every kind/{seed}")
     names = sorted(kinds)
-    victims = {name: _shuffled(random, _whom(name, node_count)) for name in names}
+    victims = {name: _shuffled(random, _whom(name, node_count, nobody)) for name in names}
     strokes: list[Stroke] = []
     at = 0.0
     for turn in range(count):
@@ -109,9 +113,10 @@ def _shuffled(random: Random, items: Sequence[str]) -> list[str]:
     return random.sample(items, len(items))
 
 
-def _whom(name: str, node_count: int) -> list[str]:
+def _whom(name: str, node_count: int, nobody: Collection[str]) -> list[str]:
     """Each once; of two nodes there is no minority."""
-    return [whom for whom in dict.fromkeys(KINDS[name].whom) if whom != MINORITY or node_count > 2]
+    left_out = {*nobody, *((MINORITY,) if node_count <= 2 else ())}
+    return [whom for whom in dict.fromkeys(KINDS[name].whom) if whom not in left_out]
 
 
 def _stroke(random: Random, at: float, lane: str, name: str, whom: str) -> Stroke:
@@ -168,9 +173,16 @@ class _Lane:
     """Draws the strokes of one lane. Kinds come out of a bag, so that none is left out for long."""
 
     def __init__(
-        self, random: Random, lane: str, node_count: int, pace: float, longest: float
+        self,
+        random: Random,
+        lane: str,
+        node_count: int,
+        pace: float,
+        longest: float,
+        nobody: frozenset[str],
     ) -> None:
         self._random, self._lane, self._node_count = random, lane, node_count
+        self._nobody = nobody
         self._pace, self._longest = pace, longest
         self._bag: list[str] = []
         self._free_at = random.uniform(0, pace / 2)
@@ -194,5 +206,5 @@ class _Lane:
             self._bag = _shuffled(self._random, kinds)
         name = next(name for name in self._bag if name in kinds)
         self._bag.remove(name)
-        there = set(_whom(name, self._node_count))  # asked, never walked through
+        there = set(_whom(name, self._node_count, self._nobody))  # asked, never walked through
         return name, self._random.choice([whom for whom in KINDS[name].whom if whom in there])

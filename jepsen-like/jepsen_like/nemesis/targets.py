@@ -6,6 +6,7 @@ a node is drawn, and the target says so.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jepsen_like.nemesis import kinds as parts
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class Roles(NamedTuple):
-    """Who played which part when somebody looked. `leaders` by key."""
+    """Who played which part when somebody looked. `leaders` by key, `coordinators` by group."""
 
     leaders: Mapping[str, int]
     controller: int | None
+    coordinators: Mapping[str, int] = MappingProxyType({})
 
 
 class Player(NamedTuple):
@@ -52,8 +54,12 @@ class Target(NamedTuple):
 
 
 def read_roles(view: View) -> Roles:
-    leaders = view.leaders()
-    return Roles({key: leaders[key] for key in sorted(leaders)}, view.controller())
+    leaders, coordinators = view.leaders(), view.coordinators()
+    return Roles(
+        {key: leaders[key] for key in sorted(leaders)},
+        view.controller(),
+        {group: coordinators[group] for group in sorted(coordinators)},
+    )
 
 
 def pick_leader(roles: Roles, nodes: Sequence[int], random: Random) -> Player:
@@ -71,6 +77,12 @@ def pick_controller(roles: Roles, nodes: Sequence[int], random: Random) -> Playe
     if controller is not None and controller in nodes:
         return Player(controller)
     return Player(random.choice(nodes), is_guess=True)
+
+
+def pick_coordinator(roles: Roles, nodes: Sequence[int], random: Random) -> Player:
+    """Of some group."""
+    known = [node for node in roles.coordinators.values() if node in nodes]
+    return Player(random.choice(known or nodes), is_guess=not known)
 
 
 def pick_follower(roles: Roles, nodes: Sequence[int], random: Random) -> Player:
@@ -135,6 +147,7 @@ _PLAYERS = {
     parts.LEADER: pick_leader,
     parts.FOLLOWER: pick_follower,
     parts.CONTROLLER: pick_controller,
+    parts.COORDINATOR: pick_coordinator,
     parts.FROM_FOLLOWERS: pick_leader,
     parts.FROM_CLIENTS: pick_leader,
 }

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jepsen_like.planted.patch import Patch
     from raftmq.client.consumer.batch import ConsumerRecord
     from raftmq.client.producer.batch import ProducerBatch
-    from raftmq.client.producer.sending import Part
     from raftmq.errors import RaftmqError
 
 
@@ -51,18 +50,6 @@ def deny_what_may_have_happened(patch: Patch) -> None:
         self._on_settled(batch, self._timed_out(batch).at(batch.topic, batch.partition))
 
     patch.setattr(Sending, "_give_up", give_up)
-
-
-def copies_are_not_told(patch: Patch) -> None:
-    """What was sent twice counts as sent once."""
-    on_success = Sending._on_success
-
-    def tell_nothing(self: Sending, part: Part, base_offset: int) -> None:
-        for batch in part.batches:
-            batch.is_repeated = False
-        on_success(self, part, base_offset)
-
-    patch.setattr(Sending, "_on_success", tell_nothing)
 
 
 # -- what is read ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from jepsen_like.planted import brokers, clients, disks, metadata, replicas
+from jepsen_like.planted import brokers, clients, disks, groups, metadata, replicas
 from jepsen_like.planted.patch import ForGood
 from jepsen_like.settings import RunSettings
 
@@ -38,6 +38,11 @@ def _queue(*kinds: str, seconds: float = 30.0, seed: int = 1, pace: float = 2.5)
     )
 
 
+def _groups(*kinds: str, seed: int = 1) -> RunSettings:
+    return RunSettings(workload="groups", nemesis=kinds, time_limit=60.0, seed=seed, pace=2.5)
+
+
+OF_OFFSETS = ("offset-linearizable", "commit-back")
 LOST = ("lost-write", "lost-on-node", "inconsistent-offsets", "replica-divergence", "unseen")
 
 _ALL = (
@@ -62,12 +67,22 @@ _ALL = (
         _queue("partition", "pause"),
         is_of_clients=True,
     ),
-    Bug(clients.copies_are_not_told, ("duplicate",), _queue("reset", "kill"), is_of_clients=True),
+    Bug(replicas.numbers_are_not_looked_at, ("duplicate",), _queue("reset", "kill")),
     Bug(
         metadata.overwrite_what_was_not_expected,
         ("not-linearizable",),
         RunSettings(workload="metadata", nemesis=("pause",), time_limit=20.0, seed=1),
     ),
+    Bug(
+        groups.commits_of_any_generation, ("zombie-commit", "commit-back"), _groups("pause", seed=5)
+    ),
+    Bug(groups.answer_a_commit_before_it_is_applied, OF_OFFSETS, _groups("kill")),
+    Bug(
+        groups.tell_offsets_as_they_are_known_here,
+        OF_OFFSETS,
+        _groups("partition", "pause", seed=5),
+    ),
+    Bug(groups.go_on_with_what_was_given_up, ("overlap",), _groups("kill"), is_of_clients=True),
 )
 
 BUGS = {bug.plant.__name__: bug for bug in _ALL}

@@ -20,6 +20,7 @@ from raftmq.partition import acknowledgements
 from raftmq.partition import replica as replica_module
 from raftmq.partition.acknowledgements import Acknowledgements
 from raftmq.partition.leader import Leader
+from raftmq.partition.producers import Admission
 from raftmq.partition.progress import FollowerProgress
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage.log import PartitionLog
@@ -93,6 +94,11 @@ def deny_what_was_appended(patch: Patch) -> None:
         return refused(self, wanted, error)
 
     patch.setattr(Producing, "_refused", refuse)
+
+
+def numbers_are_not_looked_at(patch: Patch) -> None:
+    """Whatever an idempotent producer sends again is appended again."""
+    patch.setattr(Admission, "original_offset", lambda self, placed, account=None: None)
 
 
 # -- what is read, copied and kept -------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jepsen_like.checkers.activity import BY_THE_WAY
-from jepsen_like.history.event import ACKS_ALL, Type
+from jepsen_like.history.event import ACKS_ALL, NAMED_SEND, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ def operations_of(history: Sequence[Event]) -> list[Operation]:
 def _paired(invoked: Event, completed: Event) -> Operation:
     return Operation(
         process=int(invoked.process),
-        f=invoked.f,
+        f=NAMED_SEND if invoked.f == SEND and "name" in invoked.value else invoked.f,
         begin=invoked.time,
         end=completed.time,
         outcome=completed.type,
@@ -85,7 +85,11 @@ def _never_completed(invoked: Event, over: float) -> Operation:
 
 def acknowledged_offsets(operation: Operation) -> list[int]:
     """Of a send: an offset in the answer says that the value there was acknowledged."""
-    if operation.f != SEND or operation.outcome is Type.FAIL or not operation.value:
+    if (
+        operation.f not in (SEND, NAMED_SEND)
+        or operation.outcome is Type.FAIL
+        or not operation.value
+    ):
         return []
     return [offset for offset in operation.value.get("offsets") or () if offset is not None]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jepsen_like.report.spans import Fault, Phase
 
 WIDTH_INCHES, HEIGHT_INCHES, DOTS_PER_INCH = 16, 9, 100
-LEFT, RIGHT, TOP, BOTTOM = 0.065, 0.84, 0.865, 0.065  # of the paper; legends stand at the right
+LEFT, RIGHT, TOP, BOTTOM = 0.065, 0.84, 0.848, 0.065  # of the paper; legends stand at the right
 LEGEND_TOP = 1.03  # of the height of a panel
 ENTRIES_MAX = 10  # more are set closer
 OK_COLOUR, FAIL_COLOUR, INFO_COLOUR = "#2166ac", "#e69f00", "#c1121f"
@@ -68,8 +68,8 @@ def scene_of(history: Sequence[Event]) -> Scene:
 def open_paper(title: str, subtitle: str) -> Figure:
     paper = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES), dpi=DOTS_PER_INCH)
     FigureCanvasAgg(paper)
-    paper.text(LEFT, 0.962, title, fontsize=15, fontweight="bold")
-    paper.text(LEFT, 0.934, subtitle, fontsize=10, color=GREY)
+    paper.text(LEFT, 0.968, title, fontsize=15, fontweight="bold")
+    paper.text(LEFT, 0.942, subtitle, fontsize=10, color=GREY)
     return paper
 
 

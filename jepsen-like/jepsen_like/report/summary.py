@@ -75,7 +75,7 @@ def summary_of(story: Story, files: Iterable[str]) -> str:
     verdict, figures, recoveries, surroundings = story
     nodes = surroundings.settings.nodes
     sections = [
-        ("Numbers", _numbers(figures)),
+        ("Numbers", _numbers(figures) + _of_groups(verdict)),
         ("Faults", _faults(figures)),
         ("Findings, the most severe first", _findings(verdict)),
         ("Recovery, of faults with nothing else broken", _recovery(recoveries, nodes)),
@@ -115,6 +115,17 @@ def _numbers(figures: Figures) -> str:
         lines.append(f"errors: {', '.join(told[:ERRORS_SHOWN])}{rest}")
     table = Table(["operation", "ok", "not done", "unknown"], rows).as_text(INDENT * 2)
     return "\n".join([*(INDENT + line for line in lines), *([table] if rows else [])])
+
+
+def _of_groups(verdict: Verdict) -> str:
+    told = verdict.figures
+    if not told.get("groups"):
+        return ""
+    return (
+        f"\n{INDENT}{told['records handed out to groups']:,} records handed out to "
+        f"{_counted(told['groups'], 'group')} in {told['generations']:,} generations, "
+        f"{_counted(told['commits'], 'commit')}"
+    )
 
 
 def _faults(figures: Figures) -> str:

@@ -55,6 +55,7 @@ class Keys:
         active_max: keys that are written to at a time.
         values_max: a key retires after so many values at most; how many is drawn.
         topics_max: of a run, as long as nobody allows another one.
+        partitions: of a topic.
 
     Attributes:
     everything: each key that there ever was, in the order of their making.
@@ -69,12 +70,14 @@ class Keys:
         active_max: int = 8,
         values_max: int = 1000,
         topics_max: int = 40,
+        partitions: int = PARTITIONS_PER_TOPIC,
     ) -> None:
         assert matrix, "no topic could be made"
         assert set(matrix) <= set(ACKS), f"acks {matrix}: expected some of {list(ACKS)}"
         self._random, self._matrix = random, tuple(matrix)
         self._active_max, self._values_max = active_max, values_max
         self._topics_left, self._topic_count = topics_max, 0
+        self._partitions = partitions
         self.everything: list[str] = []
         self.active: list[str] = []
         self._spare: list[str] = []
@@ -87,7 +90,7 @@ class Keys:
     def next_topic(self) -> str | None:
         """The name of one more, if it is wanted: there is always a spare one."""
         known = len(self.active) + len(self._spare)
-        if self._topics_left == 0 or known >= self._active_max + PARTITIONS_PER_TOPIC:
+        if self._topics_left == 0 or known >= self._active_max + self._partitions:
             return None
         self._topics_left -= 1
         self._topic_count += 1
@@ -104,7 +107,7 @@ class Keys:
 
     def on_made(self, topic: str) -> None:
         """It can be used."""
-        for partition in range(PARTITIONS_PER_TOPIC):
+        for partition in range(self._partitions):
             key = key_of(topic, partition)
             assert key not in self._last, f"{key} was made before"
             self.everything.append(key)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jepsen_like.workloads.bench import QueueSettings
+from jepsen_like.workloads.groups import GroupsWorkload
 from jepsen_like.workloads.metadata import MetadataWorkload
 from jepsen_like.workloads.queue import QueueWorkload
+from jepsen_like.workloads.reruns import RerunsWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,11 +18,9 @@ if TYPE_CHECKING:
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.workloads.workload import Workload
 
-NAMES = ("queue", "metadata")
+NAMES = ("queue", "metadata", "groups", "reruns")
 # Names that are taken already, each with what it needs.
 LATER = {
-    "groups": "consumer groups",
-    "offsets": "committed offsets of consumer groups",
     "transactions": "transactions",
 }
 
@@ -30,7 +31,7 @@ class UnknownWorkload(Exception):
 
 def check_workload(name: str) -> None:
     """Raises UnknownWorkload."""
-    there_is = f"there is {' and '.join(NAMES)}"
+    there_is = f"there is {', '.join(NAMES[:-1])} and {NAMES[-1]}"
     if name in LATER:
         raise UnknownWorkload(f"workload {name!r} needs {LATER[name]}, not there yet: {there_is}")
     if name not in NAMES:
@@ -51,7 +52,8 @@ def make_workload(
 ) -> Workload:
     """
     Args:
-        rate: operations a second of all processes together; of metadata there are fewer.
+        rate: operations a second of all processes together; of metadata there are fewer, and to
+            groups less is sent: each record may be committed by itself.
         acks: of the topics of the queue, in turn.
         final_seconds: for the last reads of the queue, at most. Each process reads everything;
             together they read some ten thousands of records a second.
@@ -78,4 +80,9 @@ def make_workload(
         min_insync_replicas=min(2, replicas),
         final_seconds=final_seconds,
     )
+    if name == "groups":
+        settings = replace(settings, rate=min(rate, 8.0), pulses_max=0)
+        return GroupsWorkload(bootstrap, recorder, random, settings)
+    if name == "reruns":
+        return RerunsWorkload(bootstrap, recorder, random, settings)
     return QueueWorkload(bootstrap, recorder, random, settings)

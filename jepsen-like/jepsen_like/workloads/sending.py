@@ -2,7 +2,7 @@
 
 Owns what an outcome is. A value was acknowledged at an offset, certainly was not appended, or
 nobody knows; the error alone says which of the last two. The operation fails only if nothing of it
-happened.
+happened. No value is ever handed in twice: what stands twice, somebody else has made two of.
 """
 
 from __future__ import annotations
@@ -58,16 +58,22 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-async def perform_send(bench: Bench, process: int, producer: Producer, operation: Send) -> Type:
-    """Send, wait, and take down both."""
+async def perform_send(
+    bench: Bench, process: int, producer: Producer, operation: Send, *, is_idempotent: bool = True
+) -> Type:
+    """Send, wait, and take down both.
+
+    Args:
+        is_idempotent: what the producer was asked to be.
+    """
     asked = {"key": operation.key, "acks": acks_of(operation.key), "values": operation.values}
+    asked["is_idempotent"] = is_idempotent
     bench.recorder.invoke(process, "send", asked)
     repeated_before = producer.statistics.repeated_records
     outcome = outcome_of(await _results(bench, producer, operation))
-    # Of what was not acknowledged no producer tells how often it was sent.
-    is_repeated = (
-        outcome.type is Type.INFO or producer.statistics.repeated_records > repeated_before
-    )
+    # Of what was not acknowledged no producer without idempotence tells how often it was sent.
+    is_repeated = not is_idempotent and outcome.type is Type.INFO
+    is_repeated |= producer.statistics.repeated_records > repeated_before
     told = {**asked, "offsets": outcome.offsets, "is_repeated": is_repeated}
     if outcome.type is Type.INFO and outcome.failed:
         told["failed"] = [operation.values[place] for place in outcome.failed]

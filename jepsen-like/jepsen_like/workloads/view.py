@@ -69,10 +69,15 @@ class LiveView:
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
+        self._coordinators: dict[str, int] = {}
         self._is_doubted = True
 
     def show(self, snapshot: Snapshot) -> None:
         self._snapshot, self._is_doubted = snapshot, False
+
+    def show_coordinators(self, coordinators: Mapping[str, int]) -> None:
+        """By group."""
+        self._coordinators = dict(coordinators)
 
     def doubt(self) -> None:
         """Nobody has answered."""
@@ -85,6 +90,9 @@ class LiveView:
     def controller(self) -> int | None:
         snapshot = self._snapshot
         return None if snapshot is None else snapshot.controller
+
+    def coordinators(self) -> dict[str, int]:
+        return dict(self._coordinators)
 
     def in_sync(self) -> bool:
         snapshot = self._snapshot

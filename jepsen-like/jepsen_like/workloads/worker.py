@@ -1,6 +1,7 @@
 """One worker of the queue: a client, and on it one process after the other.
 
-Owns the life of a process: number, producers, consumer. It ends with an outcome that nobody knows,
+Owns the life of a process: number, producers, consumer. Now and then its producers are not
+idempotent: what they had to send again may stand twice. It ends with an outcome that nobody knows,
 with an error of the consumer, and with a crash; the next one has another number and makes anew what
 it uses. Connections live on, except after a crash.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.producer import Producer
 
 ASSIGN_SECONDS_MAX = 5.0
+PLAIN_CHANCE = 1 / 5  # that a process has producers without idempotence
 CLOSE_SECONDS_MAX = 15.0  # longer than any delivery may take
 PAUSE_SECONDS = 0.5  # after a failure to connect
 
@@ -72,6 +74,7 @@ class Life:
             crash_seconds=bench.settings.crash_seconds,
         )
         self._process = next(bench.numbers)
+        self._is_idempotent = random.random() >= PLAIN_CHANCE
         self._producers: dict[int, Producer] = {}
         self.is_crashed = False
 
@@ -90,6 +93,7 @@ class Life:
         settings = self._bench.settings
         return self._client.producer(
             acks=acks if acks == "all" else int(acks),
+            idempotence=self._is_idempotent,
             linger_ms=0,
             request_timeout_ms=settings.request_timeout_ms,
             delivery_timeout_ms=settings.delivery_timeout_ms,
@@ -131,7 +135,9 @@ class Life:
         match operation:
             case Send():
                 producer = self._producers[acks_of(operation.key)]
-                kind = await perform_send(bench, process, producer, operation)
+                kind = await perform_send(
+                    bench, process, producer, operation, is_idempotent=self._is_idempotent
+                )
                 return kind is not Type.INFO
             case Poll():
                 return await perform_poll(bench, process, consumer)

@@ -298,10 +298,14 @@ def read_beyond_the_end(history: Tampered) -> None:
 
 
 def high_watermark_back(history: Tampered) -> None:
-    """A reader is told less than before."""
+    """A reader is told less than before, by the same consumer."""
     last: dict[tuple[Any, str], int] = {}
     places = []
-    for event in history.of("poll"):
+    for event in history.events:
+        if event.f == "assign" or (event.f, event.type) == ("poll", Type.INFO):
+            last = {known: told for known, told in last.items() if known[0] != event.process}
+        if (event.f, event.type) != ("poll", Type.OK):
+            continue
         for pair in event.value["high_watermarks"]:
             if last.get((event.process, pair[0]), 0) > 0:
                 places.append((pair, last[event.process, pair[0]]))

@@ -45,9 +45,11 @@ class Script:
         kind: Type = Type.OK,
         is_repeated: bool = False,
         failed: list[int] | None = None,
+        is_idempotent: bool = False,
     ) -> None:
         """To the key "k"."""
         sent = {"key": "k", "acks": acks, "values": values}
+        sent |= {"is_idempotent": True} if is_idempotent else {}
         self.begin(process, "send", sent)
         told = {**sent, "offsets": offsets, "is_repeated": is_repeated} if offsets else None
         if failed:

@@ -182,6 +182,18 @@ def test_readers_may_be_told_different_things() -> None:
     assert script.found() == {}
 
 
+def test_the_next_consumer_of_a_process_may_be_told_less() -> None:
+    """By a leader that has just begun, and has not heard from its followers yet."""
+    for start in ("beginning", "end"):
+        script = Script()
+        script.poll_watermark(5)
+        script.assign(start)
+        script.poll_watermark(4)
+        assert script.found() == {}
+        script.poll_watermark(3)
+        assert script.found() == {"high-watermark-back": 1}
+
+
 def test_a_leader_never_says_less() -> None:
     """In one epoch, whoever asks."""
     script = Script()

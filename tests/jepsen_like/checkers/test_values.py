@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jepsen_like.history.event import Type
 from tests.jepsen_like.checkers.script import Script
 
@@ -109,6 +111,20 @@ def test_copies_of_what_may_have_been_sent_again_are_counted() -> None:
     script.poll([(0, 5), (1, 5), (2, 6), (3, 6)])
     assert script.found() == {}
     assert script.finding("duplicate").figures == {"copies allowed": 2}
+
+
+@pytest.mark.parametrize("acks", [-1, 1, 2])
+def test_with_idempotence_nothing_stands_twice(acks: int) -> None:
+    """However it ended, and if it never did; but for what a client has sent by itself once more."""
+    script = Script()
+    script.send([5], [0], acks=acks, is_idempotent=True)
+    script.send([6], kind=Type.INFO, acks=acks, is_idempotent=True)
+    script.begin(7, "send", {"key": "k", "acks": acks, "values": [7], "is_idempotent": True})
+    script.poll([(0, 5), (1, 5), (2, 6), (3, 6), (4, 7), (5, 7)])
+    assert script.found() == {"duplicate": 3}
+    script.send([6], kind=Type.INFO, acks=acks, is_idempotent=True, process=3)
+    assert script.found() == {"duplicate": 2}
+    assert script.finding("duplicate").figures == {"copies allowed": 1}
 
 
 def test_a_read_of_what_failed() -> None:

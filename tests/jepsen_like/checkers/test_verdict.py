@@ -9,7 +9,7 @@ import msgspec
 from jepsen_like.checkers import linearizable
 from jepsen_like.checkers.activity import Demands
 from jepsen_like.checkers.finding import EXAMPLES_MAX, NAMES
-from jepsen_like.checkers.verdict import Result, Verdict, judge
+from jepsen_like.checkers.verdict import OF_GROUPS, OF_NAMES, Result, Verdict, judge
 from jepsen_like.history.event import NEMESIS, Event, Type
 from tests.jepsen_like.checkers.script import Script
 
@@ -125,7 +125,7 @@ def test_a_run_that_was_cut_short_proves_nothing() -> None:
         "nobody looked at the replicas of 'k'",
         "nobody said that it leads 'k'",
     ]
-    assert len(verdict.not_judged) == 3
+    assert len(verdict.not_judged) == 5
 
 
 def test_a_run_to_the_end_is_judged_whole() -> None:
@@ -138,7 +138,7 @@ def test_a_run_to_the_end_is_judged_whole() -> None:
     to_the_end(script)
     verdict = judge(script.events, Demands(is_to_end=True))
     assert verdict.result is Result.PASS
-    assert verdict.not_looked_at == {"not-linearizable"}
+    assert verdict.not_looked_at == {"not-linearizable", *OF_GROUPS, *OF_NAMES}
 
 
 def to_the_end(script: Script) -> None:
@@ -180,6 +180,16 @@ def test_last_reads_that_gave_up_prove_nothing() -> None:
         script.poll([(0, 0), (1, 1), (2, 2)], process=8)
         behind(script, "k", 0, end)
         assert judge(script.events).reasons == reasons
+
+
+def test_last_reads_of_a_key_that_was_cut() -> None:
+    """Somebody heard of more, from a leader that few followed; now all replicas end before."""
+    script = good()
+    script.phase("final")
+    script.poll([(0, 0), (1, 1), (2, 2)], process=8)
+    behind(script, "k", 3, 9)
+    script.replica(1, [0, 1, 2])
+    assert judge(script.events).reasons == []
 
 
 def test_a_register_that_nobody_could_confirm_proves_nothing() -> None:

@@ -196,12 +196,16 @@ class ScriptedView:
     led: dict[str, int] = field(default_factory=dict)
     controlled_by: int | None = None
     is_in_sync: bool = True
+    coordinated_by: dict[str, int] = field(default_factory=dict)
 
     def leaders(self) -> dict[str, int]:
         return self.led
 
     def controller(self) -> int | None:
         return self.controlled_by
+
+    def coordinators(self) -> dict[str, int]:
+        return self.coordinated_by
 
     def in_sync(self) -> bool:
         return self.is_in_sync

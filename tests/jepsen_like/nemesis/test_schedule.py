@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,19 @@ def test_strokes_of_a_lane_follow_each_other_and_end_in_time(seconds: float) -> 
         for lane in (PROCESS, NETWORK, "clock"):
             for one, following in pairwise(of_lane(strokes, lane)):
                 assert one.at + one.seconds < following.at
+
+
+def test_coordinators_are_hit_where_there_are_some() -> None:
+    """Only then; of each kind that aims at parts, one after the other or as chance will have it."""
+    kinds = ("kill", "pause", "partition")
+    asked: dict[str, Any] = {"seed": 1, "kinds": kinds, "node_count": 3}
+    for nobody in ((), ("coordinator",)):
+        drawn_by_chance = schedule(seconds=600, nobody=nobody, **asked)
+        in_turn = every_kind(20, nobody=nobody, **asked)
+        for strokes in (drawn_by_chance, in_turn):
+            hit = {stroke.kind for stroke in strokes if stroke.whom == "coordinator"}
+            assert hit == (set() if nobody else set(kinds))
+    assert "coordinator" not in {stroke.whom for stroke in schedule(seconds=600, **asked)}
 
 
 def test_a_short_run_is_hit_early_and_often() -> None:

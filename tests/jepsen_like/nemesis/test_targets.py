@@ -12,7 +12,7 @@ from jepsen_like.nemesis.targets import Roles, Target, read_roles, resolve
 from tests.jepsen_like.nemesis.scripted_machines import NOBODY, ScriptedView
 
 NODES = (1, 2, 3)
-ROLES = Roles({"a-0": 1, "b-0": 2}, controller=2)
+ROLES = Roles({"a-0": 1, "b-0": 2}, controller=2, coordinators={"g": 3})
 
 
 def drawn(whom: str, roles: Roles = ROLES, nodes: tuple[int, ...] = NODES) -> list[Target]:
@@ -35,13 +35,22 @@ def test_a_follower_leads_not_that_key_and_is_rather_not_the_controller() -> Non
     assert groups(drawn(parts.FOLLOWER)) == {(3,)}
 
 
+def test_the_coordinator_of_some_group_is_hit() -> None:
+    """Of two groups, either one's."""
+    assert set(drawn(parts.COORDINATOR)) == {Target(((3,),))}
+    two = Roles({}, None, {"g": 3, "h": 1})
+    assert groups(drawn(parts.COORDINATOR, two)) == {(1,), (3,)}
+
+
 def test_leader_and_controller_are_hit_together() -> None:
     """Two nodes, or one that is both."""
     assert groups(drawn(parts.BOTH)) == {(1, 2)}
     assert groups(drawn(parts.BOTH, Roles({"a-0": 3}, 3))) == {(3,)}
 
 
-@pytest.mark.parametrize("whom", [parts.LEADER, parts.FOLLOWER, parts.CONTROLLER, parts.BOTH])
+@pytest.mark.parametrize(
+    "whom", [parts.LEADER, parts.FOLLOWER, parts.CONTROLLER, parts.COORDINATOR, parts.BOTH]
+)
 def test_where_nobody_knows_a_node_is_drawn_and_it_is_said(whom: str) -> None:
     """A view that has heard nothing, or knows only nodes that are none of ours."""
     for roles in (NOBODY, Roles({"a-0": 9}, 9)):
@@ -84,5 +93,6 @@ def test_a_data_fault_names_single_nodes_only() -> None:
 
 def test_roles_are_read_in_order() -> None:
     """A view whose keys come in any order: chance must not depend on it."""
-    view = ScriptedView({"b-0": 2, "a-0": 1}, 3)
+    view = ScriptedView({"b-0": 2, "a-0": 1}, 3, coordinated_by={"h": 1, "g": 2})
     assert list(read_roles(view).leaders) == ["a-0", "b-0"]
+    assert list(read_roles(view).coordinators) == ["g", "h"]

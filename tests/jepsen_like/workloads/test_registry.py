@@ -44,5 +44,5 @@ def test_a_name_whose_time_has_not_come_says_so(name: str) -> None:
 
 def test_any_other_name_is_unknown() -> None:
     """A slip is told with what there is."""
-    with pytest.raises(UnknownWorkload, match="unknown workload 'que': there is queue and meta"):
+    with pytest.raises(UnknownWorkload, match="unknown workload 'que': there is queue, meta"):
         make("que")

@@ -43,6 +43,15 @@ def test_in_silence_nobody_counts_as_in_sync() -> None:
     assert (view.leaders(), view.in_sync()) == ({"all-1-0": 2}, False)
 
 
+def test_coordinators_stay_as_they_were_told_last() -> None:
+    """By group; nobody at first."""
+    view = LiveView()
+    assert view.coordinators() == {}
+    view.show_coordinators({"g": 2})
+    view.doubt()
+    assert view.coordinators() == {"g": 2}
+
+
 def test_no_controller_is_none() -> None:
     """-1 is how a broker says it."""
     assert snapshot_of(reply(WELL, controller_id=-1)).controller is None

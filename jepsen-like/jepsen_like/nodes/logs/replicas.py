@@ -83,5 +83,9 @@ def _log_start(files: OsFiles, folder: Path) -> int:
 def batch_of(data: bytes) -> Batch:
     """`data` is one whole batch. Its CRC here is over all of it, what a leader writes included."""
     batch = RecordBatch.decode(data)
-    values = [] if batch.is_control else [decode_value(value) for value in batch.values]
-    return [batch.header.base_offset, batch.header.leader_epoch, crc32c(data), values]
+    header, values = batch.header, list[int | None]()
+    if batch.is_control:  # records of nobody's, but for their places
+        values += [None] * header.record_count
+    else:
+        values += map(decode_value, batch.values)
+    return [header.base_offset, header.leader_epoch, crc32c(data), values]

@@ -13,7 +13,8 @@ from raftmq.disk.checkpoint import write_checkpoint
 from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.inspect import CHECKPOINTS_FOLDER
 from raftmq.partition.storage.work import write_log_start
-from raftmq.wire.records import encode_batch
+from raftmq.wire.named import NAMED_FIRST, Account
+from raftmq.wire.records import encode_batch, encode_fence
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +48,18 @@ def read(directory: Path) -> dict[str, Any]:
     (event,) = read_replicas(directory, 3, [KEY])
     assert (event.node_id, event.f) == (3, "replica")
     return event.value
+
+
+def fence(base_offset: int) -> bytes:
+    given = {"producer_id": NAMED_FIRST, "producer_epoch": 0, "next_sequence": 0, "timestamp": 1}
+    account = Account(generation=1, digest=0)
+    return bytes(encode_fence(account, **given, base_offset=base_offset, leader_epoch=1))
+
+
+def test_a_fence_has_a_place_and_is_nobodys_record(tmp_path: Path) -> None:
+    """The log ends behind it, and what it says is no value."""
+    write(tmp_path, batch(0, 1), fence(1))
+    assert [values for *_, values in read(tmp_path)["batches"]] == [[1], [None]]
 
 
 def test_batches_of_all_segments(tmp_path: Path) -> None:

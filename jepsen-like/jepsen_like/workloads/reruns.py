@@ -1,0 +1,146 @@
+"""The reruns workload: tasks with names, which send the same rows until a run has come to its end.
+
+Owns the tasks of a run and the topics that it makes. Pulses write to the same partitions, so that
+rows stand among others and each silence tells of a fault; readers read all along; at the end
+everything is read once more.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from jepsen_like.history.event import WATCH, Type
+from jepsen_like.workloads.bench import Bench, QueueSettings, wait_stop
+from jepsen_like.workloads.final import read_everything
+from jepsen_like.workloads.generator import BEGINNING, Assign
+from jepsen_like.workloads.keys import Keys
+from jepsen_like.workloads.polling import perform_poll
+from jepsen_like.workloads.pulse import run_pulses
+from jepsen_like.workloads.rerun_task import run_task
+from jepsen_like.workloads.view import LiveView
+from jepsen_like.workloads.watcher import Watcher
+from jepsen_like.workloads.worker import new_consumer
+from raftmq.errors import RaftmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jepsen_like.history.recorder import Recorder
+    from jepsen_like.nemesis.machines import View
+    from jepsen_like.workloads.bench import Stop
+    from raftmq.client.client import Client
+
+TOPICS, PARTITIONS = 2, 3
+READERS = 2
+TOPIC_SECONDS_MAX = 10.0
+PAUSE_SECONDS = 0.5  # after an error of a reader
+
+logger = logging.getLogger(__name__)
+
+
+class RerunsWorkload:
+    """
+    Args:
+        settings: `processes` is how many tasks there are.
+    """
+
+    name = "reruns"
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        recorder: Recorder,
+        random: Random,
+        settings: QueueSettings,
+    ) -> None:
+        chance = Random(random.getrandbits(64))
+        keys = Keys(
+            Random(chance.getrandbits(64)),
+            matrix=("all",),  # a name takes no other acks
+            active_max=TOPICS * PARTITIONS,
+            topics_max=TOPICS,
+            partitions=PARTITIONS,
+        )
+        topics = (keys.next_topic() for _ in range(TOPICS))
+        self._topics = [topic for topic in topics if topic is not None]
+        self._settings, self._view = settings, LiveView()
+        self._bench = Bench(
+            bootstrap=bootstrap,
+            recorder=recorder,
+            random=chance,
+            settings=settings,
+            keys=keys,
+            numbers=count(),
+        )
+
+    def view(self) -> View:
+        return self._view
+
+    async def prepare(self) -> None:
+        """Raises RaftmqError: a cluster that nobody has broken yet does not make the topics."""
+        settings = self._settings
+        replicas = {"replicas": settings.replication_factor}
+        self._bench.recorder.record(WATCH, Type.OK, "keeps", replicas)
+        async with self._bench.new_client("topics") as client:
+            for topic in self._topics:
+                await client.admin.with_timeout(TOPIC_SECONDS_MAX).create_topic(
+                    topic,
+                    partitions=PARTITIONS,
+                    replication_factor=settings.replication_factor,
+                    config={"min.insync.replicas": settings.min_insync_replicas},
+                )
+                self._bench.keys.on_made(topic)
+
+    async def run(self, stop: Stop) -> None:
+        """Until told to stop; then what is under way is finished."""
+        async with trio.open_nursery() as nursery:
+            start = nursery.start_soon
+            start(self._new_watcher().run, stop)
+            if self._settings.pulses_max:
+                start(run_pulses, self._bench, stop)
+            for number in range(READERS):
+                start(self._read_again, f"reader-{number}", stop)
+            for number in range(self._settings.processes):
+                task = partial(run_task, self._bench, stop, f"task-{number}", self._topics)
+                start(partial(task, partitions=PARTITIONS))
+
+    async def final(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(READERS):
+                nursery.start_soon(read_everything, self._bench, f"final-{number}")
+
+    async def _read_again(self, name: str, stop: Stop) -> None:
+        """Everything from the beginning, with another consumer after an error."""
+        while not stop.is_set():
+            try:
+                async with self._bench.new_client(name) as client:
+                    await self._read(client, stop)
+            except RaftmqError as error:
+                logger.info("reader: name=%s reason=%s", name, error)
+            await wait_stop(stop, PAUSE_SECONDS)
+
+    async def _read(self, client: Client, stop: Stop) -> None:
+        bench, process = self._bench, next(self._bench.numbers)
+        wanted = Assign(tuple(bench.keys.everything), BEGINNING)
+        asked = {"keys": list(wanted.keys), "from": wanted.start}
+        bench.recorder.invoke(process, "assign", asked)
+        async with new_consumer(client, wanted) as consumer:
+            bench.recorder.record(process, Type.OK, "assign", asked)
+            while not stop.is_set() and await perform_poll(bench, process, consumer):
+                pass
+
+    def _new_watcher(self) -> Watcher:
+        return Watcher(
+            self._bench.bootstrap,
+            self._bench.recorder,
+            self._view,
+            random=Random(self._bench.random.getrandbits(64)),
+            numbers=self._bench.numbers,
+            keys=lambda: tuple(self._bench.keys.active),
+        )
