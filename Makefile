@@ -6,6 +6,7 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.installed-spark
 WHEEL := build/wheel
 
 # The machine's own python3 wherever it will do, so that a surprise is a surprise for everybody.
@@ -19,22 +20,27 @@ SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo check test static wheel sim crashes jepsen soak bench format clean
+.PHONY: help venv demo spark-demo check test static wheel sim crashes jepsen soak bench format clean
 
 help:  ## This list
-	@sed -En 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -En 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 venv: $(STAMP)  ## The virtual environment with raftmq and its tools (made when needed)
 
 # pip runs again whenever pyproject.toml changes, and never otherwise.
-$(STAMP): pyproject.toml
+$(STAMP): EXTRAS := dev,demo
+$(SPARK_STAMP): EXTRAS := spark,demo
+$(STAMP) $(SPARK_STAMP): pyproject.toml
 	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' || { echo '$(NO_PYTHON)' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,demo]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(STAMP)  ## See it work: 336,776 flights, three brokers, one killed halfway, nothing lost
 	$(BIN)/python examples/flights_demo.py
+
+spark-demo: $(SPARK_STAMP)  ## The flights through Spark (Java 17), killed halfway: no row twice
+	$(BIN)/python examples/spark_demo.py
 
 check: static  ## The fast gate, two minutes and a half: format, lint, types, layers, fast tests
 	$(BIN)/pytest -n auto -m "not cluster and not powercut and not soak and not teeth" $(FAST_TESTS)
@@ -75,6 +81,7 @@ soak: $(STAMP)  ## The same tests with large counts, for before a release (root)
 	$(BIN)/python -m tests.powercut --cycles 200
 	$(BIN)/python -m tests.cluster --rounds 40
 	$(BIN)/python -m tests.cluster.brokers --rounds 48
+	$(BIN)/python -m tests.cluster.groups --rounds 48
 	$(BIN)/python -m tests.powercut.quorum --cycles 60
 	$(BIN)/python -m tests.simulation.brokers --seeds 500
 	$(BIN)/python -m tests.jepsen_like.planted_runs

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-CODE = ("raftmq", "jepsen-like", "tests", "benchmarks", "examples")
+PRODUCT = ("raftmq", "spark_io")
+CODE = (*PRODUCT, "jepsen-like", "tests", "benchmarks", "examples")
 SKIPPED = {"build", "dist", "demo-data", "raftmq-data", "results", "jepsen-results", "__pycache__"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".service"}
 TEXT_NAMES = {"Makefile", "run", "Containerfile", "Dockerfile"}
@@ -32,7 +33,8 @@ FILE_LINES_QUESTIONED = 400
 LONG_FILES: dict[str, str] = {
     "raftmq/partition/storage/log.py": "the one owner of a log's state; its rules stand elsewhere",
     "raftmq/partition/replica.py": "the life of one replica, leading and following, on one page",
-    "raftmq/errors.py": "a list: every error, with its number and what a caller may do",
+    "raftmq/client/consumer/consumer.py": "every call of a consumer, told to whoever makes it",
+    "raftmq/client/producer/producer.py": "every call of a producer, told to whoever makes it",
     "raftmq/metadata/commands.py": "a list: every command and answer, with its number for ever",
 }
 
@@ -43,9 +45,9 @@ WORKPLACE = re.compile(
 )
 CITED = re.compile(r"decisions?[/ ](\d{4})\b", re.IGNORECASE)
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-MAKE_LINE = re.compile(r"^\$? ?(?:[A-Z_]+=\S+ )*make(?: +[A-Z_]+=\S*)* +([a-z]+)", re.MULTILINE)
-MAKE_INLINE = re.compile(r"`make(?: +[A-Z_]+=\S*)* +([a-z]+)")
-MAKE_TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
+MAKE_LINE = re.compile(r"^\$? ?(?:[A-Z_]+=\S+ )*make(?: +[A-Z_]+=\S*)* +([a-z-]+)", re.MULTILINE)
+MAKE_INLINE = re.compile(r"`make(?: +[A-Z_]+=\S*)* +([a-z-]+)")
+MAKE_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 # Real processes and real kernels are waited for in real time; nothing else is.
 SLEEPERS = ("tests/powercut/", "tests/cluster/", "tests/spark/", "tests/jepsen_like/")
 # Simulations are worlds on virtual time: a part of one does not name the clock that it runs on.
@@ -152,7 +154,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
 
 def test_most_functions_are_small() -> None:
     """The limit is no target: half of the functions have at most 12 lines, nine of ten 30."""
-    lengths = [found.lines for found in functions("raftmq")]
+    lengths = [found.lines for found in functions(*PRODUCT)]
     assert median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
     assert quantiles(lengths, n=10)[-1] <= FUNCTION_LINES_P90_MAX
 
@@ -179,11 +181,11 @@ def test_the_library_never_prints() -> None:
     """What a library has to say goes to the caller or to a logger."""
     prints = [
         f"{name_of(path)}:{call.lineno}"
-        for path in modules("raftmq")
+        for path in modules(*PRODUCT)
         for call in calls(path)
         if isinstance(call.func, ast.Name) and call.func.id == "print"
     ]
-    no_offenders(prints, "print() in raftmq")
+    no_offenders(prints, "print() in a library")
 
 
 def test_nothing_is_left_for_later_in_a_comment() -> None:
@@ -216,12 +218,12 @@ def decision_records() -> list[Path]:
 
 
 def test_the_architecture_names_every_module() -> None:
-    """docs/ARCHITECTURE.md has a table row for each module of raftmq, and for nothing else."""
+    """docs/ARCHITECTURE.md has a table row for each module of the product, and for no other."""
     page = ROOT / "docs/ARCHITECTURE.md"
     assert page.exists(), "docs/ARCHITECTURE.md is missing: its table lists every module"
     rows = "\n".join(line for line in text_of(page).splitlines() if line.startswith("|"))
     named = {name.removeprefix("raftmq/") for name in re.findall(r"`([\w/]+\.py)`", rows)}
-    existing = {name_of(path).removeprefix("raftmq/") for path in modules("raftmq")}
+    existing = {name_of(path).removeprefix("raftmq/") for path in modules(*PRODUCT)}
     packages = {name for name in existing if name.endswith("__init__.py")}
     no_offenders(sorted(existing - packages - named), "not in the table of ARCHITECTURE.md")
     no_offenders(sorted(named - existing), "in the table of ARCHITECTURE.md, but gone")

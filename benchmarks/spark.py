@@ -1,0 +1,72 @@
+"""What Spark's sink and source do against three brokers, in processes of their own on 127.0.0.1.
+
+    python -m benchmarks.spark [sink source] [--scale 0.1] [--rounds 5] [--root D]
+
+Spark is `local[2]`; topics have three replicas, two of which must be in sync, and 12 partitions.
+Everything runs in turns in one session, and ratios are medians of those of the same round. Rows
+have a key of 8 bytes, and lie in Spark's memory before the clock starts.
+
+    discard    a Python sink that is given the same Arrow batches and drops them: the limit of what
+               goes from Spark to Python
+    send_many  raftmq's SDK in this process with the same rows, without Spark
+    parquet    the same rows as files, uncompressed, and read from there by two tasks
+
+A task of a source in Python takes a tenth of a second, whatever it reads: topics of 2 and of 12
+partitions are read, which is as many tasks.
+
+Needs `raftmq[spark]` and Java 17.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from benchmarks.report import Report
+from benchmarks.spark_parts.around import open_bench
+from benchmarks.spark_parts.sink import bench_sink
+from benchmarks.spark_parts.source import bench_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.spark_parts.around import Bench
+
+SECTIONS: dict[str, Callable[[Report, Bench, int, int, int], None]] = {
+    "sink": bench_sink,
+    "source": bench_source,
+}
+SIZES = (100, 1024)
+RECORDS = 1_000_000
+
+
+async def run(names: list[str], root: Path, scale: float, rounds: int) -> None:
+    async with open_bench(root) as bench:
+        for name in names:
+            report = Report(f"spark-{name}")
+            for size in SIZES:
+                section, count = SECTIONS[name], int(RECORDS * scale)
+                await trio.to_thread.run_sync(section, report, bench, size, count, rounds)
+            report.finish()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sections", nargs="*", metavar="section", help=", ".join(SECTIONS))
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--root", type=Path, default=Path())
+    arguments = parser.parse_args()
+    if unknown := set(arguments.sections) - SECTIONS.keys():
+        parser.error(f"no section {', '.join(sorted(unknown))}")
+    names = arguments.sections or list(SECTIONS)
+    trio.run(run, names, arguments.root.resolve(), arguments.scale, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

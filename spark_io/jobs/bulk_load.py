@@ -1,0 +1,126 @@
+"""`python -m spark_io.jobs.bulk_load`: whatever Spark can read to a topic, once in all runs."""
+
+from __future__ import annotations
+
+import sys
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from spark_io.jobs.command import CONTEXT, EXIT_CODES, dry_run_option, run, sending_options
+from spark_io.jobs.tables import shown, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST_ROWS = 5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(bulk_load, "spark_io.jobs.bulk_load", argv)
+
+
+@click.command(
+    context_settings=CONTEXT,
+    epilog=cleandoc(f"""
+    Examples:
+
+    python -m spark_io.jobs.bulk_load orders.csv --format csv --option header=true --to orders
+    --id orders-csv --generation 1 --key id --value-json '*'
+
+    python -m spark_io.jobs.bulk_load --format jdbc --option url=jdbc:postgresql:shop --option
+    dbtable=orders --to orders --id orders-db --generation 20261122 --key id --value total
+    --order-by changed_at
+
+    {EXIT_CODES}
+    """),
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--format", "source", metavar="FORMAT", required=True, help="csv, parquet, json...")
+@click.option(
+    "--option", "options", metavar="KEY=VALUE", multiple=True, help="Of that format. Repeatable."
+)
+@click.option("--schema", metavar="DDL", help="Of what is read, as in 'id INT, name STRING'.")
+@click.option("--key", metavar="EXPR", help="A column, or SQL; else records have no key.")
+@click.option("--value", metavar="EXPR", help="The same for values; else the column value.")
+@click.option(
+    "--value-json", metavar="COLUMNS", help="An object of JSON of these; '*' for all of them."
+)
+@click.option(
+    "--order-by",
+    metavar="EXPR",
+    multiple=True,
+    help="Records of a key are sent in this order; without a key all of them, by one task."
+    " Repeatable.",
+)
+@sending_options
+@dry_run_option("Show columns, some records and their number, and send nothing.")
+def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # click's
+    """Send what Spark reads at the PATHs to a topic, a record for each row.
+
+    Keys and values that are neither bytes nor text become text, as SQL casts them. A second run
+    with the same rows adds nothing.
+    """
+    if given["value"] is not None and given["value_json"] is not None:
+        raise click.UsageError("--value and --value-json: say one of them")
+    options = _options(given["options"])
+    from spark_io.jobs.bulk_rows import Shape, in_order, records_of
+    from spark_io.jobs.sending import Target, send
+    from spark_io.jobs.session import open_session
+
+    shape = Shape(
+        key=given["key"],
+        value=given["value"],
+        json_columns=_names(given["value_json"]),
+        order_by=given["order_by"],
+    )
+    with open_session("raftmq bulk_load") as session:
+        frame = _read(session, paths, options, given)
+        records = records_of(frame, shape)
+        if given["is_dry"]:
+            _show(frame, records)
+        else:
+            send(in_order(records, tasks=given["tasks"]), Target.of(given))
+    return 0
+
+
+def _options(pairs: Sequence[str]) -> dict[str, str]:
+    """Values may be secrets, and are not repeated."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"--option {name}: expected KEY=VALUE")
+        found[name] = value
+    return found
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _read(
+    session: SparkSession,
+    paths: Sequence[str],
+    options: Mapping[str, str],
+    given: Mapping[str, Any],
+) -> DataFrame:
+    reader = session.read.format(given["source"]).options(**options)
+    if given["schema"]:
+        reader = reader.schema(given["schema"])
+    return reader.load(list(paths)) if paths else reader.load()
+
+
+def _show(frame: DataFrame, records: DataFrame) -> None:
+    write_table(["column", "type"], frame.dtypes)
+    click.echo()
+    first = [[shown(value) for value in row] for row in records.limit(FIRST_ROWS).collect()]
+    write_table(records.columns, first)
+    click.echo(f"{frame.count()} records")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

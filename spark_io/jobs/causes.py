@@ -1,0 +1,106 @@
+"""What lies behind an error of a job, in one line, and the exit code for it. Pure.
+
+Spark wraps what tasks and planners raise in texts of many lines, with the traceback of another
+process in it: the last error of that is the cause. Owns the exit codes, which are those of the
+command `raftmq`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import NamedTuple
+
+from raftmq import errors
+
+_OF_SPARK = ("pyspark.", "py4j.")
+_TRACEBACK = "Traceback (most recent call last):\n"
+_STATE = re.compile(r"\s*SQLSTATE: (\w{5})\b.*", re.DOTALL)
+_JAVA = re.compile(r"^: (?:[\w.$]+: )?(.*)", re.MULTILINE)
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_MISTAKE = "42"  # of whoever wrote the query, in SQL's classes of states
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNREACHABLE = 5  # or the time was over
+    INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+
+class JobError(Exception):
+    """Ends a job; its text is one line that names the thing and the way out."""
+
+
+class Cause(NamedTuple):
+    """`lines`: one for each problem."""
+
+    lines: list[str]
+    exit_code: ExitCode
+
+
+_USAGE = (errors.InvalidConfig, errors.InvalidRequest, errors.InvalidTopic)
+_NOT_FOUND = (errors.UnknownTopicId, errors.UnknownTopicOrPartition)
+_DAMAGE = (errors.CorruptRecord, errors.StorageError)  # worth another try elsewhere, but no waiting
+_SILENCE = (errors.Unreachable, errors.RequestTimedOut)
+
+
+def cause_of(error: Exception) -> Cause | None:
+    """None: it is a mistake of this program, and worth a traceback."""
+    if type(error).__module__.startswith(_OF_SPARK):
+        return _cause_in(str(error))
+    if isinstance(error, errors.InvalidConfig):
+        return Cause([_on_one_line(problem) for problem in error.problems], ExitCode.USAGE)
+    if isinstance(error, (errors.RaftmqError, JobError, OSError)):
+        notes = getattr(error, "__notes__", [])
+        return Cause([_on_one_line("; ".join([str(error), *notes]))], exit_code_of(type(error)))
+    return None
+
+
+def exit_code_of(kind: type[Exception]) -> ExitCode:
+    """With which a job ends that such an error has ended."""
+    if issubclass(kind, _USAGE):
+        return ExitCode.USAGE
+    if issubclass(kind, _NOT_FOUND):
+        return ExitCode.NOT_FOUND
+    if issubclass(kind, _DAMAGE) or not issubclass(kind, errors.RaftmqError):
+        return ExitCode.FAILED
+    is_passing = kind.retriable or issubclass(kind, _SILENCE)
+    return ExitCode.UNREACHABLE if is_passing else ExitCode.FAILED
+
+
+def _cause_in(text: str) -> Cause:
+    """What Spark tells: of a Python process, or of its own."""
+    if _TRACEBACK in text:
+        return _last_raised(text.rpartition(_TRACEBACK)[2])
+    java = _JAVA.search(text)
+    line = java[1] if java else text.strip().partition("\n")[0]
+    state = _STATE.search(line)
+    is_mistake = state is not None and state[1].startswith(_MISTAKE)
+    told = _CONDITION.sub("", _STATE.sub("", line))
+    return Cause([_on_one_line(told)], ExitCode.USAGE if is_mistake else ExitCode.FAILED)
+
+
+def _last_raised(traceback: str) -> Cause:
+    """Behind the lines of code, which are indented, stands `module.Class: text` with its notes."""
+    lines = _STATE.sub("", traceback).splitlines()
+    first = next((at for at, line in enumerate(lines) if not line.startswith(" ")), 0)
+    name, _, told = lines[first].partition(": ")
+    text = _on_one_line("; ".join([told, *filter(None, map(str.strip, lines[first + 1 :]))]))
+    kind = _KNOWN.get(name.rpartition(".")[2])
+    if kind is None:
+        return Cause([f"{name}: {text}" if text else name], ExitCode.FAILED)
+    return Cause([text], exit_code_of(kind))
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+_KNOWN: dict[str, type[Exception]] = {
+    "JobError": JobError,
+    "OSError": OSError,
+    **{name: kind for name, kind in vars(errors).items() if isinstance(kind, type)},
+}

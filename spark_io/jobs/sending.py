@@ -1,0 +1,67 @@
+"""Rows of a job, sent to a topic by Spark's tasks under the job's name.
+
+A second run of a generation adds nothing if its rows come in the same order, task by task: that is
+what `replay_rows` and `bulk_rows` are for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import rich_click as click
+from pyspark.sql import Observation
+from pyspark.sql import functions as sql
+
+from spark_io.jobs.progress import shown_progress
+from spark_io.lookup import Lookup
+from spark_io.source_options import source_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+
+class Target(NamedTuple):
+    """Where to, and under which name."""
+
+    bootstrap: str
+    topic: str
+    job_id: str
+    generation: int
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Target:
+        """Of `sending_options`."""
+        return cls(**{name: given[name] for name in cls._fields})
+
+
+def send(rows: DataFrame, target: Target) -> None:
+    """Returns once every row stands with all replicas in sync, and says how many there are.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such topic.
+        RaftmqError: inside an error of Spark's.
+    """
+    _check_there(target)
+    counted = Observation()
+    writer = rows.observe(counted, sql.count(sql.lit(1)).alias("rows")).write.format("raftmq")
+    options = {
+        "bootstrap.servers": target.bootstrap,
+        "topic": target.topic,
+        "transactionalId": target.job_id,
+        "generation": str(target.generation),
+    }
+    with shown_progress(rows.sparkSession):
+        writer.options(**options).mode("append").save()
+    click.echo(
+        f"{counted.get['rows']} rows of {target.job_id!r}, generation {target.generation}, stand "
+        f"in {target.topic}"
+    )
+
+
+def _check_there(target: Target) -> None:
+    """Tasks would look for it for a while, one after the other."""
+    asked = {"bootstrap.servers": target.bootstrap, "subscribe": target.topic}
+    with Lookup(source_options(asked, is_stream=False)) as lookup:
+        lookup.keys()

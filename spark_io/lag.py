@@ -1,0 +1,102 @@
+"""How far streaming queries are behind: `spark.streams.addListener(LagListener())`.
+
+Spark shows of a source in Python where it has come to and where its topics end, and no lag: this
+computes it from the two. Invariant: it knows of each query the newest microbatch, and forgets a
+query that has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from raftmq.errors import InvalidConfig
+from spark_io.offsets import Key, flat, from_json_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryProgress,
+    )
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class QueryLag:
+    """After one microbatch.
+
+    Attributes:
+        query_id: stays the same over restarts.
+        query_name: None: it has none.
+        batch_id: of the microbatch.
+        partitions: offsets between where the query has come to and where the log ended when the
+            microbatch began, by topic and partition; some of them may hold no record.
+    """
+
+    query_id: str
+    query_name: str | None
+    batch_id: int
+    partitions: dict[Key, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.partitions.values())
+
+
+class LagListener(StreamingQueryListener):
+    """
+    Args:
+        on_lag: called with each new one, in a thread of Spark's, which it must not hold up.
+
+    Attributes:
+        lags: the newest of each query that runs, by its id.
+    """
+
+    def __init__(self, on_lag: Callable[[QueryLag], None] | None = None) -> None:
+        self._on_lag = on_lag
+        self.lags: dict[str, QueryLag] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        lag = lag_of(event.progress)
+        self.lags[lag.query_id] = lag
+        logger.info(
+            "lag: query=%s batch=%d records=%d", lag.query_id, lag.batch_id, lag.total
+        )  # fmt: skip
+        if self._on_lag is not None:
+            self._on_lag(lag)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """What was said last holds."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self.lags.pop(str(event.id), None)
+
+
+def lag_of(progress: StreamingQueryProgress) -> QueryLag:
+    """Sources whose offsets are not those of topics count for nothing."""
+    partitions: dict[Key, int] = {}
+    for source in progress.sources:
+        partitions |= _behind(source.endOffset, source.latestOffset)
+    name = progress.name or None
+    return QueryLag(str(progress.id), name, progress.batchId, partitions)
+
+
+def _behind(end: str | None, latest: str | None) -> dict[Key, int]:
+    try:
+        reached, ends = (flat(from_json_dict(json.loads(text or ""))) for text in (end, latest))
+    except (ValueError, InvalidConfig):
+        return {}
+    return {key: max(0, ends[key] - reached.get(key, 0)) for key in ends}

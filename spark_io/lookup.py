@@ -1,0 +1,129 @@
+"""What the driver asks a cluster: which partitions there are, where they begin and end.
+
+Owns a connection, opened with the first question. Each question is asked again while the cluster
+elects. It can be pickled, without the connection: Spark sends readers to other processes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from raftmq import sync
+from raftmq.errors import UnknownTopicOrPartition
+from spark_io.retries import retried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from raftmq.client.administration.admin import When
+    from raftmq.client.administration.results import TopicSummary
+    from raftmq.sync.admin import Admin
+    from spark_io.offsets import Key
+    from spark_io.source_options import SourceOptions
+
+
+T = TypeVar("T")
+
+
+class Lookup:
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._client: sync.Client | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_client": None}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.__exit__(None, None, None)
+
+    def keys(self) -> list[Key]:
+        """The partitions that are read, as they are now.
+
+        Raises:
+            UnknownTopicOrPartition: one that was named is not there.
+        """
+        counts = {topic.name: topic.partition_count for topic in self._ask_topics()}
+        chosen = self._options
+        if chosen.assign is not None:
+            _check_there(counts, chosen.assign)
+            return sorted(chosen.assign)
+        if chosen.pattern is not None:
+            pattern = re.compile(chosen.pattern)
+            names = [name for name in counts if pattern.fullmatch(name)]
+        else:
+            names = list(chosen.subscribe or ())
+            _check_there(counts, [(name, 0) for name in names])
+        return sorted((name, number) for name in names for number in range(counts[name]))
+
+    def existing(self, keys: Iterable[Key]) -> list[Key]:
+        """Those of them that are there."""
+        counts = {topic.name: topic.partition_count for topic in self._ask_topics()}
+        return sorted(key for key in keys if key[1] < counts.get(key[0], 0))
+
+    def earliest(self, keys: Iterable[Key]) -> dict[Key, int]:
+        return self._found(self._ask_each(keys, lambda _: "earliest"))
+
+    def latest(self, keys: Iterable[Key]) -> dict[Key, int]:
+        return self._found(self._ask_each(keys, lambda _: "latest"))
+
+    def since(self, moments: Mapping[Key, int]) -> dict[Key, int | None]:
+        """The first offsets at or after these milliseconds since 1970; None: there is none."""
+        return self._ask_each(moments, moments.__getitem__)
+
+    # -- within ----------------------------------------------------------------------------
+
+    def _ask_topics(self) -> Collection[TopicSummary]:
+        return self._retried(lambda admin: admin.list_topics())
+
+    def _ask_each(
+        self, keys: Iterable[Key], moment: Callable[[Key], When]
+    ) -> dict[Key, int | None]:
+        """One question for each topic and moment."""
+        groups: dict[tuple[str, When], list[int]] = defaultdict(list)
+        for key in keys:
+            groups[key[0], moment(key)].append(key[1])
+        found: dict[Key, int | None] = {}
+        for (topic, at), partitions in groups.items():
+            offsets = self._offsets(topic, at, partitions)
+            found |= {(topic, partition): offset for partition, offset in offsets.items()}
+        return found
+
+    def _offsets(self, topic: str, at: When, partitions: list[int]) -> dict[int, int | None]:
+        return self._retried(lambda admin: admin.offsets(topic, at, partitions=partitions))
+
+    @staticmethod
+    def _found(offsets: Mapping[Key, int | None]) -> dict[Key, int]:
+        return {key: offset for key, offset in offsets.items() if offset is not None}
+
+    def _retried(self, question: Callable[[Admin], T]) -> T:
+        seconds = self._options.retry_seconds
+        return retried(lambda: question(self._connected().admin.with_timeout(seconds)), seconds)
+
+    def _connected(self) -> sync.Client:
+        if self._client is None:
+            client = sync.connect(list(self._options.bootstrap), client_id=self._options.client_id)
+            client.__enter__()
+            self._client = client
+        return self._client
+
+
+def _check_there(counts: Mapping[str, int], keys: Iterable[Key]) -> None:
+    for topic, partition in keys:
+        if topic not in counts:
+            raise UnknownTopicOrPartition(
+                f"there is no topic {topic!r}: create it, or name another one"
+            )
+        if partition >= counts[topic]:
+            raise UnknownTopicOrPartition(
+                f"topic {topic!r} has partitions 0 to {counts[topic] - 1}, and not {partition}"
+            )

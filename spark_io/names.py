@@ -1,0 +1,48 @@
+"""Under which name, and for which generation, a task of Spark writes. Pure.
+
+A task that runs again has the name and generation of before, on whichever machine and in whichever
+attempt, so brokers know what stands there already.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import uuid4
+
+QUERY_ID = "sql.streaming.queryId"  # properties that Spark sets for the tasks of a microbatch
+BATCH_ID = "streaming.sql.batchId"
+
+
+class Name(NamedTuple):
+    """As `client.producer` takes it."""
+
+    name: str
+    generation: int
+
+
+def name_of_stream_task(
+    query_id: str | None, batch_id: str | None, partition: int, *, transactional_id: str | None
+) -> Name:
+    """
+    Raises:
+        RuntimeError: this Spark does not tell its tasks which microbatch is theirs.
+    """
+    if not query_id or batch_id is None:
+        raise RuntimeError(
+            f"this version of Spark does not set {QUERY_ID} and {BATCH_ID} for its tasks, without "
+            'which rows cannot be told from repeated ones: use .option("delivery", "at_least_once")'
+        )
+    return Name(f"{transactional_id or query_id}/{partition}", int(batch_id))
+
+
+def name_of_batch_task(job: str, partition: int, generation: int) -> Name:
+    """
+    Args:
+        job: its `transactionalId`, or a `new_job`.
+    """
+    return Name(f"{job}/{partition}", generation)
+
+
+def new_job() -> str:
+    """For a job without a name: what it writes is told apart from all else, and only within it."""
+    return f"spark-{uuid4().hex}"

@@ -1,0 +1,70 @@
+"""The tasks that read from some offsets to others, and what is missing between them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from raftmq.errors import OffsetOutOfRange
+from spark_io.offsets import flat, nested
+from spark_io.ranges import check_loss, ranges, split
+
+if TYPE_CHECKING:
+    from spark_io.lookup import Lookup
+    from spark_io.offsets import Offsets
+    from spark_io.ranges import OffsetRange
+    from spark_io.source_options import SourceOptions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Split(InputPartition):
+    """What one task reads."""
+
+    range: OffsetRange
+
+
+def plan(options: SourceOptions, lookup: Lookup, start: Offsets, end: Offsets) -> list[Split]:
+    """
+    Raises:
+        OffsetOutOfRange: something is gone that was to be read, and `failOnDataLoss` is true.
+    """
+    begins = begins_of(lookup, start, end)
+    end = _without_gone(start, end, begins)
+    _check_loss(options, check_loss(start, end, begins))
+    pieces = split(
+        ranges(start, end, begins),
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+    return [Split(piece) for piece in pieces]
+
+
+def begins_of(lookup: Lookup, start: Offsets, end: Offsets) -> Offsets:
+    """Where the logs begin by now, of all that are still there."""
+    there = set(lookup.existing({*flat(start), *flat(end)}))
+    return nested(lookup.earliest(sorted(there)))
+
+
+def _without_gone(start: Offsets, end: Offsets, begins: Offsets) -> Offsets:
+    """An `end` out of a checkpoint may name topics that were deleted since. Those that are in
+    neither of the others were added and are gone again, which `check_loss` finds, too.
+    """
+    gone = flat(start).keys() - flat(begins).keys()
+    return nested({key: offset for key, offset in flat(end).items() if key not in gone})
+
+
+def _check_loss(options: SourceOptions, losses: list[str]) -> None:
+    if not losses:
+        return
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            f'{"; ".join(losses)}. Read what is left with .option("failOnDataLoss", "false"), '
+            "or begin again with another checkpointLocation"
+        )
+    for loss in losses:
+        logger.warning("data loss: %s", loss)

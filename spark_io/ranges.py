@@ -1,0 +1,127 @@
+"""Which offsets the tasks of a query read, and which of them are not there any more. Pure.
+
+Ends are exclusive. Invariants: what is split is the whole of each range, in order, without gaps
+and overlaps; no range is empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from spark_io.offsets import Offsets, first_offsets, flat, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, order=True)
+class OffsetRange:
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many records at most: some offsets may have none."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}[{self.start}:{self.end}]"
+
+
+def ranges(start: Offsets, end: Offsets, begins: Offsets) -> list[OffsetRange]:
+    """What there is to read from `start` to `end`, a range for each partition that has anything.
+
+    Args:
+        begins: log start offsets, at least of the partitions that are new in `end`, which begin
+            there. What lies before them is passed over, as is a partition that ends before its
+            start: `check_loss` tells of both.
+    """
+    ends = flat(end)
+    return [
+        OffsetRange(*key, first, ends[key])
+        for key, first in sorted(first_offsets(start, end, begins).items())
+        if first < ends[key]
+    ]
+
+
+def check_loss(start: Offsets, end: Offsets, begins: Offsets) -> list[str]:
+    """A sentence for each partition of which something is gone that was to be read."""
+    stopped, ends, begun = flat(start), flat(end), flat(begins)
+    losses = []
+    for key in sorted(stopped.keys() | ends.keys()):
+        if key in stopped:
+            loss = _loss(stopped[key], ends.get(key), begun.get(key, 0))
+        else:
+            loss = _loss_of_added(begun.get(key))
+        if loss:
+            losses.append(f"{name_of(key)} {loss}")
+    return losses
+
+
+def split(
+    whole: Sequence[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[OffsetRange]:
+    """For more tasks than there are ranges, as Spark's source for Kafka does it.
+
+    Args:
+        min_partitions: about so many tasks at least: larger ranges are cut into more pieces, and
+            those that are too small for two are left. Rounding may give some more or fewer.
+        max_records: no piece is larger.
+    """
+    pieces = [each for each in whole if each.size > 0]
+    if max_records is not None:
+        pieces = [part for each in pieces for part in _cut(each, -(-each.size // max_records))]
+    if min_partitions is not None and len(pieces) < min_partitions:
+        pieces = _spread(pieces, min_partitions)
+    return pieces
+
+
+def _loss(stopped: int, end: int | None, begin: int) -> str:
+    if end is None:
+        return f"is gone, with what was to be read from offset {stopped} on"
+    if end < stopped:
+        return (
+            f"ends at offset {end}, before {stopped} where reading begins, as after the topic was "
+            "deleted and created again"
+        )
+    if stopped < min(begin, end):
+        return f"has lost the offsets {stopped} to {min(begin, end) - 1}: deleted before being read"
+    return ""
+
+
+def _loss_of_added(begin: int | None) -> str:
+    if begin is None:
+        return "was added and is gone again"
+    return f"was added and begins at offset {begin}: what was before is deleted" if begin else ""
+
+
+def _spread(pieces: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """Those that are to stay whole are taken out before the rest is shared among the others."""
+    total = sum(each.size for each in pieces)
+    small = {each for each in pieces if _share(each.size, total, min_partitions) == 1}
+    total -= sum(each.size for each in small)
+    wanted = max(min_partitions - len(small), 1)
+    return [
+        part
+        for each in pieces
+        for part in _cut(each, 1 if each in small else _share(each.size, total, wanted))
+    ]
+
+
+def _share(size: int, total: int, wanted: int) -> int:
+    """Rounded half up, but one at least."""
+    return max((2 * size * wanted + total) // (2 * total), 1)
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """Pieces whose sizes differ by one record at most."""
+    count = min(count, whole.size)
+    marks = [whole.start + whole.size * number // count for number in range(count + 1)]
+    return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in pairwise(marks)]

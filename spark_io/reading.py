@@ -1,0 +1,168 @@
+"""The records of a range of offsets, as Arrow batches: what one task of Spark reads.
+
+Invariant: what is handed out are the records of exactly this range that still exist, in order, or
+an error; with `failOnDataLoss=false` records that are gone are passed over, loudly.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Literal
+
+from raftmq import sync
+from raftmq.errors import LogTruncation, OffsetOutOfRange, RaftmqError, RequestTimedOut
+from spark_io.arrow_rows import to_record_batch
+from spark_io.retries import is_passing, retried
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from raftmq.client.consumer.batch import ConsumedBatch
+    from spark_io.ranges import OffsetRange
+    from spark_io.source_options import SourceOptions
+
+RECORDS_MAX = 10_000  # of one Arrow batch, as Spark's own are
+# More at a time than a consumer fetches by itself: whole ranges are read, and nobody waits for one.
+FETCHING = {
+    "max_poll_records": RECORDS_MAX,
+    "max_partition_fetch_bytes": 8 << 20,
+    "fetch_max_bytes": 16 << 20,
+    "prefetch_bytes": 16 << 20,
+}
+CAUSE_SECONDS = 5.0  # to ask why nothing comes
+LOOK_SECONDS = 0.02  # for more records, before it is asked whether the range has ended without any
+
+logger = logging.getLogger(__name__)
+
+
+def read_range(
+    options: SourceOptions, asked: OffsetRange, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Raises RaftmqError; see `RangeReader`."""
+
+    def connect() -> sync.Client:
+        bootstrap, client_id = list(options.bootstrap), options.client_id
+        return stack.enter_context(sync.connect(bootstrap, client_id=client_id))
+
+    with ExitStack() as stack:
+        client = retried(connect, options.retry_seconds)
+        yield from RangeReader(client, options, asked, schema).batches()
+
+
+class RangeReader:
+    """
+    Args:
+        schema: the columns that are wanted, in order.
+    """
+
+    def __init__(
+        self, client: sync.Client, options: SourceOptions, asked: OffsetRange, schema: pa.Schema
+    ) -> None:
+        self._client, self._options = client, options
+        self._asked, self._schema = asked, schema
+        self._position = asked.start
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """
+        Raises:
+            OffsetOutOfRange: records of the range are gone, and `failOnDataLoss` is true.
+            RaftmqError: nothing has come for `retryTimeoutMs`.
+        """
+        while self._position < self._asked.end:
+            try:
+                yield from self._read_on()
+            except OffsetOutOfRange as error:
+                self._lose(error)
+
+    def _read_on(self) -> Iterator[pa.RecordBatch]:
+        with self._new_consumer() as consumer:
+            while self._position < self._asked.end:
+                batch = self._next(consumer)
+                if batch is None:
+                    continue
+                self._position = batch.end_offset
+                rows = to_record_batch(
+                    batch, self._schema, start=self._asked.start, end=self._asked.end
+                )
+                if rows is not None:
+                    yield rows
+
+    def _new_consumer(self) -> sync.Consumer:
+        return self._client.consumer(
+            assign=[(self._asked.topic, self._asked.partition)],
+            start=self._position,
+            **{**FETCHING, **self._options.consumer},
+        )
+
+    def _next(self, consumer: sync.Consumer) -> ConsumedBatch | None:
+        """None: the range has ended, without a record at its end."""
+        asked, deadline = self._asked, time.monotonic() + self._options.retry_seconds
+        while self._position < asked.end:
+            error: RaftmqError | None = None
+            try:
+                found = next(consumer.batches(timeout=LOOK_SECONDS), None)
+            except RaftmqError as caught:
+                if not is_passing(caught):
+                    raise
+                found, error = None, caught
+            if found is not None:
+                return found
+            self._note_position(consumer)
+            if time.monotonic() > deadline:
+                raise error or self._silence()
+        return None
+
+    def _note_position(self, consumer: sync.Consumer) -> None:
+        position = consumer.position(self._asked.topic, self._asked.partition)
+        self._position = max(self._position, position or 0)
+
+    def _silence(self) -> RaftmqError:
+        """What to say of it, by where the log ends: it may have become another one."""
+        asked = self._asked
+        what = (
+            f"{asked.topic}-{asked.partition}: nothing has come for "
+            f"{self._options.retry_seconds:g} s (retryTimeoutMs) at offset {self._position} of "
+            f"{asked.start} to {asked.end}"
+        )
+        try:
+            end = self._edge("latest", min(CAUSE_SECONDS, self._options.retry_seconds))
+        except RaftmqError as error:
+            return RequestTimedOut(f"{what}: {error}")
+        if end > self._position:
+            return RequestTimedOut(what)
+        why = f"the last one is {end - 1}; was the topic deleted and created again?"
+        return OffsetOutOfRange(f"{what}: {why}")
+
+    def _lose(self, error: OffsetOutOfRange) -> None:
+        """Go on with what there is, if that was asked for."""
+        asked = self._asked
+        if self._options.fail_on_data_loss:  # the client's own advice is not for users of Spark
+            raise OffsetOutOfRange(
+                f"{asked.topic}-{asked.partition}: of the offsets {asked.start} to {asked.end} "
+                f"some are gone, from {self._position} on: deleted, or the topic was made again. "
+                'Read what is left with .option("failOnDataLoss", "false")'
+            ) from error
+        end = self._end_of_loss(error)
+        logger.warning(
+            "data loss: topic=%s partition=%d from=%d to=%d: %s",
+            asked.topic, asked.partition, self._position, end, error,
+        )  # fmt: skip
+        self._position = end
+
+    def _end_of_loss(self, error: OffsetOutOfRange) -> int:
+        """Where the log begins by now, if that is later; else it ends before the position."""
+        if isinstance(error, LogTruncation):  # other records stand at these offsets now
+            return self._position
+        begin = self._edge("earliest", self._options.retry_seconds)
+        return min(begin, self._asked.end) if self._position < begin else self._asked.end
+
+    def _edge(self, at: Literal["earliest", "latest"], seconds_max: float) -> int:
+        """Of the log, by now."""
+        topic, partition = self._asked.topic, self._asked.partition
+        admin = self._client.admin.with_timeout(seconds_max)
+        found = retried(lambda: admin.offsets(topic, at, partitions=[partition]), seconds_max)
+        return found[partition] or 0

@@ -1,0 +1,105 @@
+"""`spark.readStream.format("raftmq")`: how far each microbatch reads.
+
+Lives as long as the query, in a process of its own; what it pickles for tasks holds no connection.
+Offsets are kept by Spark, in its checkpoint: nothing is committed to the cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from spark_io.lookup import Lookup
+from spark_io.offsets import from_json_dict, is_enough, limited, to_json_dict
+from spark_io.planning import Split, begins_of, plan
+from spark_io.positions import resolve
+from spark_io.reading import read_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from spark_io.offsets import Offsets
+    from spark_io.source_options import SourceOptions
+
+    JsonOffsets = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """
+    Args:
+        schema: the columns that are wanted.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._lookup = Lookup(options)
+        self._target: Offsets | None = None  # of a query that ends there
+        self._latest: Offsets | None = None
+        self._triggered_at = time.monotonic()
+
+    def initialOffset(self) -> JsonOffsets:
+        keys = self._lookup.keys()
+        return to_json_dict(resolve(self._options.starting, keys, self._lookup))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        records_max = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
+        begun = from_json_dict(start)
+        end = self._latest = self._ends() if self._target is None else self._target
+        begins = begins_of(self._lookup, begun, end)
+        if self._is_waiting(begun, end, begins):
+            return to_json_dict(begun)
+        self._triggered_at = time.monotonic()
+        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_json_dict(limited(begun, end, records_max, begins=begins))
+
+    def reportLatestOffset(self) -> JsonOffsets | None:
+        return None if self._latest is None else to_json_dict(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return plan(self._options, self._lookup, from_json_dict(start), from_json_dict(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Split), "one of those that were planned"
+        return read_range(self._options, partition.range, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's checkpoint is where the query has come to."""
+
+    def stop(self) -> None:
+        self._lookup.close()
+
+    # -- within ----------------------------------------------------------------------------
+
+    def _ends(self) -> Offsets:
+        ends: Offsets = {}
+        for (topic, partition), offset in self._lookup.latest(self._lookup.keys()).items():
+            ends.setdefault(topic, {})[partition] = offset
+        return ends
+
+    def _is_waiting(self, start: Offsets, end: Offsets, begins: Offsets) -> bool:
+        """For more records, which a query that ends does not do."""
+        records_min = self._options.min_offsets_per_trigger
+        waited = time.monotonic() - self._triggered_at
+        return (
+            records_min is not None
+            and self._target is None
+            and waited < self._options.max_trigger_delay_seconds
+            and not is_enough(start, end, records_min, begins=begins)
+        )

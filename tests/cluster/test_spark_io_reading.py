@@ -1,0 +1,177 @@
+"""What a task of Spark reads of real brokers: its range, what is left of it, or an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftmq import sync, testing
+from raftmq.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
+
+pytest.importorskip("pyspark")
+
+from spark_io.ranges import OffsetRange
+from tests.cluster.spark_io_here import (
+    all_rows,
+    batch_reader,
+    fill,
+    ranges_of,
+    rows_in,
+    source,
+)
+from tests.unit.spark_io.tasks import sent_away, struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq.testing.server import Server
+
+pytestmark = pytest.mark.cluster
+
+HASTE = {"retryTimeoutMs": "300"}
+LOSSY = {"failOnDataLoss": "false"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with testing.broker() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[sync.Client]:
+    with sync.connect(server.bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client: sync.Client, request: pytest.FixtureRequest) -> str:
+    """Of this test alone, with two partitions."""
+    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
+    client.admin.create_topic(name, partitions=2)
+    return name
+
+
+def make_again(client: sync.Client, topic: str, count: int) -> None:
+    client.admin.delete_topic(topic)
+    client.admin.create_topic(topic, partitions=2)
+    fill(client, topic, count)
+
+
+def offsets(topic: str, first: int, second: int) -> str:
+    return f'{{"{topic}": {{"0": {first}, "1": {second}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(0, 30), (3, 7), (5, 25), (10, 20), (19, 21), (0, 1), (29, 30), (12, 12), (30, 30)],
+)
+def test_a_range(server: Server, client: sync.Client, topic: str, start: int, end: int) -> None:
+    """Wherever it lies in three batches of ten."""
+    fill(client, topic, 10, 10, 10)
+    found = rows_in(batch_reader(server, topic), OffsetRange(topic, 0, start, end))
+    assert found == [(b"%d" % number, 0, number) for number in range(start, end)]
+
+
+def test_a_batch_of_spark(server: Server, client: sync.Client, topic: str) -> None:
+    """Planned in the driver; the reader and its partitions travel to tasks."""
+    fill(client, topic, 5)
+    fill(client, topic, 3, partition=1)
+    given = {"startingOffsets": offsets(topic, 1, -2), "endingOffsets": offsets(topic, -1, 2)}
+    reader = batch_reader(server, topic, **given)
+    planned = reader.partitions()
+    assert ranges_of(planned) == [f"{topic}-0[1:5]", f"{topic}-1[0:2]"]
+    reader, planned = sent_away((reader, planned))
+    found = [rows_in(reader, each.range) for each in planned]
+    assert found == [[(b"%d" % at, 0, at) for at in range(1, 5)], [(b"0", 1, 0), (b"1", 1, 1)]]
+
+
+def test_topics_by_pattern_and_partitions_by_number(server: Server, client: sync.Client) -> None:
+    """The whole name of a topic matches, or it is not read."""
+    for name in ("by-a", "by-b", "by-bb", "nearby-b"):
+        client.admin.create_topic(name, partitions=2)
+        fill(client, name, 2)
+    by_pattern = source(server, subscribePattern="by-[ab]").reader(struct("value"))
+    assert ranges_of(by_pattern.partitions()) == ["by-a-0[0:2]", "by-b-0[0:2]"]
+    by_number = source(server, assign='{"by-a": [1], "by-bb": [0, 1]}').reader(struct("value"))
+    assert ranges_of(by_number.partitions()) == ["by-bb-0[0:2]"]
+
+
+def test_from_a_moment_on(server: Server, client: sync.Client, topic: str) -> None:
+    with client.producer() as producer:
+        times = [1000, 2000, 3000, 4000]
+        producer.send_columns(topic, values=[b"v"] * 4, timestamps=times, partitions=[0] * 4)
+    given = {"startingTimestamp": "2000", "startingOffsetsByTimestampStrategy": "latest"}
+    reader = batch_reader(server, topic, endingTimestamp="4000", **given)
+    assert ranges_of(reader.partitions()) == [f"{topic}-0[1:3]"]
+
+
+def test_the_end_lies_behind_fences(server: Server, client: sync.Client, topic: str) -> None:
+    """Which named producers leave in every partition: no record comes there, and nobody waits."""
+    for generation in (1, 2):
+        with client.producer(name="etl", generation=generation) as producer:
+            producer.enqueue_columns(topic, values=[b"a", b"b"], partitions=[0, 0])
+    with client.producer(name="etl", generation=3) as producer:
+        producer.enqueue_columns(topic, values=[])
+    reader = batch_reader(server, topic, **HASTE)
+    assert ranges_of(reader.partitions()) == [f"{topic}-0[0:7]", f"{topic}-1[0:3]"]
+    assert all_rows(reader) == [(b"a", 0, 1), (b"b", 0, 2), (b"a", 0, 4), (b"b", 0, 5)]
+
+
+def test_records_that_were_deleted_before(server: Server, client: sync.Client, topic: str) -> None:
+    """Whoever names an older offset is told so by the driver, or gets what is left."""
+    fill(client, topic, 10, 10)
+    client.admin.delete_records(topic, {0: 13})
+    assert len(all_rows(batch_reader(server, topic))) == 7
+    given = {"startingOffsets": offsets(topic, 5, 0)}
+    with pytest.raises(OffsetOutOfRange, match=f"{topic}-0 has lost the offsets 5 to 12"):
+        batch_reader(server, topic, **given).partitions()
+    found = all_rows(batch_reader(server, topic, **given, **LOSSY))
+    assert [offset for _, _, offset in found] == list(range(13, 20))
+
+
+def test_records_that_are_deleted_after_planning(
+    server: Server, client: sync.Client, topic: str
+) -> None:
+    fill(client, topic, 10, 10)
+    some, all_of_them = OffsetRange(topic, 0, 5, 18), OffsetRange(topic, 0, 2, 9)
+    client.admin.delete_records(topic, {0: 13})
+    for asked in (some, all_of_them):
+        told = f"{topic}-0: of the offsets {asked.start} to {asked.end} some are gone"
+        with pytest.raises(OffsetOutOfRange, match=told):
+            rows_in(batch_reader(server, topic), asked)
+    found = rows_in(batch_reader(server, topic, **LOSSY), some)
+    assert [offset for _, _, offset in found] == list(range(13, 18))
+    assert rows_in(batch_reader(server, topic, **LOSSY), all_of_them) == []
+
+
+def test_a_topic_that_was_made_again_with_fewer_records(
+    server: Server, client: sync.Client, topic: str
+) -> None:
+    """A task begins behind its end, or before it and waits for what will not come."""
+    fill(client, topic, 20)
+    make_again(client, topic, 4)
+    behind, across = OffsetRange(topic, 0, 10, 20), OffsetRange(topic, 0, 2, 20)
+    with pytest.raises(OffsetOutOfRange, match="offsets 10 to 20 some are gone, from 10 on"):
+        rows_in(batch_reader(server, topic, **HASTE), behind)
+    with pytest.raises(OffsetOutOfRange, match="offsets 2 to 20 some are gone, from 4 on"):
+        rows_in(batch_reader(server, topic, **HASTE), across)
+    lossy = batch_reader(server, topic, **HASTE, **LOSSY)
+    assert rows_in(lossy, behind) == []
+    assert rows_in(lossy, across) == [(b"2", 0, 2), (b"3", 0, 3)]
+
+
+def test_a_topic_that_is_gone(server: Server, client: sync.Client, topic: str) -> None:
+    """The driver says so at once; a task that was planned before, after its time."""
+    client.admin.delete_topic(topic)
+    with pytest.raises(UnknownTopicOrPartition, match=f"there is no topic '{topic}'"):
+        batch_reader(server, topic).partitions()
+    with pytest.raises(RequestTimedOut, match=f"{topic}-0: nothing has come.*no topic '{topic}'"):
+        rows_in(batch_reader(server, topic, **HASTE), OffsetRange(topic, 0, 0, 5))
+
+
+def test_a_partition_that_is_not_there(server: Server, topic: str) -> None:
+    reader = source(server, assign=f'{{"{topic}": [0, 2]}}').reader(struct("value"))
+    with pytest.raises(UnknownTopicOrPartition, match="has partitions 0 to 1, and not 2"):
+        reader.partitions()

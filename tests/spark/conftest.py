@@ -1,0 +1,55 @@
+"""One session of real Spark for all of these tests, and brokers in this process."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftmq import sync, testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from raftmq.testing.server import Server
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    require_java()
+    from tests.spark.session import new_session
+
+    session = new_session(tmp_path_factory.mktemp("spark"), master="local[2,3]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with testing.cluster(3) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> Iterator[sync.Client]:
+    with sync.connect(server.bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(client: sync.Client, request: pytest.FixtureRequest) -> str:
+    """Three partitions on three brokers, of this test alone."""
+    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
+    client.admin.create_topic(name, partitions=3, replication_factor=3)
+    return name
+
+
+def require_java() -> None:
+    if shutil.which("java") is None:
+        pytest.skip("no java: Spark needs Java 17")

@@ -1,0 +1,135 @@
+"""What is wrong is told in the program that asked for it, with the way out, before a task runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from tests.spark.frames import BOOTSTRAP, read, stream, write_stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from raftmq.testing.server import Server
+
+pytestmark = pytest.mark.spark
+
+NOWHERE = "127.0.0.1:1"
+ROWS = "select 'k' key, 'v' value, 't' topic"
+
+# All that is wrong is told at once; and each failure costs Spark a process.
+UNWRITTEN = {
+    "options": (
+        ROWS,
+        {
+            "kafka.acks": "1",
+            "compresion.type": "gzip",
+            "kafka.key.serializer": "x",
+            "delivery": "exactly_once",
+            "transactionalId": "job",
+        },
+        [
+            "kafka.acks = '1': expected all or -1: the sink is done with a row once every replica",
+            "there is no option compresion.type; did you mean kafka.compression.type?",
+            "encode and decode them in the DataFrame",
+            "exactly_once comes with transactions",
+            "transactionalId = 'job' without generation",
+        ],
+    ),
+    "columns": (
+        "select 'k' as key, 1 as x, id as partition, 2 as headers from range(1)",
+        {},
+        [
+            "there is no column value among key, x, partition, headers: it is what is sent",
+            "no topic: set the option topic, or add a column topic",
+            "column x cannot be sent: drop it, or rename it",
+            "column partition is bigint, expected int: cast it",
+            "column headers is int, expected array<struct<key:string,value:binary>>: cast it",
+        ],
+    ),
+    "text": ("select 1 value", {"topic": "t"}, ["column value is int, expected binary or string"]),
+}
+
+
+@pytest.mark.parametrize("case", UNWRITTEN)
+def test_what_cannot_be_written(spark: SparkSession, case: str) -> None:
+    rows, options, told = UNWRITTEN[case]
+    writer = spark.sql(rows).write.format("raftmq").option(BOOTSTRAP, NOWHERE).options(**options)
+    with pytest.raises(PySparkException) as caught:
+        writer.mode("append").save()
+    assert [each for each in told if each not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("overwrite", 'mode "overwrite": a topic can only be added to; say "append"'),
+        ("error", 'Please use either the "Append" or'),  # Spark says so itself
+    ],
+)
+def test_topics_are_only_added_to(spark: SparkSession, mode: str, told: str) -> None:
+    writer = spark.sql(ROWS).write.format("raftmq").option(BOOTSTRAP, NOWHERE)
+    with pytest.raises(PySparkException) as caught:
+        writer.mode(mode).save()
+    assert told in str(caught.value)
+
+
+def test_what_cannot_be_read(spark: SparkSession) -> None:
+    options = {"startingOffsets": "latest", "maxOffsetsPerTrigger": "5", "group.id": "g"}
+    reader = spark.read.format("raftmq").option(BOOTSTRAP, NOWHERE).options(**options)
+    with pytest.raises(PySparkException) as caught:
+        reader.load().count()
+    told = [
+        "nothing to read: name topics with subscribe, or assign or subscribePattern",
+        "startingOffsets: a batch cannot begin at latest",
+        "maxOffsetsPerTrigger: it is for streams; leave it out",
+        "the source is no member of a group; for a label say kafka.group.id",
+    ]
+    assert [each for each in told if each not in str(caught.value)] == []
+
+
+def test_columns_that_there_are_not(spark: SparkSession) -> None:
+    reader = spark.read.format("raftmq").schema("value STRING, size INT").option(BOOTSTRAP, NOWHERE)
+    with pytest.raises(PySparkException) as caught:
+        reader.option("subscribe", "t").load().count()
+    assert "column value is binary, and cannot be read as string" in str(caught.value)
+    assert "there is no column 'size': choose among key binary" in str(caught.value)
+
+
+def test_a_topic_that_there_is_not(spark: SparkSession, server: Server) -> None:
+    with pytest.raises(PySparkException) as caught:
+        read(spark, server.bootstrap, "nowhere").count()
+    assert "there is no topic 'nowhere': create it, or name another one" in str(caught.value)
+
+
+def test_a_row_without_topic(spark: SparkSession, server: Server) -> None:
+    rows = spark.sql("select cast(null as string) topic, 'v' value")
+    writer = rows.write.format("raftmq").option(BOOTSTRAP, server.bootstrap)
+    with pytest.raises(PySparkException) as caught:
+        writer.mode("append").save()
+    assert "column topic is null in 1 of 1 rows: give each row a topic" in str(caught.value)
+
+
+def test_output_modes(spark: SparkSession, server: Server, topic: str, tmp_path: Path) -> None:
+    found = stream(spark, server.bootstrap, topic)
+    writer = write_stream(found, server.bootstrap, topic, tmp_path / "1")
+    with pytest.raises(PySparkException, match="Update mode"):
+        writer.outputMode("update").start().awaitTermination()
+    counts = found.groupBy("value").count().selectExpr("value")
+    writer = write_stream(counts, server.bootstrap, topic, tmp_path / "2")
+    with pytest.raises(PySparkException) as caught:
+        writer.outputMode("complete").start().awaitTermination()
+    assert 'output mode "complete": a topic can only be added to' in str(caught.value)
+
+
+def test_a_stream_has_no_end(
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
+) -> None:
+    found = stream(spark, server.bootstrap, topic, endingOffsets="latest")
+    with pytest.raises(StreamingQueryException) as caught:
+        write_stream(found, server.bootstrap, topic, tmp_path).start().awaitTermination()
+    assert "endingOffsets: a stream has no end; read a batch" in str(caught.value)

@@ -1,0 +1,232 @@
+"""A task that reads, against a client that a script plays: trouble on the way, and its end.
+
+What real brokers answer is in tests/cluster/test_spark_io_reading.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from raftmq.client.consumer.batch import ConsumedBatch, Part
+from raftmq.errors import (
+    CorruptRecord,
+    LeaderNotAvailable,
+    LogTruncation,
+    OffsetOutOfRange,
+    RaftmqError,
+    RequestTimedOut,
+    Unreachable,
+    UnsupportedCompression,
+)
+from raftmq.wire.records import RecordBatch, encode_batch
+from spark_io.ranges import OffsetRange
+from spark_io.reading import FETCHING, RangeReader
+from spark_io.schema import arrow_schema
+from spark_io.source_options import source_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from raftmq import sync
+
+SCHEMA = arrow_schema([("offset", "bigint", False)])
+
+
+class Silence:
+    """Nothing comes for a moment; meanwhile the position moves over what holds no records."""
+
+    def __init__(self, position: int | None = None) -> None:
+        self.position = position
+
+
+def records(start: int, end: int) -> ConsumedBatch:
+    values = [b"v"] * (end - start)
+    batch = RecordBatch.decode(encode_batch(values=values, timestamp=1, base_offset=start))
+    return ConsumedBatch("t", 0, [Part(batch, 0, len(values))], high_watermark=100)
+
+
+class Script:
+    """A client whose consumers hand out one step after the other; the last one is repeated.
+
+    Attributes:
+        opened: with which arguments.
+    """
+
+    def __init__(self, *steps: ConsumedBatch | Silence | RaftmqError, **edges: Any) -> None:
+        self._steps, self._edges = list(steps), {"earliest": 0, "latest": 100, **edges}
+        self._position: int | None = None
+        self.opened: list[dict[str, Any]] = []
+        self.admin = self
+
+    # A client.
+
+    def consumer(self, **arguments: Any) -> Script:
+        self.opened.append(arguments)
+        self._position = None
+        return self
+
+    # Its admin.
+
+    def with_timeout(self, _seconds: float) -> Script:
+        return self
+
+    def offsets(self, _topic: str, at: str, *, partitions: list[int]) -> dict[int, int]:
+        edge = self._edges[at]
+        if isinstance(edge, RaftmqError):
+            raise edge
+        return dict.fromkeys(partitions, edge)
+
+    # A consumer.
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def batches(self, *, timeout: float) -> Iterator[ConsumedBatch]:
+        step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        if isinstance(step, RaftmqError):
+            raise step
+        if isinstance(step, Silence):
+            self._position = step.position
+        else:
+            self._position = step.end_offset
+            yield step
+
+    def position(self, _topic: str, _partition: int) -> int | None:
+        return self._position
+
+
+def read(script: Script, start: int, end: int, **given: str) -> list[int]:
+    """The offsets that come."""
+    base = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **given}
+    options = source_options(base, is_stream=False)
+    asked = OffsetRange("t", 0, start, end)
+    reader = RangeReader(cast("sync.Client", script), options, asked, SCHEMA)
+    return [offset for batch in reader.batches() for offset in batch.column("offset").to_pylist()]
+
+
+def test_what_is_beyond_the_range_is_cut() -> None:
+    script = Script(records(0, 10), records(10, 20))
+    assert read(script, 3, 12) == list(range(3, 12))
+    assert len(script.opened) == 1
+
+
+def test_nothing_is_opened_for_an_empty_range() -> None:
+    script = Script(Silence())
+    assert read(script, 5, 5) == []
+    assert script.opened == []
+
+
+def test_a_range_that_ends_without_records() -> None:
+    """Control batches: the position moves over them, and nothing more will come."""
+    assert read(Script(records(0, 5), Silence(5), Silence(7)), 0, 7) == list(range(5))
+    assert read(Script(Silence(None), Silence(9)), 0, 7) == []
+
+
+def test_how_the_consumer_is_opened() -> None:
+    script = Script(records(4, 6))
+    read(script, 4, 6)
+    assert script.opened == [
+        {
+            "assign": [("t", 0)],
+            "start": 4,
+            **FETCHING,
+        }
+    ]
+
+
+def test_options_of_the_consumer_come_first() -> None:
+    script = Script(records(4, 6))
+    read(script, 4, 6, **{"kafka.max.poll.records": "7", "raftmq.prefetch.bytes": "4096"})
+    assert script.opened[0]["max_poll_records"] == 7
+    assert script.opened[0]["prefetch_bytes"] == 4096
+
+
+def test_an_election_on_the_way() -> None:
+    """Nothing is missing and nothing comes twice."""
+    script = Script(
+        records(0, 4), LeaderNotAvailable("t-0"), Silence(4), Unreachable("t-0"), records(4, 8)
+    )
+    assert read(script, 0, 8) == list(range(8))
+
+
+def test_what_no_repetition_mends_is_told_at_once() -> None:
+    with pytest.raises(UnsupportedCompression):
+        read(Script(records(0, 4), UnsupportedCompression("t-0 at offset 4")), 0, 8)
+
+
+def silence(script: Script, **given: str) -> RaftmqError:
+    with pytest.raises(RaftmqError) as caught:
+        read(script, 0, 8, retryTimeoutMs="1", **given)
+    return caught.value
+
+
+def test_silence_has_an_end() -> None:
+    error = silence(Script(records(0, 4), Silence(4)))
+    assert type(error) is RequestTimedOut
+    assert str(error) == (
+        "t-0: nothing has come for 0.001 s (retryTimeoutMs) at offset 4 of 0 to 8"
+    )
+
+
+def test_silence_tells_its_cause() -> None:
+    """That of the consumer, or what is said of the partition."""
+    error = silence(Script(CorruptRecord("t-0 at offset 0: bits")))
+    assert isinstance(error, CorruptRecord)
+    error = silence(Script(Silence(), latest=LeaderNotAvailable("t-0: nobody leads")))
+    assert isinstance(error, RequestTimedOut)
+    assert str(error).endswith("at offset 0 of 0 to 8: t-0: nobody leads")
+
+
+def test_a_log_that_ends_before_the_range() -> None:
+    """The topic was deleted and made again since: what is awaited will not come."""
+    error = silence(Script(records(0, 4), Silence(4), latest=4))
+    assert isinstance(error, OffsetOutOfRange)
+    assert "offsets 0 to 8 some are gone, from 4 on: deleted, or the topic was" in str(error)
+    assert "at offset 4 of 0 to 8: the last one is 3" in str(error.__cause__)
+    script = Script(records(0, 4), Silence(4), latest=4)
+    assert read(script, 0, 8, retryTimeoutMs="1", failOnDataLoss="false") == list(range(4))
+
+
+GONE = OffsetOutOfRange("t-0: offset 2 is not there")
+
+
+def test_records_that_are_gone_are_an_error() -> None:
+    with pytest.raises(OffsetOutOfRange) as caught:
+        read(Script(GONE, earliest=5), 2, 8)
+    assert str(caught.value).startswith("t-0: of the offsets 2 to 8 some are gone, from 2 on")
+    assert '.option("failOnDataLoss", "false")' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("begin", "position", "found"),
+    [(5, 5, [5, 6, 7]), (8, 8, []), (20, 8, []), (0, 8, [])],
+    ids=["some", "all", "more", "beyond the end"],
+)
+def test_or_they_are_passed_over(
+    begin: int, position: int, found: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Loudly. Where the log begins earlier, it has ended before the position."""
+    script = Script(GONE, records(5, 10), earliest=begin)
+    with caplog.at_level(logging.WARNING, "spark_io"):
+        assert read(script, 2, 8, failOnDataLoss="false") == found
+    [warning] = caplog.messages
+    assert f"data loss: topic=t partition=0 from=2 to={position}: t-0" in warning
+
+
+def test_a_log_that_was_cut_while_it_was_read() -> None:
+    """After an unclean election: other records stand there, and are read."""
+    cut = LogTruncation("t-0: cut at 3", offset=3)
+    with pytest.raises(OffsetOutOfRange, match="from 5 on") as caught:
+        read(Script(records(0, 5), cut), 0, 8)
+    assert caught.value.__cause__ is cut
+    script = Script(records(0, 5), cut, records(5, 8))
+    assert read(script, 0, 8, failOnDataLoss="false") == list(range(8))
+    assert [opened["start"] for opened in script.opened] == [0, 5]
