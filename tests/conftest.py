@@ -1,8 +1,8 @@
 """What holds for every test: replayable examples, and no skip that nobody notices.
 
-Owns the hypothesis profiles and the rule that CI skips nothing. Capabilities (root, loop mounts,
-strace) are probed by the tests that need them; docs/TESTING.md says how. Clocks come from
-pytest-trio: a test that waits takes `autojump_clock`.
+Owns the hypothesis profiles, the order, and the rule that CI skips nothing. Capabilities (root,
+loop mounts, strace) are probed by the tests that need them; docs/TESTING.md says how. Clocks
+come from pytest-trio: a test that waits takes `autojump_clock`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ settings.load_profile("gate")
 # starts. Those of the tests shall be like those of people.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark last: it leaves a signal handler, threads and variables in the process."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
 
 
 @pytest.hookimpl(wrapper=True)

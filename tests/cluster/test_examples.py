@@ -85,7 +85,7 @@ def test_an_example_without_a_cluster() -> None:
 def test_the_sdk_in_ten_lines(server: Server) -> None:
     """The README's, as a reader would paste it; only the address is another."""
     text = (REPOSITORY / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     done = _run("-c", code.replace("127.0.0.1:9292", server.bootstrap))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "at offset 0\nb'c-17' b'two apples'\n"

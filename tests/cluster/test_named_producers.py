@@ -6,6 +6,7 @@ After each story the topic is read to its end: every row stands there once, in t
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,7 +19,7 @@ from raftmq.errors import InvalidRecord, ProducerFenced, ReplayMismatch
 from tests.unit.client.backends import on_trio_and_asyncio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from raftmq.testing.server import Server
 
@@ -104,14 +105,17 @@ async def test_runs_that_die(server: Server, topic: str) -> None:
         for number in range(6):
             seconds = 0.1 + 0.1 * number if number < 5 else 60
             with anyio.move_on_after(seconds):
-                async with mq.producer(**NAME, batch_size=500) as producer:
+                async with (
+                    aclosing(slow_numbers()) as numbers,
+                    mq.producer(**NAME, batch_size=500) as producer,
+                ):
                     await producer.send_many(
-                        topic, slow_numbers(), value=ROWS.__getitem__, key=KEYS.__getitem__
+                        topic, numbers, value=ROWS.__getitem__, key=KEYS.__getitem__
                     )
         check(await read(mq, topic), ROWS, KEYS)
 
 
-async def slow_numbers() -> AsyncIterator[int]:
+async def slow_numbers() -> AsyncGenerator[int, None]:
     """So that there is a middle to die in."""
     for number in range(len(ROWS)):
         if number % 100 == 0:

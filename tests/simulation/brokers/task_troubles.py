@@ -44,7 +44,7 @@ class TaskTroubles(GroupTroubles):
         self._struck(kind, away.machine)
         self.world.network.isolate(away.machine)
         await trio.sleep(self._random.choice((0.0, 0.1, 1.0)))
-        await self._succeed(task, away)
+        await self._replace(task, away)
         await trio.sleep(self._random.choice((0.0, 0.05, 0.5)))
         self.world.network.heal(source=away.machine)
         self.world.network.heal(target=away.machine)
@@ -61,7 +61,7 @@ class TaskTroubles(GroupTroubles):
         is_alone = self._random.random() < 0.5
         if is_alone:
             self._part_from_brokers(leader, self.world.network.cut_both)
-        await self._succeed(*found, seconds=ALONE_SECONDS_MAX if is_alone else TAKEOVER_SECONDS_MAX)
+        await self._replace(*found, seconds=ALONE_SECONDS_MAX if is_alone else TAKEOVER_SECONDS_MAX)
         await self._die(leader, power_lost=False)
         if is_alone:
             self._part_from_brokers(leader, self._join)
@@ -81,7 +81,7 @@ class TaskTroubles(GroupTroubles):
         found = await self._find_run(lambda run: run.is_fenced)
         if found is None:
             return
-        await self._succeed(*found)
+        await self._replace(*found)
         leader = self._leader_of(self._random.choice(found[1].generation.spots))
         if leader is None or not leader.is_up or leader.is_paused or leader.end:
             return
@@ -107,7 +107,7 @@ class TaskTroubles(GroupTroubles):
             return None
         return self._random.choice(found)
 
-    async def _succeed(
+    async def _replace(
         self, task: SdkTask, before: Run, *, seconds: float = TAKEOVER_SECONDS_MAX
     ) -> bool:
         """Have the next run begin; whether it has fenced in time."""
