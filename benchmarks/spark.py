@@ -9,10 +9,12 @@ have a key of 8 bytes, and lie in Spark's memory before the clock starts.
     discard    a Python sink that is given the same Arrow batches and drops them: the limit of what
                goes from Spark to Python
     send_many  raftmq's SDK in this process with the same rows, without Spark
+    made up    a Python source whose rows are there already: the limit of what goes from Python to
+               Spark
     parquet    the same rows as files, uncompressed, and read from there by two tasks
 
-A task of a source in Python takes a tenth of a second, whatever it reads: topics of 2 and of 12
-partitions are read, which is as many tasks.
+A task of a source in Python takes its time whatever it reads: topics of 2 and of 12 partitions are
+read, which is as many tasks.
 
 Needs `raftmq[spark]` and Java 17.
 """

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_io.lookup import Lookup
-from spark_io.planning import Split, plan
-from spark_io.positions import resolve
+from spark_io.planning import Split, plan, within_logs
+from spark_io.positions import At, resolve
 from spark_io.reading import read_range
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class BatchReader(DataSourceReader):
             keys = lookup.keys()
             start = resolve(self._options.starting, keys, lookup)
             end = resolve(self._options.ending, keys, lookup)
+            if isinstance(self._options.ending, At):
+                end = within_logs(self._options, lookup, end)
             return plan(self._options, lookup, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

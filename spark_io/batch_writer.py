@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
 
+from spark_io.dropped_tasks import check_dropped_tasks
 from spark_io.names import name_of_batch_task, new_job
 from spark_io.writing import counted, write_rows
 
@@ -36,7 +37,9 @@ class BatchWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._name(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All is acknowledged already."""
+        """All is acknowledged already. Of a job without an id there was none before."""
+        if self._options.transactional_id is not None:
+            check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: job=%s records=%d skipped=%d", self._job, count, skipped)
 

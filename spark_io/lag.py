@@ -89,7 +89,8 @@ def lag_of(progress: StreamingQueryProgress) -> QueryLag:
     """Sources whose offsets are not those of topics count for nothing."""
     partitions: dict[Key, int] = {}
     for source in progress.sources:
-        partitions |= _behind(source.endOffset, source.latestOffset)
+        for key, behind in _behind(source.endOffset, source.latestOffset).items():
+            partitions[key] = max(behind, partitions.get(key, 0))  # two may read the same topic
     name = progress.name or None
     return QueryLag(str(progress.id), name, progress.batchId, partitions)
 

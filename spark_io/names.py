@@ -43,6 +43,11 @@ def name_of_batch_task(job: str, partition: int, generation: int) -> Name:
     return Name(f"{job}/{partition}", generation)
 
 
+def next_task(name: Name, partition: int) -> Name:
+    """Another task of the same job and generation."""
+    return name._replace(name=f"{name.name.rpartition('/')[0]}/{partition}")
+
+
 def new_job() -> str:
     """For a job without a name: what it writes is told apart from all else, and only within it."""
     return f"spark-{uuid4().hex}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from raftmq.errors import OffsetOutOfRange
-from spark_io.offsets import flat, nested
+from spark_io.offsets import flat, name_of, nested
 from spark_io.ranges import check_loss, ranges, split
 
 if TYPE_CHECKING:
@@ -48,6 +48,25 @@ def begins_of(lookup: Lookup, start: Offsets, end: Offsets) -> Offsets:
     """Where the logs begin by now, of all that are still there."""
     there = set(lookup.existing({*flat(start), *flat(end)}))
     return nested(lookup.earliest(sorted(there)))
+
+
+def within_logs(options: SourceOptions, lookup: Lookup, asked: Offsets) -> Offsets:
+    """Where a batch ends that was asked to end at these offsets: nobody waits for more records.
+
+    Raises:
+        OffsetOutOfRange: a log ends before, and `failOnDataLoss` is true.
+    """
+    wanted = flat(asked)
+    ends = lookup.latest(wanted)
+    early = {key: ends[key] for key, offset in wanted.items() if ends[key] < offset}
+    for key, end in early.items():
+        what = f"{name_of(key)} ends at offset {end}, before {wanted[key]} where reading is to end"
+        if options.fail_on_data_loss:
+            raise OffsetOutOfRange(
+                f"{what}: name an offset up to {end} in endingOffsets, or -1 for all that is there"
+            )
+        logger.warning("data loss: %s", what)
+    return nested({**wanted, **early})
 
 
 def _without_gone(start: Offsets, end: Offsets, begins: Offsets) -> Offsets:

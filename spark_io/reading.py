@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
-from raftmq import sync
 from raftmq.errors import LogTruncation, OffsetOutOfRange, RaftmqError, RequestTimedOut
 from spark_io.arrow_rows import to_record_batch
+from spark_io.connecting import connected
 from spark_io.retries import is_passing, retried
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from raftmq import sync
     from raftmq.client.consumer.batch import ConsumedBatch
     from spark_io.ranges import OffsetRange
     from spark_io.source_options import SourceOptions
@@ -43,13 +43,8 @@ def read_range(
     options: SourceOptions, asked: OffsetRange, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Raises RaftmqError; see `RangeReader`."""
-
-    def connect() -> sync.Client:
-        bootstrap, client_id = list(options.bootstrap), options.client_id
-        return stack.enter_context(sync.connect(bootstrap, client_id=client_id))
-
-    with ExitStack() as stack:
-        client = retried(connect, options.retry_seconds)
+    bootstrap, client_id, seconds = options.bootstrap, options.client_id, options.retry_seconds
+    with connected(bootstrap, client_id, seconds, option="retryTimeoutMs") as client:
         yield from RangeReader(client, options, asked, schema).batches()
 
 

@@ -19,10 +19,14 @@ def retried(
     call: Callable[[], T],
     seconds_max: float,
     *,
+    option: str | None = "retryTimeoutMs",
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """What `call` returns, once it does.
+
+    Args:
+        option: by which a user chooses `seconds_max`; None: nobody does.
 
     Raises:
         RaftmqError: what no repetition mends; or the last failure, when the time was over.
@@ -35,7 +39,8 @@ def retried(
             if not is_passing(error):
                 raise
             if now() + pause > deadline:
-                error.add_note(f"tried for {seconds_max:g} s (retryTimeoutMs)")
+                by_option = f" ({option})" if option else ""
+                error.add_note(f"tried for {seconds_max:g} s{by_option}")
                 raise
         sleep(pause)
         pause = min(2 * pause, PAUSE_SECONDS_MAX)

@@ -62,11 +62,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         begun = from_json_dict(start)
         end = self._latest = self._ends() if self._target is None else self._target
+        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if records_max is None and self._options.min_offsets_per_trigger is None:
+            return to_json_dict(end)
         begins = begins_of(self._lookup, begun, end)
         if self._is_waiting(begun, end, begins):
             return to_json_dict(begun)
         self._triggered_at = time.monotonic()
-        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return to_json_dict(limited(begun, end, records_max, begins=begins))
 
     def reportLatestOffset(self) -> JsonOffsets | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
+from spark_io.dropped_tasks import check_dropped_tasks
 from spark_io.names import BATCH_ID, QUERY_ID, name_of_stream_task
 from spark_io.writing import counted, write_rows
 
@@ -37,6 +38,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All is acknowledged already. An epoch that becomes visible at once would end here."""
+        check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: batch=%d records=%d skipped=%d", batchId, count, skipped)
 

@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from raftmq import sync
 from spark_io.arrow_columns import TopicColumns, columns_of
+from spark_io.connecting import connected
 from spark_io.holding import held_if_fenced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
+    from raftmq import sync
     from spark_io.names import Name
     from spark_io.sink_options import SinkOptions
+
+# Spark runs a task that failed at once again, four times by itself: together that is two minutes,
+# which outlasts most restarts and does not hide a wrong address for long.
+CONNECT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,13 @@ class Written(WriterCommitMessage):
         name: under which it wrote; None: under none.
         record_count: rows that it was given.
         skipped_count: of these, those that stood there from an earlier attempt.
+        topics: that it wrote to.
     """
 
     name: Name | None
     record_count: int
     skipped_count: int
+    topics: tuple[str, ...] = ()
 
 
 def write_rows(
@@ -45,17 +53,19 @@ def write_rows(
     """Raises RaftmqError, which names topic, partition and cause."""
     named: dict[str, Any] = {} if name is None else name._asdict()
     arguments: dict[str, Any] = {**options.producer, **named}
-    client_id = options.client_id
-    with (
-        sync.connect(list(options.bootstrap), client_id=client_id) as client,
-        client.producer(acks="all", **arguments) as producer,
-    ):
+    topics: dict[str, None] = {}
+    with connection(options) as client, client.producer(acks="all", **arguments) as producer:
         parts = _parts(options, batches)
-        count = _send(producer, islice(parts, 1))  # a generation that is over is told at once
+        # A generation that is over is told at once.
+        count = _send(producer, islice(parts, 1), topics)
         with held_if_fenced():
-            count += _send(producer, parts)
+            count += _send(producer, parts, topics)
             producer.flush()
-    return Written(name, count, producer.statistics.skipped_records)
+    return Written(name, count, producer.statistics.skipped_records, tuple(topics))
+
+
+def connection(options: SinkOptions) -> AbstractContextManager[sync.Client]:
+    return connected(options.bootstrap, options.client_id, CONNECT_SECONDS)
 
 
 def _parts(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[TopicColumns]:
@@ -71,10 +81,11 @@ def _parts(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[
             yield part
 
 
-def _send(producer: sync.Producer, parts: Iterable[TopicColumns]) -> int:
-    """How many rows."""
+def _send(producer: sync.Producer, parts: Iterable[TopicColumns], topics: dict[str, None]) -> int:
+    """How many rows. Adds to `topics`."""
     count = 0
     for topic, columns in parts:
+        topics[topic] = None
         producer.enqueue_columns(topic, **columns)  # type: ignore[arg-type]
         count += len(columns["values"])
     return count

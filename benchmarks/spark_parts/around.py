@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.broker_parts.cluster import open_brokers
 from benchmarks.spark_parts.discard import DiscardSource
+from benchmarks.spark_parts.made_up import MadeUpSource
 from raftmq import sync
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def new_session(folder: Path) -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(DiscardSource)
+    spark.dataSource.register(MadeUpSource)
     return spark
 
 

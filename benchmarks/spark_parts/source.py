@@ -29,8 +29,12 @@ def bench_source(report: Report, bench: Bench, size: int, number: int, rounds: i
                 writer.option("kafka.bootstrap.servers", bench.bootstrap).save()
         works = {
             "parquet": lambda: _into_nothing(bench.spark.read.parquet(path)),
+            f"made up, {SLOTS} tasks": lambda: _into_nothing(_made_up(bench, size, number, SLOTS)),
             f"source, {SLOTS} tasks": lambda: _into_nothing(_topic(bench, few, PAIR)),
             "... all columns": lambda: _into_nothing(_topic(bench, few, None)),
+            f"made up, {PARTITIONS} tasks": lambda: _into_nothing(
+                _made_up(bench, size, number, PARTITIONS)
+            ),
             f"source, {PARTITIONS} tasks": lambda: _into_nothing(_topic(bench, many, PAIR)),
         }
         found = [{name: work() for name, work in works.items()} for _ in range(rounds + 1)][1:]
@@ -55,6 +59,11 @@ def _topic(bench: Bench, topic: str, schema: str | None) -> DataFrame:
     reader = bench.spark.read.format("raftmq").option("subscribe", topic)
     reader = reader.option("kafka.bootstrap.servers", bench.bootstrap)
     return (reader if schema is None else reader.schema(schema)).load()
+
+
+def _made_up(bench: Bench, size: int, number: int, tasks: int) -> DataFrame:
+    reader = bench.spark.read.format("made_up").option("tasks", tasks)
+    return reader.option("size", size).option("number", number).load()
 
 
 def _into_nothing(frame: DataFrame) -> float:

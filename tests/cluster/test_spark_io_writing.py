@@ -78,9 +78,9 @@ def values_in(server: Server, topic: str) -> list[bytes]:
 
 def test_a_microbatch_that_runs_twice(server: Server, topic: str, stream: Any) -> None:
     """The second time all is skipped, however the rows are cut into batches."""
-    assert write(stream(), rows(), batch=0) == Written(Name("q/0", 0), 100, 0)
+    assert write(stream(), rows(), batch=0) == Written(Name("q/0", 0), 100, 0, (topic,))
     again = write(stream(), rows(0, 33), rows(33, 34), rows(34), batch=0)
-    assert again == Written(Name("q/0", 0), 100, 100)
+    assert again == Written(Name("q/0", 0), 100, 100, (topic,))
     assert values_in(server, topic) == ROWS
 
 
@@ -98,6 +98,21 @@ def test_tasks_side_by_side(server: Server, topic: str, stream: Any) -> None:
     assert write(stream(), rows(50), batch=0, partition=1).skipped_count == 0
     assert write(stream(), rows(0, 50), batch=0, partition=0).skipped_count == 50
     assert values_in(server, topic) == ROWS
+
+
+def test_fewer_tasks_than_before(server: Server, topic: str, stream: Any) -> None:
+    """The first finds its own rows, and sends those of the others once more: the driver asks."""
+    before = [write(stream(), rows(at, at + 50), batch=0, partition=at // 50) for at in (0, 50)]
+    stream().commit(before, 0)
+    alone = write(stream(), rows(), batch=0)
+    assert alone.record_count == 100
+    with pytest.raises(ReplayMismatch, match=r"had more tasks: 'q/1', generation 0"):
+        stream().commit([alone], 0)
+    with pytest.raises(ReplayMismatch, match="had more tasks"):
+        source(server, topic=topic, transactionalId="q", generation="0").writer(
+            struct("key", "value"), overwrite=False
+        ).commit([alone])
+    stream().commit([write(stream(), rows(), batch=1)], 1)
 
 
 def test_other_rows(server: Server, topic: str, stream: Any) -> None:
@@ -121,13 +136,13 @@ def test_fewer_rows(server: Server, topic: str, stream: Any, end: int) -> None:
 def test_more_rows(server: Server, topic: str, stream: Any) -> None:
     """The attempt before has not come so far."""
     write(stream(), rows(0, 60), batch=0)
-    assert write(stream(), rows(), batch=0) == Written(Name("q/0", 0), 100, 60)
+    assert write(stream(), rows(), batch=0) == Written(Name("q/0", 0), 100, 60, (topic,))
     assert values_in(server, topic) == ROWS
 
 
 def test_no_rows(server: Server, topic: str, stream: Any) -> None:
     for _ in range(2):
-        assert write(stream(), batch=0) == Written(Name("q/0", 0), 0, 0)
+        assert write(stream(), batch=0) == Written(Name("q/0", 0), 0, 0, (topic,))
     assert write(stream(), rows(0, 0), batch=0).record_count == 0
     assert values_in(server, topic) == []
 
@@ -154,7 +169,7 @@ def test_a_task_that_dies(server: Server, topic: str, stream: Any) -> None:
 
 def test_at_least_once(server: Server, topic: str, stream: Any) -> None:
     for _ in range(2):
-        assert write(stream(**AGAIN), rows(0, 10), batch=0) == Written(None, 10, 0)
+        assert write(stream(**AGAIN), rows(0, 10), batch=0) == Written(None, 10, 0, (topic,))
     assert values_in(server, topic) == sorted(ROWS[:10] * 2, key=int)
 
 

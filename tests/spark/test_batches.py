@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.spark.frames import (
     BOOTSTRAP,
@@ -230,3 +231,13 @@ def test_a_job_with_a_name_may_run_again(
     assert sorted(values(client, topic)) == expected(range(100))
     write(numbers(spark, 100), server.bootstrap, topic, **{**job, "generation": "2"})
     assert len(values(client, topic)) == 200
+
+
+def test_fewer_tasks_than_before(spark: SparkSession, server: Server, topic: str) -> None:
+    """Of a job that is run again: what that may have doubled is told."""
+    job = {"transactionalId": "load", "generation": "1"}
+    rows = numbers(spark, 100)
+    write(rows, server.bootstrap, topic, **job)
+    write(rows, server.bootstrap, topic, **job)
+    with pytest.raises(PySparkException, match="had more tasks: 'load/1', generation 1"):
+        write(rows.coalesce(1), server.bootstrap, topic, **job)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from raftmq.errors import OffsetOutOfRange
-from spark_io.planning import Split, begins_of, plan
+from spark_io.planning import Split, begins_of, plan, within_logs
 from spark_io.ranges import OffsetRange
 from spark_io.source_options import SourceOptions, source_options
 from tests.unit.spark_io.tasks import sent_away
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Logs:
-    """A cluster, as far as planning asks for it: where each partition begins."""
+    """A cluster, as far as planning asks for it: where each partition begins and ends."""
 
-    def __init__(self, begins: dict[Key, int]) -> None:
-        self.begins = begins
+    def __init__(self, begins: dict[Key, int], ends: dict[Key, int] | None = None) -> None:
+        self.begins, self.ends = begins, ends or {}
 
     def existing(self, keys: Iterable[Key]) -> list[Key]:
         return sorted(key for key in keys if key in self.begins)
@@ -34,9 +34,12 @@ class Logs:
     def earliest(self, keys: Iterable[Key]) -> dict[Key, int]:
         return {key: self.begins[key] for key in keys}
 
+    def latest(self, keys: Iterable[Key]) -> dict[Key, int]:
+        return {key: self.ends[key] for key in keys}
 
-def logs(begins: dict[Key, int]) -> Lookup:
-    return cast("Lookup", Logs(begins))
+
+def logs(begins: dict[Key, int], ends: dict[Key, int] | None = None) -> Lookup:
+    return cast("Lookup", Logs(begins, ends))
 
 
 def options(**given: str) -> SourceOptions:
@@ -120,3 +123,17 @@ def test_or_it_is_passed_over_loudly(
 def test_nobody_asks_for_partitions_that_are_gone() -> None:
     """Of which the answer would be waited for."""
     assert begins_of(logs({T0: 2}), START, END) == {"t": {0: 2}}
+
+
+def test_a_batch_that_is_to_end_after_the_log() -> None:
+    """Told when it is planned, and not after a task has waited for it in vain."""
+    there = logs({T0: 0, T1: 0}, {T0: 30, T1: 4})
+    with pytest.raises(OffsetOutOfRange, match=r"t-1 ends at offset 4, before 5 .* endingOffsets"):
+        within_logs(options(), there, END)
+
+
+def test_a_batch_that_takes_what_there_is(caplog: pytest.LogCaptureFixture) -> None:
+    there = logs({T0: 0, T1: 0}, {T0: 31, T1: 4})
+    lenient = options(failOnDataLoss="false")
+    assert within_logs(lenient, there, END) == {"t": {0: 30, 1: 4}}
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
