@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_io.lookup import Lookup
-from spark_io.planning import Split, plan, within_logs
+from spark_io.planning import Split, check_order, plan, within_logs
 from spark_io.positions import At, resolve
 from spark_io.reading import read_range
 
@@ -36,6 +36,7 @@ class BatchReader(DataSourceReader):
             end = resolve(self._options.ending, keys, lookup)
             if isinstance(self._options.ending, At):
                 end = within_logs(self._options, lookup, end)
+            check_order(start, end)
             return plan(self._options, lookup, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""`df.write.format("raftmq")`: a task sends its rows, the driver has nothing left to do.
+"""`df.write.format("raftmq")`: a task sends its rows, the driver only looks for tasks of before.
 
 Made once in the driver when the job is planned, and pickled for its tasks.
 """

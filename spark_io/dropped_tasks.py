@@ -3,15 +3,18 @@
 The tasks of a generation are numbered, and each compares its own rows with those of before. Where
 there are fewer tasks now, nobody opens the names of the others, whose rows the first ones have sent
 once more. Invariant: it is told if the next task of before had rows in a topic that is written now;
-one that had none hides those behind it.
+one that had none hides those behind it. All rows stand by now, so a cluster that does not
+answer does not fail the job.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from raftmq.errors import ReplayMismatch
+from raftmq.errors import RaftmqError, ReplayMismatch
 from spark_io.names import next_task
+from spark_io.retries import is_passing
 from spark_io.writing import Written, connection
 
 if TYPE_CHECKING:
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
 
     from spark_io.names import Name
     from spark_io.sink_options import SinkOptions
+
+WAY_OUT = (
+    "look what there is of it; the generation cannot be run again. A stream goes on after one run "
+    "with delivery = at_least_once. From now on keep the number of tasks of a generation, with "
+    ".repartition(n, ...) and the same options of the source"
+)
+
+logger = logging.getLogger(__name__)
 
 
 def check_dropped_tasks(
@@ -52,7 +63,9 @@ def _open(options: SinkOptions, name: Name, topics: Sequence[str]) -> None:
     except ReplayMismatch as error:
         raise ReplayMismatch(
             f"an attempt before had more tasks: {name.name!r}, generation {name.generation}, has "
-            "rows there and is no task now, so rows may stand twice. Keep the number of tasks of a "
-            "generation, with .repartition(n, ...) or the same options of the source, or take a "
-            "higher one"
+            f"rows there and is no task now, so rows may stand twice: {WAY_OUT}"
         ) from error
+    except RaftmqError as error:
+        if not is_passing(error):
+            raise
+        logger.warning("nobody has said whether there were more tasks before: %s", error)

@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from raftmq.errors import ProducerFenced
+from raftmq.errors import OutcomeUnknown, ProducerFenced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,11 +30,14 @@ logger = logging.getLogger(__name__)
 def held_if_fenced(*, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """
     Raises:
-        ProducerFenced: later than the block does, if this process still runs by then.
+        ProducerFenced, OutcomeUnknown: of a fence, later than the block does, if this process
+            still runs by then.
     """
     try:
         yield
-    except ProducerFenced as error:
+    except (ProducerFenced, OutcomeUnknown) as error:
+        if not _is_fenced(error):
+            raise
         logger.info("fenced, waiting for Spark to end this attempt: error=%s", error)
         sleep(HOLD_SECONDS_MAX)
         error.add_note(
@@ -43,3 +46,10 @@ def held_if_fenced(*, sleep: Callable[[float], None] = time.sleep) -> Iterator[N
             "set spark.speculation to false"
         )
         raise
+
+
+def _is_fenced(error: BaseException | None) -> bool:
+    """Also while something was on its way, of which nobody knows now whether it has arrived."""
+    return isinstance(error, ProducerFenced) or (
+        isinstance(error, OutcomeUnknown) and isinstance(error.__cause__, ProducerFenced)
+    )

@@ -7,6 +7,7 @@ elects. It can be pickled, without the connection: Spark sends readers to other 
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from raftmq.client.administration.admin import When
-    from raftmq.client.administration.results import TopicSummary
     from raftmq.sync.admin import Admin
     from spark_io.offsets import Key
     from spark_io.source_options import SourceOptions
 
 
 T = TypeVar("T")
+
+# As long as producers and consumers wait for a topic that a broker does not know.
+BEHIND_SECONDS, LOOK_SECONDS = 5.0, 0.25
 
 
 class Lookup:
@@ -46,29 +49,29 @@ class Lookup:
         if client is not None:
             client.__exit__(None, None, None)
 
-    def keys(self) -> list[Key]:
+    def keys(self, known: Iterable[Key] = ()) -> list[Key]:
         """The partitions that are read, as they are now.
+
+        Args:
+            known: were there before.
 
         Raises:
             UnknownTopicOrPartition: one that was named is not there.
         """
-        counts = {topic.name: topic.partition_count for topic in self._ask_topics()}
         chosen = self._options
+        named = chosen.assign or [(name, 0) for name in chosen.subscribe or ()]
+        counts = self._counts({*named, *known})
+        _check_there(counts, named)
         if chosen.assign is not None:
-            _check_there(counts, chosen.assign)
             return sorted(chosen.assign)
-        if chosen.pattern is not None:
-            pattern = re.compile(chosen.pattern)
-            names = [name for name in counts if pattern.fullmatch(name)]
-        else:
-            names = list(chosen.subscribe or ())
-            _check_there(counts, [(name, 0) for name in names])
+        names = chosen.subscribe or _matching(counts, chosen.pattern)
         return sorted((name, number) for name in names for number in range(counts[name]))
 
     def existing(self, keys: Iterable[Key]) -> list[Key]:
         """Those of them that are there."""
-        counts = {topic.name: topic.partition_count for topic in self._ask_topics()}
-        return sorted(key for key in keys if key[1] < counts.get(key[0], 0))
+        keys = set(keys)
+        counts = self._counts(keys)
+        return sorted(key for key in keys if _is_there(counts, key))
 
     def earliest(self, keys: Iterable[Key]) -> dict[Key, int]:
         return self._found(self._ask_each(keys, lambda _: "earliest"))
@@ -82,8 +85,17 @@ class Lookup:
 
     # -- within ----------------------------------------------------------------------------
 
-    def _ask_topics(self) -> Collection[TopicSummary]:
-        return self._retried(lambda admin: admin.list_topics())
+    def _counts(self, expected: Collection[Key]) -> dict[str, int]:
+        """How many partitions each topic has. Where one that is expected is missing, the broker
+        that answers may not have heard of it yet: it is believed after some seconds.
+        """
+        deadline = time.monotonic() + BEHIND_SECONDS
+        while True:
+            topics = self._retried(lambda admin: admin.list_topics())
+            counts = {topic.name: topic.partition_count for topic in topics}
+            if all(_is_there(counts, key) for key in expected) or time.monotonic() > deadline:
+                return counts
+            time.sleep(LOOK_SECONDS)
 
     def _ask_each(
         self, keys: Iterable[Key], moment: Callable[[Key], When]
@@ -115,6 +127,15 @@ class Lookup:
             client.__enter__()
             self._client = client
         return self._client
+
+
+def _matching(counts: Iterable[str], pattern: str | None) -> list[str]:
+    wanted = re.compile(pattern or "")
+    return [name for name in counts if wanted.fullmatch(name)]
+
+
+def _is_there(counts: Mapping[str, int], key: Key) -> bool:
+    return key[1] < counts.get(key[0], 0)
 
 
 def _check_there(counts: Mapping[str, int], keys: Iterable[Key]) -> None:

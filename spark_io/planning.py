@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from raftmq.errors import OffsetOutOfRange
+from raftmq.errors import InvalidConfig, OffsetOutOfRange
 from spark_io.offsets import flat, name_of, nested
 from spark_io.ranges import check_loss, ranges, split
 
@@ -67,6 +67,20 @@ def within_logs(options: SourceOptions, lookup: Lookup, asked: Offsets) -> Offse
             )
         logger.warning("data loss: %s", what)
     return nested({**wanted, **early})
+
+
+def check_order(start: Offsets, end: Offsets) -> None:
+    """
+    Raises:
+        InvalidConfig: a batch would end before it begins.
+    """
+    ends = flat(end)
+    late = {key: begin for key, begin in flat(start).items() if begin > ends.get(key, begin)}
+    if late:
+        raise InvalidConfig(
+            [f"{name_of(key)} would be read from offset {begin}, and only up to {ends[key]}: choose"
+             " an earlier start or a later end" for key, begin in late.items()]
+        )  # fmt: skip
 
 
 def _without_gone(start: Offsets, end: Offsets, begins: Offsets) -> Offsets:

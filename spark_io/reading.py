@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
+from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
-from raftmq.errors import LogTruncation, OffsetOutOfRange, RaftmqError, RequestTimedOut
+from raftmq.errors import (
+    LogTruncation,
+    OffsetOutOfRange,
+    RaftmqError,
+    RequestTimedOut,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from spark_io.arrow_rows import to_record_batch
 from spark_io.connecting import connected
 from spark_io.retries import is_passing, retried
@@ -33,6 +41,8 @@ FETCHING = {
     "fetch_max_bytes": 16 << 20,
     "prefetch_bytes": 16 << 20,
 }
+TOPIC_GONE = (UnknownTopicOrPartition, UnknownTopicId)
+NO_CAUSE = (NoneType, *TOPIC_GONE)  # nothing was told, or what the brokers should be asked about
 CAUSE_SECONDS = 5.0  # to ask why nothing comes
 LOOK_SECONDS = 0.02  # for more records, before it is asked whether the range has ended without any
 
@@ -108,7 +118,7 @@ class RangeReader:
                 return found
             self._note_position(consumer)
             if time.monotonic() > deadline:
-                raise error or self._silence()
+                raise self._silence() if isinstance(error, NO_CAUSE) else error
         return None
 
     def _note_position(self, consumer: sync.Consumer) -> None:
@@ -116,7 +126,7 @@ class RangeReader:
         self._position = max(self._position, position or 0)
 
     def _silence(self) -> RaftmqError:
-        """What to say of it, by where the log ends: it may have become another one."""
+        """What to say of it, by where the log ends: it may have become another one, or none."""
         asked = self._asked
         what = (
             f"{asked.topic}-{asked.partition}: nothing has come for "
@@ -125,6 +135,8 @@ class RangeReader:
         )
         try:
             end = self._edge("latest", min(CAUSE_SECONDS, self._options.retry_seconds))
+        except TOPIC_GONE as gone:
+            return OffsetOutOfRange(f"{what}: {gone}")
         except RaftmqError as error:
             return RequestTimedOut(f"{what}: {error}")
         if end > self._position:
@@ -138,7 +150,7 @@ class RangeReader:
         if self._options.fail_on_data_loss:  # the client's own advice is not for users of Spark
             raise OffsetOutOfRange(
                 f"{asked.topic}-{asked.partition}: of the offsets {asked.start} to {asked.end} "
-                f"some are gone, from {self._position} on: deleted, or the topic was made again. "
+                f"some are gone, from {self._position} on: deleted, or the topic was. "
                 'Read what is left with .option("failOnDataLoss", "false")'
             ) from error
         end = self._end_of_loss(error)
@@ -152,7 +164,10 @@ class RangeReader:
         """Where the log begins by now, if that is later; else it ends before the position."""
         if isinstance(error, LogTruncation):  # other records stand at these offsets now
             return self._position
-        begin = self._edge("earliest", self._options.retry_seconds)
+        try:
+            begin = self._edge("earliest", self._options.retry_seconds)
+        except TOPIC_GONE:
+            return self._asked.end
         return min(begin, self._asked.end) if self._position < begin else self._asked.end
 
     def _edge(self, at: Literal["earliest", "latest"], seconds_max: float) -> int:

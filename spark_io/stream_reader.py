@@ -13,11 +13,12 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
 from spark_io.lookup import Lookup
-from spark_io.offsets import from_json_dict, is_enough, limited, to_json_dict
+from spark_io.offsets import flat, from_json_dict, is_enough, limited, nested, to_json_dict
 from spark_io.planning import Split, begins_of, plan
 from spark_io.positions import resolve
 from spark_io.reading import read_range
@@ -53,18 +54,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json_dict(resolve(self._options.starting, keys, self._lookup))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        records_max = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if records_max is None else ReadMaxRows(records_max)
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._ends()
+        self._target = self._ends({})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         begun = from_json_dict(start)
-        end = self._latest = self._ends() if self._target is None else self._target
-        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        if records_max is None and self._options.min_offsets_per_trigger is None:
+        end = self._latest = self._ends(begun) if self._target is None else self._target
+        if isinstance(limit, ReadAllAvailable):  # a query that runs once does not wait for more
             return to_json_dict(end)
+        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         begins = begins_of(self._lookup, begun, end)
         if self._is_waiting(begun, end, begins):
             return to_json_dict(begun)
@@ -89,11 +94,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- within ----------------------------------------------------------------------------
 
-    def _ends(self) -> Offsets:
-        ends: Offsets = {}
-        for (topic, partition), offset in self._lookup.latest(self._lookup.keys()).items():
-            ends.setdefault(topic, {})[partition] = offset
-        return ends
+    def _ends(self, start: Offsets) -> Offsets:
+        return nested(self._lookup.latest(self._lookup.keys(known=flat(start))))
 
     def _is_waiting(self, start: Offsets, end: Offsets, begins: Offsets) -> bool:
         """For more records, which a query that ends does not do."""

@@ -156,6 +156,7 @@ def test_at_least_so_many_records(client: sync.Client, topic: str, stream: Any) 
     assert end == {topic: {"0": 3, "1": 2}}
     fill(client, topic, 4)
     assert step(reader, end) == end
+    assert reader.latestOffset(end, ReadAllAvailable()) == {topic: {"0": 7, "1": 2}}
 
 
 def test_nobody_waits_longer_than_the_delay(client: sync.Client, topic: str, stream: Any) -> None:

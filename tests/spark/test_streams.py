@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from spark_io.lag import LagListener
 from tests.spark.copying import Copy
 from tests.spark.faults import wait_until
-from tests.spark.frames import expected, fill, stream, values
+from tests.spark.frames import expected, fill, stream, values, write_stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,6 +110,26 @@ def test_data_that_is_lost_is_passed_over_if_asked(
     client.admin.delete_records(copy.source, {0: end - 1})
     copy.run(spark, failOnDataLoss="false")
     assert len(values(client, copy.target)) == 60 - (end - 1 - before)
+
+
+def test_more_records_are_waited_for_unless_a_query_runs_once(
+    spark: SparkSession, server: Server, client: sync.Client, topic: str, tmp_path: Path
+) -> None:
+    client.admin.create_topic(f"{topic}-copy", partitions=1, replication_factor=3)
+    fill(client, topic, range(30))
+    found = stream(spark, server.bootstrap, topic, minOffsetsPerTrigger="30")
+    writer = write_stream(found.select("key", "value"), server.bootstrap, f"{topic}-copy", tmp_path)
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        wait_until(lambda: len(values(client, f"{topic}-copy")) == 30)
+        fill(client, topic, range(30, 40))
+        wait_until(lambda: query.status["message"] == "Waiting for data to arrive")
+    finally:
+        query.stop()
+        query.awaitTermination()
+    assert len(values(client, f"{topic}-copy")) == 30
+    writer.trigger(once=True).start().awaitTermination()
+    assert sorted(values(client, f"{topic}-copy")) == expected(range(40))
 
 
 def test_lag_is_seen(spark: SparkSession, copy: Copy, client: sync.Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.errors import ProducerFenced, ReplayMismatch
+from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError, ReplayMismatch
 from spark_io.holding import HOLD_SECONDS_MAX, held_if_fenced
 
 
@@ -22,10 +22,22 @@ def test_a_task_that_was_fenced_waits_and_then_fails() -> None:
     ]
 
 
-def test_nothing_else_waits() -> None:
+def test_one_that_had_something_on_its_way() -> None:
+    """The leader dies, the copy fences, and what is sent again is refused."""
+    waits: list[float] = []
+    with (
+        pytest.raises(OutcomeUnknown, match="may have been appended"),
+        held_if_fenced(sleep=waits.append),
+    ):
+        raise OutcomeUnknown("5 records may have been appended") from ProducerFenced("another")
+    assert waits == [HOLD_SECONDS_MAX]
+
+
+@pytest.mark.parametrize("error", [ReplayMismatch("other rows"), OutcomeUnknown("who knows")])
+def test_nothing_else_waits(error: RaftmqError) -> None:
     waits: list[float] = []
     with held_if_fenced(sleep=waits.append):
         pass
-    with pytest.raises(ReplayMismatch), held_if_fenced(sleep=waits.append):
-        raise ReplayMismatch("other rows")
+    with pytest.raises(type(error)), held_if_fenced(sleep=waits.append):
+        raise error
     assert waits == []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 pytest.importorskip("pyspark")
 
+from raftmq.client.administration.results import TopicSummary
 from raftmq.errors import UnknownTopicOrPartition
-from spark_io.lookup import Lookup, _check_there
+from spark_io.lookup import BEHIND_SECONDS, LOOK_SECONDS, Lookup, _check_there
 from spark_io.source_options import source_options
 from tests.unit.spark_io.tasks import sent_away
+
+if TYPE_CHECKING:
+    from raftmq import sync
 
 NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 
@@ -25,6 +31,50 @@ def test_it_travels_and_is_closed_as_often_as_anybody_likes() -> None:
     assert arrived._options == lookup._options
     for each in (lookup, arrived, arrived):
         each.close()
+
+
+class Behind:
+    """A cluster whose first answers are old ones: how many partitions each topic has."""
+
+    def __init__(self, *answers: dict[str, int]) -> None:
+        self._answers = list(answers)
+        self.admin = self
+
+    def with_timeout(self, _seconds: float) -> Behind:
+        return self
+
+    def list_topics(self) -> list[TopicSummary]:
+        counts = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return [TopicSummary(name, bytes(16), count, 3, 0, 0) for name, count in counts.items()]
+
+
+def lookup_of(
+    monkeypatch: pytest.MonkeyPatch, *answers: dict[str, int], **options: str
+) -> tuple[Lookup, list[float]]:
+    """And what it has slept: time passes nowhere else."""
+    slept: list[float] = []
+    monkeypatch.setattr("spark_io.lookup.time.sleep", slept.append)
+    monkeypatch.setattr("spark_io.lookup.time.monotonic", lambda: sum(slept))
+    found = Lookup(source_options({**NOBODY, **options}, is_stream=True))
+    found._client = cast("sync.Client", Behind(*answers))
+    return found, slept
+
+
+def test_a_broker_that_is_behind_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = {"t": 1}, {"t": 2, "u": 1}
+    lookup, slept = lookup_of(monkeypatch, {}, old, new)
+    assert lookup.keys(known=[("t", 1)]) == [("t", 0), ("t", 1)]
+    assert slept == [LOOK_SECONDS] * 2
+    lookup, _ = lookup_of(monkeypatch, old, new)
+    assert lookup.existing([("u", 0), ("t", 1)]) == [("t", 1), ("u", 0)]
+
+
+def test_and_believed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup, slept = lookup_of(monkeypatch, {"u": 1})
+    assert lookup.existing([("u", 0), ("t", 1)]) == [("u", 0)]
+    assert BEHIND_SECONDS <= sum(slept) <= BEHIND_SECONDS + LOOK_SECONDS
+    with pytest.raises(UnknownTopicOrPartition, match="no topic 't'"):
+        lookup.keys()
 
 
 def test_topics_that_are_not_there() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from raftmq.errors import OffsetOutOfRange
-from spark_io.planning import Split, begins_of, plan, within_logs
+from raftmq.errors import InvalidConfig, OffsetOutOfRange
+from spark_io.planning import Split, begins_of, check_order, plan, within_logs
 from spark_io.ranges import OffsetRange
 from spark_io.source_options import SourceOptions, source_options
 from tests.unit.spark_io.tasks import sent_away
@@ -137,3 +137,9 @@ def test_a_batch_that_takes_what_there_is(caplog: pytest.LogCaptureFixture) -> N
     lenient = options(failOnDataLoss="false")
     assert within_logs(lenient, there, END) == {"t": {0: 30, 1: 4}}
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_a_batch_that_would_end_before_it_begins() -> None:
+    check_order(START, END)
+    with pytest.raises(InvalidConfig, match="t-0 would be read from offset 31, and only up to 30"):
+        check_order({"t": {0: 31, 1: 5}}, END)

@@ -12,6 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -41,6 +42,9 @@ def test_how_much_a_microbatch_takes() -> None:
     limit = new_reader(maxOffsetsPerTrigger="7").getDefaultReadLimit()
     assert isinstance(limit, ReadMaxRows)
     assert limit.max_rows == 7
+    limit = new_reader(minOffsetsPerTrigger="5").getDefaultReadLimit()
+    assert isinstance(limit, ReadMinRows)
+    assert limit.min_rows == 5
 
 
 def test_spark_may_end_it_at_what_is_there() -> None:
