@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
 from spark_io.offsets import flat, name_of, nested
+from spark_io.positions import shown
 from spark_io.ranges import check_loss, ranges, split
 
 if TYPE_CHECKING:
@@ -42,6 +43,22 @@ def plan(options: SourceOptions, lookup: Lookup, start: Offsets, end: Offsets) -
         max_records=options.max_records_per_partition,
     )
     return [Split(piece) for piece in pieces]
+
+
+def check_left_out(options: SourceOptions, start: Offsets, end: Offsets) -> None:
+    """Before Spark has noted an end that knows nothing of some partitions any more.
+
+    Raises:
+        OffsetOutOfRange: they are deleted or not chosen, and `failOnDataLoss` is true.
+    """
+    left_out = flat(start).keys() - flat(end).keys()
+    if left_out and options.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            f"the checkpoint of this query has {shown(left_out)}, and they are not read any more: "
+            "deleted, or not chosen. Choose them again, with subscribe or as before; or give this "
+            'query another checkpointLocation; or forget them with .option("failOnDataLoss", '
+            '"false")'
+        )
 
 
 def begins_of(lookup: Lookup, start: Offsets, end: Offsets) -> Offsets:

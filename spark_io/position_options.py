@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from spark_io.offsets import Offsets, flat, numbers_of_partitions
-from spark_io.positions import EARLIEST, LATEST, At, Earliest, Latest, Since, contradictions
+from spark_io.positions import EARLIEST, LATEST, At, Earliest, Latest, Since, contradictions, shown
 
 if TYPE_CHECKING:
     from spark_io.option_reader import OptionReader
@@ -84,6 +84,10 @@ def _refuse_mark(
     options: OptionReader, name: str, position: Position, word: str, verb: str
 ) -> None:
     """A batch that begins at the end, or ends at the beginning, be it in one partition."""
-    is_marked = isinstance(position, At) and _MARKS[word] in flat(position.offsets).values()
-    if is_marked or position == _WORDS[word]:
-        options.tell(f"{name}: a batch cannot {verb} at {word}, where it would have no records")
+    marks = flat(position.offsets) if isinstance(position, At) else {}
+    marked = [key for key, offset in marks.items() if offset == _MARKS[word]]
+    where = f" in {shown(marked)} ({_MARKS[word]})" if marked else ""
+    if marked or position == _WORDS[word]:
+        options.tell(
+            f"{name}: a batch cannot {verb} at {word}{where}, where it would have no records"
+        )

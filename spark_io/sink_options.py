@@ -121,5 +121,5 @@ def _check_name(reader: OptionReader, found: SinkOptions, *, is_stream: bool) ->
         reader.tell(
             f"transactionalId = {found.transactional_id!r} without generation: a run with the same "
             "one is taken for the same rows, which are skipped; say the number of this piece of "
-            "work, as the date of a nightly run"
+            "work, such as 20261122 of a nightly run"
         )

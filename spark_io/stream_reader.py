@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_io.lookup import Lookup
 from spark_io.offsets import flat, from_json_dict, is_enough, limited, nested, to_json_dict
-from spark_io.planning import Split, begins_of, plan
+from spark_io.planning import Split, begins_of, check_left_out, plan
 from spark_io.positions import resolve
 from spark_io.reading import read_range
 
@@ -67,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> JsonOffsets:
         begun = from_json_dict(start)
         end = self._latest = self._ends(begun) if self._target is None else self._target
+        check_left_out(self._options, begun, end)
         if isinstance(limit, ReadAllAvailable):  # a query that runs once does not wait for more
             return to_json_dict(end)
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None

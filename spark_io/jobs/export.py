@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spark_io.source_options import SourceOptions
 
 RECORDS_PER_FILE = 100_000
-NOTHING = "nothing is missing"
+NOTHING = "no full file is missing"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,12 +91,16 @@ def export(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
         is_stream=False,
     )
     logs = _logs(options)
-    planned = _plan(root, logs, given["records_per_file"], is_final=given["is_final"])
+    plan = partial(_plan, root, logs, given["records_per_file"])
+    planned, all_planned = (plan(is_final=is_final) for is_final in (given["is_final"], True))
     if given["is_dry"]:
         _show_plan(planned)
     if not given["allow_loss"]:
         check_loss(planned)
-    return 0 if given["is_dry"] else _export(root, options, logs, planned)
+    if not given["is_dry"]:
+        _export(root, options, logs, planned)
+    _tell_waiting(_size(all_planned) - _size(planned))
+    return 0
 
 
 def _root(folder: str) -> Path:
@@ -149,13 +153,24 @@ def _show_plan(planned: Sequence[Planned]) -> None:
         click.echo(NOTHING)
 
 
+def _size(planned: Iterable[Planned]) -> int:
+    return sum(each.range.size for each in planned)
+
+
+def _tell_waiting(count: int) -> None:
+    if count:
+        click.echo(
+            f"{count} offsets at the ends do not fill a file yet: --final writes them", err=True
+        )
+
+
 def _export(
     root: Path, options: SourceOptions, logs: Iterable[OffsetRange], planned: Sequence[Planned]
-) -> int:
+) -> None:
     _remove_leftovers(root, logs)
     if not planned:
         click.echo(NOTHING)
-        return 0
+        return
     from spark_io.jobs.exporting.task import export_range
     from spark_io.jobs.progress import shown_progress
     from spark_io.jobs.session import open_session
@@ -165,7 +180,6 @@ def _export(
         tasks = session.sparkContext.parallelize(ranges, len(ranges))
         done = tasks.map(partial(export_range, str(root), options)).collect()
     _tell(done)
-    return 0
 
 
 def _remove_leftovers(root: Path, logs: Iterable[OffsetRange]) -> None:

@@ -257,6 +257,21 @@ def test_a_topic_that_is_gone(client: sync.Client, topic: str, stream: Any) -> N
     assert lossy.partitions(start, end) == []
 
 
+def test_a_topic_that_is_not_chosen_any_more(
+    server: Server, client: sync.Client, topic: str, stream: Any
+) -> None:
+    """It is told before a checkpoint has forgotten where the query was, unless that is wanted."""
+    fill(client, topic, 3)
+    start = stream().initialOffset()
+    client.admin.create_topic(f"{topic}-other", partitions=1)
+    with pytest.raises(
+        OffsetOutOfRange, match=f"checkpoint of this query has {topic}-0, {topic}-1"
+    ):
+        stream(subscribe=f"{topic}-other").latestOffset(start, ReadAllAvailable())
+    lossy = stream(subscribe=f"{topic}-other", failOnDataLoss="false")
+    assert lossy.latestOffset(start, ReadAllAvailable()) == {f"{topic}-other": {"0": 0}}
+
+
 def test_offsets_of_another_source(stream: Any) -> None:
     """As of a checkpoint that two queries share."""
     with pytest.raises(InvalidConfig, match=r"offsets in the checkpoint.*of its own"):
