@@ -8,11 +8,8 @@ beginning to its end, as it grows.
 from __future__ import annotations
 
 import time
-import traceback
-from contextlib import suppress
 from itertools import count
 from random import Random
-from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -26,6 +23,7 @@ from raftmq.errors import OffsetOutOfRange, RaftmqError
 from raftmq.wire.header import iter_batches
 from tests.cluster.broker_ledger import StoredBatch, batch_of
 from tests.cluster.broker_watch import Watch
+from tests.cluster.load_thread import LoadThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,47 +64,26 @@ class Acknowledgement(NamedTuple):
     heard_at: float
 
 
-class Load:
+class Load(LoadThread):
     """Attributes:
     acknowledgements: of each partition, in the order in which they were heard.
     read_up_to: where the consumer of each partition is; `high_watermarks`: what it was told last.
-    failure: what ended it, if anything did.
     """
 
     def __init__(
         self, addresses: Mapping[int, Address], ledger: BrokerLedger, topic: Topic = SYNCED
     ) -> None:
+        super().__init__(is_working=False)
         self.topic, self.ledger, self._addresses = topic, ledger, dict(addresses)
         self._keys, self._releases = count(1), 0
-        self._in_flight, self._is_working = 0, False
         self._watches = {each: Watch(address, topic.name) for each, address in addresses.items()}
         self.acknowledgements: dict[int, list[Acknowledgement]] = {
             partition: [] for partition in range(PARTITIONS)
         }
         self.read_up_to = dict.fromkeys(range(PARTITIONS), 0)
         self.high_watermarks = dict.fromkeys(range(PARTITIONS), 0)
-        self.failure = ""
-        self._scope, self._has_begun = trio.CancelScope(), Event()
-        self._thread = Thread(target=self._run_thread, daemon=True)
 
     # From the other thread
-
-    def start(self) -> None:
-        """Make the topic, and begin; when this returns, it may not have yet."""
-        self._thread.start()
-        self._has_begun.wait()
-
-    def stop(self) -> None:
-        if self._thread.ident is not None:
-            with suppress(trio.RunFinishedError):  # it has failed
-                self._token.run_sync_soon(self._scope.cancel)
-            self._thread.join()
-
-    def work(self) -> None:
-        self._is_working = True
-
-    def rest(self) -> None:
-        self._is_working = False
 
     def release(self) -> None:
         """None is held to what it promised, for those who could keep it are dead."""
@@ -114,10 +91,6 @@ class Load:
         self.ledger.release()
         for log in self.acknowledgements.values():
             log.clear()
-
-    @property
-    def is_at_rest(self) -> bool:
-        return not (self._is_working or self._in_flight)
 
     def view(self, node_id: int) -> View | None:
         return self._watches[node_id].view
@@ -129,33 +102,24 @@ class Load:
 
     # In the thread of its own
 
-    def _run_thread(self) -> None:
-        try:
-            trio.run(self._run)
-        except BaseException:  # whoever waits for anything will see it
-            self.failure = traceback.format_exc()
-
-    async def _run(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._has_begun.set()
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                for watch in self._watches.values():
-                    nursery.start_soon(watch.run)
-                addresses = list(self._addresses.values())
-                for watch in self._watches.values():
-                    await watch.wait_brokers(self._addresses.keys())  # each may place the topic
-                async with Cluster(addresses, TcpNetwork(), random=Random()) as cluster:
-                    await create_topic(
-                        cluster,
-                        self.topic.name,
-                        partition_count=PARTITIONS,
-                        replication_factor=len(addresses),
-                        configs=self.topic.configs,
-                    )
-                    await wait_leaders(cluster, self.topic.name)
-                    self.work()
-                    await self._run_clients(cluster)
+    async def _run_load(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for watch in self._watches.values():
+                nursery.start_soon(watch.run)
+            addresses = list(self._addresses.values())
+            for watch in self._watches.values():
+                await watch.wait_brokers(self._addresses.keys())  # each may place the topic
+            async with Cluster(addresses, TcpNetwork(), random=Random()) as cluster:
+                await create_topic(
+                    cluster,
+                    self.topic.name,
+                    partition_count=PARTITIONS,
+                    replication_factor=len(addresses),
+                    configs=self.topic.configs,
+                )
+                await wait_leaders(cluster, self.topic.name)
+                self.work()
+                await self._run_clients(cluster)
 
     async def _run_clients(self, cluster: Cluster) -> None:
         async with trio.open_nursery() as nursery:

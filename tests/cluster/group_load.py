@@ -7,11 +7,8 @@ for one outcome before it sends the next number, so that the numbers of a key ri
 from __future__ import annotations
 
 import time
-import traceback
 from collections import Counter
-from contextlib import suppress
 from itertools import count
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -19,6 +16,7 @@ import trio
 import raftmq
 from raftmq.errors import GroupIdNotFound, RaftmqError
 from tests.cluster.group_judge import Observation
+from tests.cluster.load_thread import LoadThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +31,7 @@ LOOK_SECONDS = 0.1
 ASK_SECONDS_MAX = 5.0
 
 
-class GroupLoad:
+class GroupLoad(LoadThread):
     """Attributes:
     acknowledged: number by partition and offset.
     denied: numbers that certainly were not sent.
@@ -42,10 +40,10 @@ class GroupLoad:
     details: of the group, as its coordinator said last, and when it was asked; None: it is silent.
     errors: that clients were told, by name.
     findings: errors that do not pass.
-    failure: what ended it, if anything did.
     """
 
     def __init__(self, bootstrap: str, *, partitions: int) -> None:
+        super().__init__(is_working=True)
         self._bootstrap, self.partitions = bootstrap, partitions
         self.key_count = partitions * KEYS_PER_PARTITION
         self.acknowledged: dict[tuple[int, int], int] = {}
@@ -55,39 +53,14 @@ class GroupLoad:
         self.details: tuple[float, GroupDetails | None] = 0.0, None
         self.errors: Counter[str] = Counter()
         self.findings: list[str] = []
-        self.failure = ""
-        self._in_flight, self._is_working = 0, True
         self._is_made, self._is_new = False, True  # topic; group
-        self._scope, self._has_begun = trio.CancelScope(), Event()
-        self._thread = Thread(target=self._run_thread, daemon=True)
 
     # From the other thread
-
-    def start(self) -> None:
-        """Make the topic, and begin; when this returns, it may not have yet."""
-        self._thread.start()
-        self._has_begun.wait()
-
-    def stop(self) -> None:
-        if self._thread.ident is not None:
-            with suppress(trio.RunFinishedError):  # it has failed
-                self._token.run_sync_soon(self._scope.cancel)
-            self._thread.join()
-
-    def work(self) -> None:
-        self._is_working = True
-
-    def rest(self) -> None:
-        self._is_working = False
 
     @property
     def is_made(self) -> bool:
         """The topic."""
         return self._is_made
-
-    @property
-    def is_at_rest(self) -> bool:
-        return not (self._is_working or self._in_flight)
 
     @property
     def ends(self) -> dict[int, int]:
@@ -104,26 +77,17 @@ class GroupLoad:
 
     # In the thread of its own
 
-    def _run_thread(self) -> None:
-        try:
-            trio.run(self._run)
-        except BaseException:  # whoever waits for anything will see it
-            self.failure = traceback.format_exc()
-
-    async def _run(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._has_begun.set()
-        with self._scope:
-            async with raftmq.connect(self._bootstrap, client_id="load") as mq:
-                await mq.admin.create_topic(
-                    TOPIC, partitions=self.partitions, replication_factor=3, config=CONFIG
-                )
-                self._is_made = True
-                async with mq.producer(acks="all") as producer, trio.open_nursery() as nursery:
-                    nursery.start_soon(self._look, self._look_at_group, mq)
-                    nursery.start_soon(self._look, self._look_at_offsets, mq)
-                    for key in range(self.key_count):
-                        nursery.start_soon(self._produce_on, producer, key)
+    async def _run_load(self) -> None:
+        async with raftmq.connect(self._bootstrap, client_id="load") as mq:
+            await mq.admin.create_topic(
+                TOPIC, partitions=self.partitions, replication_factor=3, config=CONFIG
+            )
+            self._is_made = True
+            async with mq.producer(acks="all") as producer, trio.open_nursery() as nursery:
+                nursery.start_soon(self._look, self._look_at_group, mq)
+                nursery.start_soon(self._look, self._look_at_offsets, mq)
+                for key in range(self.key_count):
+                    nursery.start_soon(self._produce_on, producer, key)
 
     async def _produce_on(self, producer: Any, key: int) -> None:
         await trio.sleep(PAUSE_SECONDS * key / self.key_count)
