@@ -50,6 +50,8 @@ class ApiKey(IntEnum):
     BROKER_HEARTBEAT = 1004
     READ_BARRIER = 1005
     FENCE_PRODUCER = 1006
+    REPORT_CORRUPTION = 1007
+    DESCRIBE_DAMAGE = 1008
 
 
 class VersionRange(NamedTuple):

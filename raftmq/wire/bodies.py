@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode, InvalidRequest, RemoteProtocolError
+from raftmq.wire.nesting import check_nesting
 
 if TYPE_CHECKING:
     from raftmq.wire.apis import ApiKey
@@ -34,6 +35,7 @@ CONFIG_KEYS_MAX = 1_000
 TIMEOUT_MS = 30_000  # how long a broker may work on a request that says nothing else
 
 Natural: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+Number: TypeAlias = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
 NaturalOrAbsent: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=NUMBER_MAX)]
 Offset: TypeAlias = Natural
 OffsetOrAbsent: TypeAlias = NaturalOrAbsent
@@ -57,6 +59,7 @@ Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 ErrorMessage: TypeAlias = Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)]
 Generation: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=ID_MAX)]  # of a consumer group
 MemberId: TypeAlias = Name  # of a consumer group; empty: not known yet
+SlotEpoch: TypeAlias = Natural  # of the coordinator that is meant; 0: not said (older clients)
 BrokerIds: TypeAlias = Annotated[tuple[BrokerId, ...], Meta(max_length=REPLICAS_MAX)]
 ConfigText: TypeAlias = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 Configs: TypeAlias = Annotated[dict[Name, ConfigText], Meta(max_length=CONFIG_KEYS_MAX)]
@@ -117,8 +120,17 @@ def decode_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) 
         RemoteProtocolError: it is none, or over a limit; names the field.
     """
     try:
+        check_nesting(data)
+    except ValueError as error:
+        raise RemoteProtocolError(f"{body_type.__name__}: {error}") from error
+    return decode_checked_body(body_type, data)
+
+
+def decode_checked_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) -> BodyT:
+    """As `decode_body`; `check_nesting` has seen it, or the header around it."""
+    try:
         body: BodyT = _decoder(body_type).decode(data)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise RemoteProtocolError(f"{body_type.__name__}: {error}") from error
     return body
 

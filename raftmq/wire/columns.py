@@ -174,7 +174,7 @@ class Chunk:
         self._check_count(name, packed)
         try:
             return decoder.decode(packed)
-        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        except ValueError as error:  # msgspec's errors are ValueErrors
             raise self._origin.corrupt(f"{name} column: {error}") from error
 
     def _check_count(self, name: str, packed: Buffer) -> int:

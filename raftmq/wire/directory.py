@@ -6,11 +6,11 @@ counts of the chunks add up to exactly the batch that the directory stands in.
 
      u32 length | {0: [[record count, byte length, CRC-32C, uncompressed length, tags] ...]}
 
-The map is msgpack. Keys from 128 on are ignored and keys below refused, so that what a reader
-must understand and what it may overlook can both be added. A named producer's digest and
-generation have keys 128 and 129, and stand first and at full width, so that their place is known.
-Tags are a sorted list, empty for untagged records; nil marks the mixed chunk, whose records carry
-their own.
+The map is msgpack of at most NESTING_MAX levels. Keys from 128 on are ignored and keys below
+refused, so that what a reader must understand and what it may overlook can both be added. A named
+producer's digest and generation have keys 128 and 129, and stand first and at full width, so that
+their place is known. Tags are a sorted list, empty for untagged records; nil marks the mixed chunk,
+whose records carry their own.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from raftmq.model import Compression
 from raftmq.wire.compression import codec_of
 from raftmq.wire.header import BATCH_BYTES_MAX, HEADER_SIZE, RECORDS_MAX, BatchHeader
 from raftmq.wire.named import DIGEST_MAX, GENERATION_MAX, Account
+from raftmq.wire.nesting import Decoder
 from raftmq.wire.origin import Origin
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Directory(NamedTuple):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_MAP = msgspec.msgpack.Decoder(dict[int, msgspec.Raw])
+_MAP = Decoder[dict[int, msgspec.Raw]](dict[int, msgspec.Raw])
 _ENTRIES = msgspec.msgpack.Decoder(
     Annotated[list[ChunkEntry], msgspec.Meta(min_length=1, max_length=TAGGED_CHUNKS_MAX + 1)]
 )
@@ -126,7 +127,7 @@ def read_directory(
     try:
         packed, chunks_position = _find_directory(buffer, position, header)
         entries = _ENTRIES.decode(_packed_entries(packed))
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise _corrupt(str(error), position, where) from error
     room = position + header.size - chunks_position
     problem = _problem_of_sums(entries, header.record_count, room) or _problem_of(entries, codec)

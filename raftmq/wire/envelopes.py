@@ -25,10 +25,11 @@ from raftmq.wire.bodies import (
     Request,
     Version,
     clip_message,
-    decode_body,
+    decode_checked_body,
 )
 from raftmq.wire.frames import encode_frame
 from raftmq.wire.messages import REQUESTS
+from raftmq.wire.nesting import check_nesting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,13 +97,14 @@ def decode_request(header: bytes) -> DecodedRequest:
         RemoteProtocolError: anything else: no request, or over a limit.
     """
     try:
+        check_nesting(header)  # of the body, too
         request = _request_decoder.decode(header)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise RemoteProtocolError(f"request header of {len(header)} bytes: {error}") from error
     body_type = REQUESTS.get((request.api_key, request.version))
     if body_type is None:
         raise _unsupported(request)
-    body = decode_body(body_type, request.body)
+    body = decode_checked_body(body_type, request.body)
     return DecodedRequest(body.api_key, body.version, request.correlation_id, body, request.trace)
 
 
@@ -142,15 +144,16 @@ def decode_response(header: bytes) -> ResponseHeader:
         RemoteProtocolError: no response, or over a limit.
     """
     try:
+        check_nesting(header)  # of the body, too
         return _response_decoder.decode(header)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise RemoteProtocolError(f"response header of {len(header)} bytes: {error}") from error
 
 
 def decode_reply(reply_type: type[BodyT], raw: msgspec.Raw) -> BodyT:
-    """The body of a response to a request whose `reply` is `reply_type`.
+    """The body of a response to a request whose `reply` is `reply_type`; of `decode_response`.
 
     Raises:
         RemoteProtocolError: it is none, or over a limit.
     """
-    return decode_body(reply_type, raw)
+    return decode_checked_body(reply_type, raw)

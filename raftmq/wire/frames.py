@@ -60,6 +60,11 @@ class FrameReader:
         """Bytes of a frame that is not complete yet."""
         return self._buffered_bytes
 
+    @property
+    def needed_bytes(self) -> int:
+        """Length of that frame, or of as much as says it; 0 where there is none."""
+        return self._needed_bytes if self._pieces else 0
+
     def receive(self, data: Bytes) -> list[Frame]:
         """The frames that `data` completes, in order.
 

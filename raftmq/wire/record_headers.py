@@ -88,7 +88,7 @@ class HeaderColumn:
         try:
             flat = _unpack_mixed(packed)[1] if self._mixed else _DECODER.decode(packed)
             return _pair_up(flat)
-        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        except ValueError as error:  # msgspec's errors are ValueErrors
             raise self._origin.corrupt(f"headers of record {index}: {error}") from error
 
     def tags_at(self, index: int) -> Tags:
@@ -102,7 +102,7 @@ class HeaderColumn:
             return ()
         try:
             return _unpack_mixed(packed)[0]
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise self._origin.corrupt(f"tags of record {index}: {error}") from error
 
     def _packed_at(self, index: int) -> Buffer | None:

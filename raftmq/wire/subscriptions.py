@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from raftmq.wire.bodies import NAME_CHARS_MAX, Name
+from raftmq.wire.nesting import Decoder
 
 SUBSCRIPTION_VERSION = 1
 
@@ -37,9 +38,9 @@ def interest_in(subscription: bytes) -> Interest | None:
     """None: it is of a program of another kind, or of another version."""
     try:
         interest: Interest = _decoder.decode(subscription)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    except ValueError:  # msgspec's errors are ValueErrors
         return None
     return interest if interest.format_version == SUBSCRIPTION_VERSION else None
 
 
-_decoder = msgspec.msgpack.Decoder(Interest)
+_decoder = Decoder[Interest](Interest)

@@ -36,6 +36,7 @@ UNCOMPRESSED_BYTES_MAX = 1 << 20
 EDGES = (0, 1, 2, 15, 16, 31, 32, 127, 128, 255, 256, 65535, 65536, (1 << 31) - 1, (1 << 32) - 1)
 # First bytes of msgpack: nil, bin, array, map, ext, integers, strings and the one that is none.
 MARKERS = bytes.fromhex("c0 c1 c4 c5 c6 c7 c9 ca cb cc cf d0 d3 d4 d9 db dc dd de df 80 90 a0 e0")
+DEEP_SHARE, DEPTHS = 0.02, (28, 31, 32, 40, 950, 20_000)
 HEADER_FIELDS = ((8, 4), (21, 2), (23, 4), (27, 8), (35, 8), (57, 4))  # position and width
 
 
@@ -85,11 +86,26 @@ def damage(random: Random, batches: list[bytes]) -> bytes:
     """One input: a batch of the corpus, damaged once or a few times, and repaired or not."""
     batch = bytearray(random.choice(batches))
     repaired = random.random() < 0.5
+    if random.random() < DEEP_SHARE and (deep := _with_deep_key(random, batch)):
+        return bytes(deep)
     if repaired and random.random() < 0.5:
         return bytes(_damage_inside(random, batch))
     for _ in range(random.choice((1, 1, 2, 4))):
         random.choice(MUTATIONS)(random, batch, batches)
     return bytes(repair(batch) if repaired else batch)
+
+
+def _with_deep_key(random: Random, batch: bytearray) -> bytearray | None:
+    """A key in the directory that readers overlook, and under it levels upon levels."""
+    header = check_batch(batch)
+    if not header.is_columns:
+        return None
+    directory = read_directory(batch, 0, header)
+    depth = random.choice(DEPTHS)
+    deep = msgspec.Raw(random.choice((b"\x91", b"\x81\x01")) * depth + b"\xc0")
+    packed = msgspec.msgpack.encode({200: deep, 0: directory.entries})
+    chunks = batch[directory.chunks_position :]
+    return seal(batch[:HEADER_SIZE] + len(packed).to_bytes(4, "big") + packed + chunks)
 
 
 def _damage_inside(random: Random, batch: bytearray) -> bytearray:

@@ -28,7 +28,7 @@ EVIL = (
     b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xde\xff\xff",
     b"\xdb\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xc9\xff\xff\xff\xff\x01", b"\xc1",
     b"\xcf" + b"\xff" * 8, b"\xd3\x80" + bytes(7), b"\xca\x7f\xc0\x00\x00", b"\x91" * 500,
-    b"\x81" * 500, b"\xa3\xff\xfe\xfd", b"\xc7\x0c\xff" + b"\xff" * 12, bytes(64),
+    b"\x81" * 500, b"\x91" * 2_000, b"\xa3\xff\xfe\xfd", b"\xc7\x0c\xff" + b"\xff" * 12, bytes(64),
 )  # fmt: skip
 VALUES = tuple(
     msgspec.Raw(msgspec.msgpack.encode(value))
@@ -38,6 +38,8 @@ VALUES = tuple(
         [None] * 40, {}, {"a": "b"}, {1: 2}, {"a": None}, [[[[[[]]]]]],
     )
 )  # fmt: skip
+# Around the format's own limit, around those of interpreters, and beyond all of them.
+DEEP = tuple(msgspec.Raw(b"\x91" * depth + b"\xc0") for depth in (28, 32, 40, 950, 2_000))
 
 
 class Sample(NamedTuple):
@@ -97,14 +99,14 @@ def _change_a_field(random: Random, fields: list[Any], *, ways: int) -> None:
     while (inner := [item for item in fields if isinstance(item, list)]) and random.random() < 0.7:
         fields = random.choice(inner)
     if not fields:
-        fields.append(random.choice(VALUES))
+        fields.append(random.choice(VALUES + DEEP))
         return
     position = random.randrange(len(fields))
     change = random.randrange(ways)
     if change == 0:
         del fields[position]
     elif change == 1:
-        fields.insert(position, random.choice(VALUES))
+        fields.insert(position, random.choice(VALUES + DEEP))
     elif change == 2:
         fields[position] = random.choice(VALUES)
     else:

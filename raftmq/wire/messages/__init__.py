@@ -16,6 +16,7 @@ from raftmq.wire.messages.cluster import (
     ReadBarrier,
 )
 from raftmq.wire.messages.configs import AlterConfigs, DescribeConfigs
+from raftmq.wire.messages.corruption import DescribeDamage, ReportCorruption
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetDelete, OffsetFetch
 from raftmq.wire.messages.groups import (
@@ -54,7 +55,7 @@ _CLASSES: tuple[type[Request], ...] = (
     DescribeCluster, DescribeTopics, Ping, ReplicaFetch, ReplicaProgress, Propose, BrokerHeartbeat,
     ReadBarrier, OffsetCommit, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, LeaveGroup,
     SyncGroup, DescribeGroups, ListGroups, InitProducerId, DeleteGroups, OffsetDelete,
-    FenceProducer,
+    FenceProducer, ReportCorruption, DescribeDamage,
 )  # fmt: skip
 REQUESTS: Mapping[tuple[int, int], type[Request]] = MappingProxyType(
     {(cls.api_key, cls.version): cls for cls in _CLASSES}

@@ -20,6 +20,7 @@ from raftmq.wire.bodies import (
     Natural,
     NaturalOrAbsent,
     Nothing,
+    Number,
     Port,
     Request,
 )
@@ -45,6 +46,7 @@ class BrokerDescription(Body, frozen=True):
     rack: Name | None = None
     is_fenced: bool = False
     in_controlled_shutdown: bool = False
+    clock_ahead_ms: Number | None = None  # of a clock that is wrong; None for all others
 
 
 class VoterAddress(Body, frozen=True):
@@ -89,14 +91,28 @@ class Propose(Request, frozen=True):
     timeout_ms: Milliseconds = TIMEOUT_MS
 
 
+class WrongClock(Body, frozen=True):
+    """A broker whose wall clock is not that of the others. Negative: it is behind them."""
+
+    broker_id: BrokerId
+    ahead_ms: Number
+
+
 class BrokerHeartbeatReply(Body, frozen=True):
+    """`is_clock_confirmed`: most brokers' clocks agree with the one in the heartbeat.
+    `clock_ahead_ms`: what it is ahead of those that are confirmed, if any is.
+    """
+
     is_fenced: bool
     may_shut_down: bool
+    is_clock_confirmed: bool = False
+    wrong_clocks: Annotated[tuple[WrongClock, ...], Meta(max_length=BROKERS_MAX)] = ()
+    clock_ahead_ms: Number | None = None
 
 
 class BrokerHeartbeat(Request, frozen=True):
     """`metadata_version`: what it has applied. `pending_flush_seconds`: age of the oldest flush
-    that has not returned, by which a frozen disk is known.
+    that has not returned, by which a frozen disk is known. `wall_clock_ms`: what time it is there.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.BROKER_HEARTBEAT
@@ -108,6 +124,7 @@ class BrokerHeartbeat(Request, frozen=True):
     metadata_version: NaturalOrAbsent
     pending_flush_seconds: Seconds = 0.0
     wants_shutdown: bool = False
+    wall_clock_ms: Number | None = None
 
 
 class ReadBarrierReply(Body, frozen=True):

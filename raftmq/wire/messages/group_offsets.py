@@ -30,6 +30,7 @@ from raftmq.wire.bodies import (
     Partition,
     PartitionOutcome,
     Request,
+    SlotEpoch,
     Timestamp,
     TopicId,
     TopicPartition,
@@ -72,8 +73,10 @@ class OffsetCommit(Request, frozen=True):
     """Answered once it is in the quorum. Without a member, `generation` is -1 and `member_id`
     empty: allowed while the group has no members.
 
-    `number` rises with each commit of a member: what comes late, over a connection that was given
-    up, changes nothing. 0, or without a member: it is not counted.
+    `number` rises with each attempt to commit of a member, or of a `sender`, the name that whoever
+    commits without a member has drawn: an earlier one that comes late, over a connection that was
+    given up, changes nothing. 0, or with neither of both: it is not counted. `slot_epoch`: as of
+    all that changes a group (`groups.py`).
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.OFFSET_COMMIT
@@ -87,6 +90,8 @@ class OffsetCommit(Request, frozen=True):
     instance_id: Name | None = None
     timeout_ms: Milliseconds = TIMEOUT_MS
     number: Natural = 0
+    slot_epoch: SlotEpoch = 0
+    sender: Name = ""
 
 
 class FetchedOffset(Body, frozen=True):
@@ -101,9 +106,15 @@ class FetchedOffset(Body, frozen=True):
 
 
 class OffsetFetchReply(Body, frozen=True):
+    """`slot_epoch`, `last_change`: of the coordinator, for whoever wants to delete what he has seen
+    here; 0 of older brokers.
+    """
+
     error: ErrorNumber = ErrorCode.NONE
     message: ErrorMessage = ""
     partitions: Annotated[tuple[FetchedOffset, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+    slot_epoch: SlotEpoch = 0
+    last_change: Natural = 0
 
 
 class OffsetFetch(Request, frozen=True):
@@ -131,7 +142,10 @@ class OffsetDeleteReply(Body, frozen=True):
 
 
 class OffsetDelete(Request, frozen=True):
-    """Forget them. Refused for topics that members of the group read."""
+    """Forget them. Refused for topics that members of the group read, and of a group that has
+    changed after the `last_change` that an OffsetFetch told under the same `slot_epoch`: a copy
+    that comes late deletes nothing that was committed since. 0: whatever was.
+    """
 
     api_key: ClassVar[ApiKey] = ApiKey.OFFSET_DELETE
     version: ClassVar[int] = 0
@@ -140,3 +154,5 @@ class OffsetDelete(Request, frozen=True):
     group: Name
     partitions: Annotated[tuple[TopicPartition, ...], Meta(max_length=PARTITIONS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
+    slot_epoch: SlotEpoch = 0
+    last_change: Natural = 0

@@ -3,6 +3,9 @@
 Kafka's classic protocol. A member joins, and is told who leads; the leader, itself a consumer,
 hands in the plan with SyncGroup; everybody gets a part with the answer to SyncGroup. What
 subscriptions and assignments say, only clients know: for brokers they are bytes.
+
+Whatever changes something bears the `slot_epoch` under which its sender found the coordinator: what
+comes late, when the slot has been elsewhere since, is refused with NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from raftmq.wire.bodies import (
     Name,
     Natural,
     Request,
+    SlotEpoch,
 )
 
 GROUPS_MAX = 1_000  # of one message
@@ -48,7 +52,7 @@ class Coordinator(Body, frozen=True):
     error: ErrorNumber = ErrorCode.NONE
     message: ErrorMessage = ""
     broker_id: BrokerIdOrAbsent = ABSENT
-    slot_epoch: Natural = 0
+    slot_epoch: SlotEpoch = 0
 
 
 class FindCoordinatorReply(Body, frozen=True):
@@ -98,7 +102,10 @@ class JoinGroupReply(Body, frozen=True):
 class JoinGroup(Request, frozen=True):
     """Answered once all known members have joined, or those that have not were given up.
 
+    Whoever joins without a `member_id` is given one, and joins once more with it.
     `protocols`: the assignors that it knows, the one it likes best first.
+    `number` rises with each JoinGroup of a member: an earlier one that comes late changes nothing.
+    0: it is not counted.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.JOIN_GROUP
@@ -112,6 +119,8 @@ class JoinGroup(Request, frozen=True):
     rebalance_timeout_ms: Milliseconds
     instance_id: Name | None = None
     protocol_type: Name = CONSUMER_PROTOCOL
+    number: Natural = 0
+    slot_epoch: SlotEpoch = 0
 
 
 class MemberAssignment(Body, frozen=True):
@@ -139,6 +148,7 @@ class SyncGroup(Request, frozen=True):
     instance_id: Name | None = None
     protocol: Name = ""
     assignments: Annotated[tuple[MemberAssignment, ...], Meta(max_length=MEMBERS_MAX)] = ()
+    slot_epoch: SlotEpoch = 0
 
 
 class HeartbeatReply(Body, frozen=True):
@@ -157,6 +167,7 @@ class Heartbeat(Request, frozen=True):
     generation: Generation
     member_id: MemberId
     instance_id: Name | None = None
+    slot_epoch: SlotEpoch = 0
 
 
 class LeavingMember(Body, frozen=True):
@@ -186,6 +197,7 @@ class LeaveGroup(Request, frozen=True):
 
     group: Name
     members: Annotated[tuple[LeavingMember, ...], Meta(max_length=MEMBERS_MAX)]
+    slot_epoch: SlotEpoch = 0
 
 
 class ListedGroup(Body, frozen=True):
@@ -264,7 +276,9 @@ class DeleteGroupsReply(Body, frozen=True):
 
 
 class DeleteGroups(Request, frozen=True):
-    """Empty ones, with their offsets. Asked of their coordinator."""
+    """Empty ones, with their offsets. Asked of their coordinator. `slot_epoch` is said of all of
+    them: whoever says it names groups of one slot. `last_change`: as of an OffsetDelete.
+    """
 
     api_key: ClassVar[ApiKey] = ApiKey.DELETE_GROUPS
     version: ClassVar[int] = 0
@@ -272,3 +286,5 @@ class DeleteGroups(Request, frozen=True):
 
     groups: GroupNames
     timeout_ms: Milliseconds = TIMEOUT_MS
+    slot_epoch: SlotEpoch = 0
+    last_change: Natural = 0

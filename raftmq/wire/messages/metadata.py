@@ -56,6 +56,7 @@ class TopicMetadata(Body, frozen=True):
     name: Name
     topic_id: TopicId | None = None
     partitions: Annotated[tuple[PartitionMetadata, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+    min_insync_replicas: NaturalOrAbsent = ABSENT  # as configured; -1: the broker does not tell
 
 
 class MetadataReply(Body, frozen=True):

@@ -23,6 +23,7 @@ from raftmq.wire.bodies import (
     ErrorNumber,
     LeaderEpochOrAbsent,
     Milliseconds,
+    NaturalOrAbsent,
     Offset,
     OffsetOrAbsent,
     Partition,
@@ -48,7 +49,9 @@ class PartitionProduced(Body, frozen=True):
 
     A base offset beside an error says that the batches were appended, and may stay or not.
     `base_offsets` names that of each batch where they do not follow each other, because some of
-    them stood in the log already; else it is empty.
+    them stood in the log already; else it is empty. `allowed`: with MESSAGE_TOO_LARGE the bytes
+    that a batch may have, with INVALID_TIMESTAMP the highest timestamp, so that whoever asks can
+    tell which records are meant.
     """
 
     topic_id: TopicId
@@ -61,6 +64,7 @@ class PartitionProduced(Body, frozen=True):
     leader: BrokerIdOrAbsent = ABSENT
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     base_offsets: Annotated[tuple[Offset, ...], Meta(max_length=BATCHES_MAX)] = ()
+    allowed: NaturalOrAbsent = ABSENT
 
 
 class ProduceReply(Body, frozen=True):

@@ -16,6 +16,7 @@ NUMBERS = {
     "CREATE_PARTITIONS": 37, "ELECT_LEADERS": 43, "ALTER_CONFIGS": 44, "DESCRIBE_CLUSTER": 60,
     "DESCRIBE_TOPICS": 75, "PING": 1000, "REPLICA_FETCH": 1001, "REPLICA_PROGRESS": 1002,
     "PROPOSE": 1003, "BROKER_HEARTBEAT": 1004, "READ_BARRIER": 1005, "FENCE_PRODUCER": 1006,
+    "REPORT_CORRUPTION": 1007, "DESCRIBE_DAMAGE": 1008,
 }  # fmt: skip
 
 
@@ -42,7 +43,12 @@ def test_requests_are_called_as_their_numbers_are() -> None:
 
 def test_clients_ask_for_nothing_that_brokers_owe_each_other() -> None:
     """Replication, proposals and heartbeats; whatever else begins at 1000 is for all."""
-    for_all = {ApiKey.PING, ApiKey.FENCE_PRODUCER}
+    for_all = {
+        ApiKey.PING,
+        ApiKey.FENCE_PRODUCER,
+        ApiKey.REPORT_CORRUPTION,
+        ApiKey.DESCRIBE_DAMAGE,
+    }
     assert {key for key in ApiKey if key >= ApiKey.PING} - for_all == CLUSTER_APIS
 
 

@@ -1,0 +1,133 @@
+"""How deeply msgpack from outside may be nested: the format's own limit, the same everywhere.
+
+Owns NESTING_MAX and `Decoder`, by which everything is decoded that somebody else has sent or
+written. msgspec skips what it does not know (fields at the end, keys of later versions) by calling
+itself, and gives up where the interpreter does: after some hundred levels or a hundred thousand,
+by Python's version and by how deep its caller stands. Then two readers of the same bytes disagree.
+So the levels are counted first, without recursion, and the same bytes are refused by all.
+
+Decoders whose types leave nothing to skip need none of this: an array where bytes belong is
+refused at the array.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+NESTING_MAX = 32  # arrays and maps around each other; the deepest message of today has 7
+
+_NIL_TO_TRUE = dict.fromkeys((0xC0, 0xC2, 0xC3), 1)
+_NUMBERS = {
+    0xCA: 5,
+    0xCB: 9,
+    0xCC: 2,
+    0xCD: 3,
+    0xCE: 5,
+    0xCF: 9,
+    0xD0: 2,
+    0xD1: 3,
+    0xD2: 5,
+    0xD3: 9,
+}
+_FIXED_EXTENSIONS = {0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
+# Bytes of an item that says by its first byte alone how long it is; 0 for all others.
+_SIZES = [0] * 256
+for _kind in (*range(0x80), *range(0xE0, 0x100)):
+    _SIZES[_kind] = 1
+for _kind in range(0xA0, 0xC0):
+    _SIZES[_kind] = 1 + _kind - 0xA0
+for _kind, _size in (_NIL_TO_TRUE | _NUMBERS | _FIXED_EXTENSIONS).items():
+    _SIZES[_kind] = _size
+# Runs of items of one byte are skipped at once: numbers and nil, and what is empty (a level too).
+_FLAT = bytes(kind for kind in range(256) if _SIZES[kind] == 1)
+_IS_SHORT = [kind in _FLAT + b"\x80\x90" for kind in range(256)]
+_flat_run = re.compile(b"[" + re.escape(_FLAT) + b"]*").match
+_short_run = re.compile(b"[" + re.escape(_FLAT + b"\x80\x90") + b"]*").match
+_RUN_LEAST = 16  # items; fewer are not worth looking for a run
+# Bytes, strings and extensions: how many bytes say the length, and how many more follow it.
+_LONG = {
+    0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
+    0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
+}  # fmt: skip
+# Arrays and maps: how many bytes say the count, and how many items there are for each.
+_LONG_NESTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+_NOT_EMPTY = bytes([*range(0x81, 0x90), *range(0x91, 0xA0), *_LONG_NESTS])
+
+
+class Decoder(Generic[T]):
+    """msgspec's decoder of `kind`, behind the limit."""
+
+    def __init__(self, kind: Any) -> None:  # noqa: ANN401  # a type, or what stands for one
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
+
+    def decode(self, data: bytes | bytearray | memoryview) -> T:
+        """
+        Raises:
+            ValueError: nested too deeply, or whatever msgspec finds: its errors are ValueErrors.
+        """
+        check_nesting(data)
+        return self._decoder.decode(data)
+
+
+def check_nesting(data: bytes | bytearray | memoryview | msgspec.Raw) -> None:
+    """Raises ValueError: more than NESTING_MAX levels. Whatever else is wrong, decoders find."""
+    if not isinstance(data, bytes):
+        data = bytes(data)
+    # What has fewer bytes than that which may begin a level cannot have more levels.
+    if len(data) - len(data.translate(None, _NOT_EMPTY)) >= NESTING_MAX and _is_too_deep(data):
+        raise ValueError(f"nested more than {NESTING_MAX} levels")
+
+
+def _is_too_deep(data: bytes) -> bool:
+    position = 0
+    left = 1  # items of the innermost level that are still to come
+    outer: list[int] = []  # of the levels around it
+    sizes, is_short = _SIZES, _IS_SHORT
+    try:
+        while True:
+            while left:
+                kind = data[position]
+                if left > _RUN_LEAST and is_short[kind] and is_short[data[position + 1]]:
+                    run = _short_run if len(outer) < NESTING_MAX else _flat_run
+                    found = run(data, position, position + left)
+                    if found is not None and (count := found.end() - position):
+                        position, left = position + count, left - count
+                        continue
+                left -= 1
+                if size := sizes[kind]:
+                    position += size
+                elif (nest := _nest_at(data, position, kind)) is not None:
+                    if len(outer) == NESTING_MAX:
+                        return True
+                    outer.append(left)
+                    position, left = nest
+                else:
+                    position = _end_of_long(data, position, kind)
+            left = outer.pop()
+    except IndexError:  # nothing is left to be read, of the bytes or of the outermost level
+        return False
+
+
+def _nest_at(data: bytes, position: int, kind: int) -> tuple[int, int] | None:
+    """Where the items of an array or a map begin, and how many there are; None: it is neither."""
+    if kind < 0xA0:  # 0x80 to 0x9f: those before have a size
+        count = kind & 0x0F
+        return position + 1, count if kind >= 0x90 else 2 * count
+    if kind not in _LONG_NESTS:
+        return None
+    width, factor = _LONG_NESTS[kind]
+    start = position + 1 + width
+    return start, factor * int.from_bytes(data[position + 1 : start], "big")
+
+
+def _end_of_long(data: bytes, position: int, kind: int) -> int:
+    if kind not in _LONG:  # the one byte that begins nothing
+        return len(data)
+    width, more = _LONG[kind]
+    start = position + 1 + width
+    return start + more + int.from_bytes(data[position + 1 : start], "big")
