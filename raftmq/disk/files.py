@@ -16,10 +16,12 @@ import fcntl
 import os
 import re
 import resource
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from raftmq.disk.closer import CLOSER
 from raftmq.errors import DirectoryInUse, StorageError
 
 if TYPE_CHECKING:
@@ -132,13 +134,15 @@ def _translation(operation: str, path: Path, error: OSError) -> StorageError:
 
 
 class OsFile:
-    """A File of the operating system. The descriptor closes when the last reference goes."""
+    """A File of the operating system. The descriptor closes when the last reference goes: slices
+    of it may be on their way to a socket when its log has long been deleted.
+    """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path, self._descriptor = path, descriptor
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        CLOSER.close(self._descriptor)
 
     def size(self) -> int:
         with _translated("stat", self.path):
@@ -206,6 +210,8 @@ class OsFiles:
         # Without O_NONBLOCK, opening a named pipe in place of a file would wait for ever.
         self._flags = os.O_CLOEXEC | (os.O_RDONLY | os.O_NONBLOCK if read_only else os.O_RDWR)
         self._may_create = not read_only
+        if not read_only:
+            CLOSER.start()
         # Held open: a descriptor that is opened later does not learn of an earlier failure.
         self._file_systems: dict[Path, File] = {}
 
@@ -289,10 +295,14 @@ class OsFiles:
             return _BOOT_ID.read_text().strip()
 
 
-def allow_many_files() -> None:
-    """A log keeps a few descriptors open; the default soft limit is for interactive programs."""
+def allow_many_files() -> int:
+    """A log keeps a descriptor open; the default soft limit is for interactive programs.
+
+    Returns how many this process may have.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 @contextmanager

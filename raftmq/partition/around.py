@@ -44,3 +44,6 @@ class Surroundings(NamedTuple):
     propose_isr: Callable[[PartitionKey, ProposeIsr], None]
     on_held: Callable[[PartitionKey], None]  # a follower holds more: its leader wants to know
     on_offline: Callable[[PartitionKey], None] = lambda _key: None  # its log has to be opened anew
+    on_doubt: Callable[[PartitionKey, int], None] = lambda _key, _offset: (
+        None
+    )  # look after rot there

@@ -25,6 +25,7 @@ class Assignment(NamedTuple):
     isr: tuple[int, ...]
     min_isr: int  # what acks=all needs: min.insync.replicas, or all where there are fewer
     is_recovering: bool = False  # elected uncleanly: the leader has not said yet that it is whole
+    log_start_offset: int = 0  # what is before it was deleted on request: nobody shows it again
 
 
 class IsrMember(NamedTuple):

@@ -36,8 +36,14 @@ class Truncate(NamedTuple):
     offset: int
 
 
+class Trim(NamedTuple):
+    """Everything before `offset` was deleted: forget it."""
+
+    offset: int
+
+
 class StartOver(NamedTuple):
-    """The leader has nothing before `offset` any more: begin a new log there."""
+    """Nothing of the log counts any more: begin a new one at `offset`."""
 
     offset: int
 

@@ -12,6 +12,7 @@ Invariants, asserted here and checked after every event of the simulations:
      Whoever is about to join counts as well: it could never catch up otherwise.
   L4  The high watermark does not rise while the committed ISR is smaller than `min_isr`.
   L5  A follower counts only after a fetch in this epoch that did not diverge.
+  L6  The log starts where the quorum says, or behind that, before anybody is served from it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.partition.assignment import Assignment, IsrMember
-from raftmq.partition.effects import HighWatermarkRose, LeaderEffect, ProposeIsr
+from raftmq.partition.effects import (
+    HighWatermarkRose,
+    LeaderEffect,
+    ProposeIsr,
+    StartOver,
+    Trim,
+)
 from raftmq.partition.progress import NEVER, FollowerProgress
 
 if TYPE_CHECKING:
@@ -29,6 +36,19 @@ if TYPE_CHECKING:
 
 
 NO_EPOCH = -1  # the controller will refuse it: the member is fenced, or gone
+
+
+def before_leading(
+    start_offset: int, *, log_start_offset: int, log_end_offset: int
+) -> Trim | StartOver | None:
+    """What becomes of a log before it leads a partition that the quorum lets start there.
+
+    A log that ends before that was elected uncleanly: all of it was deleted, and offsets that were
+    handed out already are not handed out again.
+    """
+    if log_end_offset < start_offset:
+        return StartOver(start_offset)
+    return Trim(start_offset) if log_start_offset < start_offset else None
 
 
 class Diverged(NamedTuple):

@@ -16,15 +16,18 @@ Invariants:
 from __future__ import annotations
 
 import logging
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
 
 from raftmq.errors import (
+    CorruptRecord,
     FencedLeaderEpoch,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    RaftmqError,
     StorageError,
     UnknownLeaderEpoch,
 )
@@ -32,14 +35,13 @@ from raftmq.partition.acknowledgements import Acknowledgements, reached
 from raftmq.partition.assignment import NO_LEADER, Assignment
 from raftmq.partition.effects import HighWatermarkRose, ProposeIsr, StartOver, Truncate
 from raftmq.partition.follower import Follower
-from raftmq.partition.leader import Diverged, Leader
+from raftmq.partition.leader import Diverged, Leader, before_leading
 from raftmq.wire.bodies import ACKS_ALL
 from raftmq.wire.header import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.errors import RaftmqError
     from raftmq.partition.around import Fetched, PartitionKey, Surroundings, Watcher
     from raftmq.partition.effects import Fetch, LeaderEffect
     from raftmq.partition.storage.directory import LogDirectory
@@ -86,7 +88,7 @@ class Replica:
         self._is_cutting = False
         self._is_closed = False
         self._spent_epoch = -1  # led with a log that was replaced since
-        log.on_held, log.committed = self._on_held, self._committed
+        self._watch(log)
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -97,26 +99,27 @@ class Replica:
                 return
             self.assignment = assignment
             try:
-                self._change_part(assignment)
+                await self._change_part(assignment)
             finally:
                 self._tell_watchers()
 
-    def _change_part(self, assignment: Assignment) -> None:
+    async def _change_part(self, assignment: Assignment) -> None:
         if assignment.leader == self._around.broker_id:
-            self._lead(assignment)
+            await self._lead(assignment)
         elif assignment.leader == NO_LEADER:
             self._lay_down()
         else:
             self._follow(assignment)
 
-    def _lead(self, assignment: Assignment) -> None:
-        now = trio.current_time()
+    async def _lead(self, assignment: Assignment) -> None:
         if self.leader and self.leader.leader_epoch == assignment.leader_epoch:
+            now = trio.current_time()
             self._perform(self.leader.on_assignment(assignment, now=now))
             return
         self._lay_down()
         if not self.log.is_sound or assignment.leader_epoch <= self._spent_epoch:
             return  # once it is repaired, in an epoch that begins then
+        await self._begin_at(assignment.log_start_offset)
         self.log.assign_epoch(assignment.leader_epoch)
         self.leader = Leader(
             self._around.broker_id,
@@ -126,10 +129,39 @@ class Replica:
             high_watermark=self.high_watermark,
             lag_seconds_max=self._lag_seconds_max,
             epoch_of=self._around.epoch_of,
-            now=now,
+            now=trio.current_time(),
         )
         self._perform(self.leader.on_held(self.log.held_end_offset))
         logger.info("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
+
+    async def _begin_at(self, start_offset: int) -> None:
+        """The quorum lets the partition start there (L6). What is before was committed, and this
+        replica may be the last to hear of that, too.
+
+        Raises:
+            StorageError: the disk refused; the log is offline, and leads once it is repaired.
+        """
+        log = self.log
+        needed = before_leading(
+            start_offset, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
+        )
+        try:
+            if isinstance(needed, StartOver):
+                logger.error("nothing is left: log=%s starts_at=%d", log.name, start_offset)
+                await self._directory.start_over(log, start_offset)
+            elif needed is not None:
+                await self._directory.delete_records(log, start_offset)
+        except RaftmqError as error:
+            raise log.go_offline(error) from error
+        self.high_watermark = max(self.high_watermark, log.log_start_offset)
+
+    async def keep_start(self) -> None:
+        """As a leader: delete what the quorum has let go meanwhile. Raises RaftmqError: not yet."""
+        if self.leader is None or self.assignment is None or not self.log.is_sound:
+            return
+        start = self.assignment.log_start_offset
+        if self.log.log_start_offset < start:
+            await self._directory.delete_records(self.log, start)
 
     def _follow(self, assignment: Assignment) -> None:
         if self.follower and self.follower.leader_epoch == assignment.leader_epoch:
@@ -155,10 +187,16 @@ class Replica:
         async with self._cutting:
             self._lay_down()
             self._is_closed = True
-            self.log.on_held = None
+            # Or the two keep each other, and the log its files, until a collection finds them.
+            self._unwatch(self.log)
         self._tell_watchers()
 
     # -- a log that is repaired ------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Its partition is not hosted here any more: whoever keeps it keeps a log for nothing."""
+        return self._is_closed
 
     @property
     def needs_epoch(self) -> bool:
@@ -177,16 +215,16 @@ class Replica:
                 return
             self._lay_down()
             log.config = self.log.config
-            self.log.on_held, log.on_held = None, self._on_held
-            self.log.committed, log.committed = None, self._committed
+            self._unwatch(self.log)
+            self._watch(log)
             self.log = log
-            self.high_watermark = max(
-                log.log_start_offset, min(self.high_watermark, log.log_end_offset)
-            )
-            self._resume()
+            end = min(self.high_watermark, log.log_end_offset)
+            self.high_watermark = max(log.log_start_offset, end)
+            await self._resume()
 
-    async def cut_damage(self, *, start_over: bool = False) -> None:
-        """Forget everything from the damage on, or everything; the leader has it, or nobody.
+    async def cut_damage(self, *, leads: bool = False, start_over: bool = False) -> None:
+        """Forget everything from the damage or rot on, or everything: the leader has it. Who leads
+        forgets nothing before the damage: nobody has more.
 
         Raises:
             StorageError: the disk refused; the log is offline.
@@ -197,17 +235,18 @@ class Replica:
                 if start_over:
                     await self._directory.start_over(self.log, self.log.log_start_offset)
                 else:
-                    await self._directory.truncate(self.log, self.log.log_end_offset)
+                    end = self.log.log_end_offset if leads else self.log.whole_end_offset
+                    await self._directory.truncate(self.log, max(end, self.log.log_start_offset))
                 self._lay_down()
                 self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
-                self._resume()
+                await self._resume()
         finally:
             self._is_cutting = False
 
-    def _resume(self) -> None:
+    async def _resume(self) -> None:
         try:
             if self.assignment is not None:
-                self._change_part(self.assignment)
+                await self._change_part(self.assignment)
         finally:
             self._tell_watchers()
 
@@ -392,7 +431,7 @@ class Replica:
 
     def next_fetch(self) -> Fetch | None:
         """What to ask the leader; None if an answer is on its way, or there is nobody to ask."""
-        if self.follower is None or self._is_cutting or not self.log.is_sound:
+        if self.follower is None or self._is_cutting or not self.log.is_whole:
             return None
         end_offset, last_epoch = self.log.log_end_offset, self.log.epochs.latest
         return self.follower.next_fetch(end_offset, last_epoch, now=trio.current_time())
@@ -471,7 +510,11 @@ class Replica:
         log = self.log
         if log.log_start_offset < log.log_end_offset:
             return
-        _, first = next(iter_batches(data))
+        try:
+            _, first = next(iter_batches(data))
+        except CorruptRecord as error:
+            error.offset = log.log_end_offset
+            raise
         if first.base_offset < log.log_end_offset < first.end_offset:
             await self._shorten(follower, lambda: StartOver(first.base_offset))
 
@@ -517,8 +560,19 @@ class Replica:
 
     # -- what follows ----------------------------------------------------------------------
 
-    def _committed(self) -> int:
-        return self.high_watermark
+    def _watch(self, log: PartitionLog) -> None:
+        log.on_held, log.on_trimmed = self._on_held, self._tell_watchers
+        log.retirable_end = self._retirable_end
+        log.on_doubt = partial(self._around.on_doubt, self.key)
+
+    def _unwatch(self, log: PartitionLog) -> None:
+        log.on_held = log.on_trimmed = log.retirable_end = log.on_doubt = None
+
+    def _retirable_end(self) -> int:
+        """The leader alone retires, and only what is committed: its followers adopt its start, so
+        that no other clock than the leader's deletes anything.
+        """
+        return self.log.log_start_offset if self.leader is None else self.high_watermark
 
     def _on_held(self) -> None:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""

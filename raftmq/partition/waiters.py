@@ -24,19 +24,25 @@ class Waiter:
     is_over: nothing will be told any more.
     """
 
-    __slots__ = ("_on_end", "deadline", "is_over")
+    __slots__ = ("_on_end", "deadline")
 
     def __init__(self, deadline: float, on_end: Callable[[RaftmqError | None], None]) -> None:
-        self._on_end, self.deadline, self.is_over = on_end, deadline, False
+        # Not kept once it is over: whoever is told knows the waiter, and the replica.
+        self._on_end: Callable[[RaftmqError | None], None] | None = on_end
+        self.deadline = deadline
+
+    @property
+    def is_over(self) -> bool:
+        return self._on_end is None
 
     def end(self, error: RaftmqError | None = None) -> None:
-        if not self.is_over:
-            self.is_over = True
-            self._on_end(error)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(error)
 
     def abandon(self) -> None:
         """Whoever waited wants to know no more."""
-        self.is_over = True
+        self._on_end = None
 
 
 class OffsetWaiters:

@@ -20,6 +20,7 @@ from raftmq.config import TopicConfig
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
+from tests.unit.storage.directories import retirable
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog
@@ -43,7 +44,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @initialize()
     def create(self) -> None:
-        self.log = open_log(self.files, FOLDER, "orders/Partition-0", CONFIG)
+        self.log = retirable(open_log(self.files, FOLDER, "orders/Partition-0", CONFIG))
 
     def _batch(self, data: st.DataObject) -> tuple[bytes, list[tuple[bytes, int]]]:
         sizes = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=6))
@@ -133,7 +134,8 @@ class LogAgainstList(RuleBasedStateMachine):
             self.log.write_indexes()
             recovery_point = self.end
         past = Past(recovery_point=recovery_point, was_clean=how == "clean")
-        self.log = open_log(self.files, FOLDER, "orders/Partition-0", CONFIG, past)
+        log = open_log(self.files, FOLDER, "orders/Partition-0", CONFIG, past)
+        self.log = retirable(log)
         assert self.log.report.clean == (how == "clean")
         assert self.log.damage is None
 

@@ -24,6 +24,7 @@ from raftmq.wire.records import encode_batch
 from tests.simulation.crash_expectation import Expectation, Violation, stored_batches
 from tests.simulation.deterministic import run_inline
 from tests.simulation.producer_load import Numbers
+from tests.unit.storage.directories import retirable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -93,6 +94,7 @@ class CrashScript:
                 self._check_reopened(opened)
                 self.logs = {log.name: log for log in opened}
                 for log in opened:
+                    retirable(log)
                     self._watch_trims(log)
                 end = min(operations, self.disk.count + self.random.randrange(20, 200))
                 while self.disk.count < end and not self.disk.has_failed:
@@ -213,7 +215,7 @@ class CrashScript:
 
     async def _enforce_retention(self, _log: PartitionLog) -> None:
         self.now_ms += self.random.choice((0, 100_000, 1_000_000))
-        await self._directory.enforce_retention()
+        await self._directory.enforce_retention(self.now_ms)
         for log in self.logs.values():
             if not log.offline_reason:
                 self.expectations[log.name].complete_trim(log)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import errno
 from copy import deepcopy
+from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from raftmq.errors import DirectoryInUse
 from tests.simulation.disk_faults import Fault, PowerCut, os_error, translated
@@ -30,7 +31,6 @@ from tests.simulation.disk_state import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
     from random import Random
 
     from raftmq.disk.files import File
@@ -73,6 +73,7 @@ class SimulatedFiles:
         self._root = root or DirectoryState()
         self._faults: list[Fault] = []
         self._locks: WeakValueDictionary[Path, SimulatedFile] = WeakValueDictionary()
+        self._open: WeakSet[SimulatedFile] = WeakSet()
 
     # Files
 
@@ -84,7 +85,9 @@ class SimulatedFiles:
                 self.perform("create", path, lambda: parent.change(Link(path.name, FileState())))
             else:
                 self.maybe_fail("open", path)
-            return SimulatedFile(self, path, self._file(path))
+            file = SimulatedFile(self, path, self._file(path))
+            self._open.add(file)
+            return file
 
     def exists(self, path: Path) -> bool:
         self.check_alive()
@@ -223,6 +226,13 @@ class SimulatedFiles:
         if isinstance(node, FileState):
             return [directory]
         return [path for name in self.names(directory) for path in self.paths(directory / name)]
+
+    def removed_open(self) -> list[Path]:
+        """Files that have no name any more, and whose place on the disk somebody keeps all the
+        same, as their last names were; once for each open File. Sorted.
+        """
+        named = {id(self._find(path)) for path in self.paths(Path("/"))}
+        return sorted(file.path for file in self._open if not file.is_any_of(named))
 
     # For SimulatedFile
 

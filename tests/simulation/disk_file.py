@@ -14,7 +14,7 @@ from tests.simulation.disk_faults import translated
 from tests.simulation.disk_state import Truncate, Write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
     from pathlib import Path
 
     from raftmq.wire.header import Buffer
@@ -27,6 +27,10 @@ class SimulatedFile:
 
     def __init__(self, disk: SimulatedFiles, path: Path, state: FileState) -> None:
         self.path, self._disk, self._state = path, disk, state
+
+    def is_any_of(self, states: Container[int]) -> bool:
+        """Whether its bytes are among those with these ids."""
+        return id(self._state) in states
 
     def size(self) -> int:
         self._disk.check_alive()

@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from weakref import WeakKeyDictionary
 
 import trio
 
 from raftmq.config import TopicConfig
-from raftmq.disk.files import WouldBlock
-from raftmq.errors import CorruptRecord, StorageError
-from raftmq.partition.storage.deletion import delete_folder, remove_deleted
-from raftmq.partition.storage.entries import cached_reader, read_waiting
+from raftmq.errors import CorruptRecord, StorageError, without_frames
+from raftmq.partition.storage.deletion import remove_deleted, remove_folder, set_aside
 from raftmq.partition.storage.flusher import Flusher
 from raftmq.partition.storage.folders import TOPICS_FOLDER, find_folders, sync_names
 from raftmq.partition.storage.known_past import KnownPast
+from raftmq.partition.storage.lookups import (
+    find_offset,
+    find_rot,
+    find_slice,
+    find_slice_now,
+    read_piece,
+)
 from raftmq.partition.storage.producer_upkeep import ProducerUpkeep
-from raftmq.partition.storage.reader import find_timestamp, plan_slice
 from raftmq.partition.storage.recovery import Past, open_log
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.reader import LogSlice
+    from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.work import StartOver, Trim, Truncation
 
 logger = logging.getLogger(__name__)
@@ -79,10 +84,14 @@ class LogDirectory:
         self.logs: dict[str, PartitionLog] = {}
         self.flusher = Flusher(files, root, flush_sync)
         self._producers = ProducerUpkeep(files, self.flusher, run_sync)
-        self._changing: defaultdict[PartitionLog, trio.Lock] = defaultdict(trio.Lock)
+        self._changes: WeakKeyDictionary[PartitionLog, trio.Lock] = WeakKeyDictionary()
 
     def unlock(self) -> None:
         self._lock = None
+
+    def _changing(self, log: PartitionLog) -> trio.Lock:
+        """One change of a log at a time; also of one that was deleted meanwhile."""
+        return self._changes.setdefault(log, trio.Lock())
 
     # -- opening and closing ---------------------------------------------------------------
 
@@ -110,13 +119,13 @@ class LogDirectory:
             assert log_id.name not in self.logs, f"{log_id.name} is open already"
         opened = await self._run_sync(lambda: [self._open(*each) for each in wanted])
         logs = [log for log in opened if not isinstance(log, StorageError)]
+        errors = [error for error in opened if isinstance(error, StorageError)]
         async with self.flusher.disk:
             await self._run_sync(lambda: self._note_opened(logs))
         for log in logs:
             self.logs[log.name], log.on_dirty = log, self.flusher.on_dirty
-        for error in opened:
-            if isinstance(error, StorageError):
-                raise error
+        if errors:
+            raise StorageError(str(errors[0])) from errors[0].__cause__
         return logs
 
     def _open(self, log_id: LogId, config: TopicConfig) -> PartitionLog | StorageError:
@@ -125,7 +134,7 @@ class LogDirectory:
             log = open_log(self._files, folder, name, config, self._past.of(name))
         except StorageError as error:
             logger.error("log cannot be opened: log=%s reason=%s", name, error)
-            return error
+            return without_frames(error)
         log.release_small()  # or a few thousand logs would be too many open files
         return log
 
@@ -157,7 +166,7 @@ class LogDirectory:
             StorageError: the disk refuses still, or the log is gone. Nothing has changed.
         """
         assert log.offline_reason, f"{log.name} is in service"
-        async with self._changing[log]:
+        async with self._changing(log):
             if self.logs.get(log.name) is not log:
                 raise StorageError(f"{log.name} was deleted")
             async with self.flusher.disk:
@@ -167,8 +176,8 @@ class LogDirectory:
                 async with self.flusher.disk:
                     await self._run_sync(lambda: self._note_opened([found]))
             self.logs[log.name], found.on_dirty = found, self.flusher.on_dirty
+            log.close()
             self.flusher.forget(log)
-        self._changing.pop(log, None)
         return found
 
     def _open_again(self, log: PartitionLog) -> PartitionLog:
@@ -204,27 +213,37 @@ class LogDirectory:
                 await self._run_sync(lambda: self._past.write_points(risen))
             await self._producers.write(self.logs.values())
 
-    async def run_retention(self) -> None:
+    async def run_retention(self, confirmed_ms: Callable[[], int | None]) -> NoReturn:
+        """`confirmed_ms`: the wall clock, or None while it cannot be believed."""
         while True:
             await trio.sleep(RETENTION_CHECK_INTERVAL)
-            await self.enforce_retention()
+            await self.enforce_retention(confirmed_ms())
 
-    async def enforce_retention(self) -> None:
-        """Remove what has outlived its topic's retention; let go of what nobody uses."""
-        for log in [log for log in self.logs.values() if log.is_sound]:
+    async def enforce_retention(self, now_ms: int | None) -> None:
+        """Remove what has outlived its retention: for its age not without a time (None)."""
+        for log in [log for log in self.logs.values() if log.is_sound]:  # at one and the same time
             try:
-                async with self._changing[log]:
+                async with self._changing(log):
                     if log.is_sound:  # still: its files may be another object's by now
-                        log.roll_if_old(self.now_ms())
-                        trim = log.plan_retention(self.now_ms())
+                        if now_ms is not None:
+                            log.roll_if_old(now_ms)
+                        trim = log.plan_retention(now_ms)
                         await self._trim(log, trim)
                         if trim is not None:
                             start = trim.log_start_offset
                             logger.info("retention: log=%s starts_at=%d", log.name, start)
-                        await self._run_sync(log.rebuild_damaged_indexes)
+                        await self._rebuild_indexes(log)
             except (StorageError, CorruptRecord) as error:
                 logger.warning("no retention: log=%s reason=%s", log.name, error)
+                log.doubt(error)
             log.release_idle(trio.current_time())
+
+    async def _rebuild_indexes(self, log: PartitionLog) -> None:
+        try:
+            await self._run_sync(log.rebuild_damaged_indexes)
+        except (StorageError, CorruptRecord) as error:
+            logger.warning("index stays damaged: log=%s reason=%s", log.name, error)
+            log.doubt(error)
 
     # -- cutting: one change of a log at a time ----------------------------------------------
 
@@ -236,7 +255,7 @@ class LogDirectory:
             StorageError: the disk refused.
         """
         await self.flusher.wait_durable(log, min(before_offset, log.log_end_offset))
-        async with self._changing[log]:
+        async with self._changing(log):
             await self._trim(log, log.plan_trim(before_offset))
         return log.log_start_offset
 
@@ -264,7 +283,7 @@ class LogDirectory:
             OffsetOutOfRange: outside of the log.
             StorageError: the disk refused; the log is offline.
         """
-        async with self._changing[log], self.flusher.disk:
+        async with self._changing(log), self.flusher.disk:
             work = log.begin_truncate(offset)
             await self._cut(log, work, log.log_end_offset)
 
@@ -273,7 +292,7 @@ class LogDirectory:
 
         For a replica that is so far behind that its leader has deleted what it would need.
         """
-        async with self._changing[log], self.flusher.disk:
+        async with self._changing(log), self.flusher.disk:
             point = min(offset, log.log_start_offset)
             await self._cut(log, log.begin_start_over(offset), point)
 
@@ -301,12 +320,12 @@ class LogDirectory:
         Raises:
             StorageError: the disk refused; the files stay, and are removed by a later start.
         """
-        async with self._changing[log], self.flusher.disk:
+        async with self._changing(log), self.flusher.disk:
             log.close()
             self.flusher.forget(log)
             del self.logs[log.name]
-            await self._remove(log.name)
-        self._changing.pop(log, None)
+            doomed = await self._set_aside(log.name)
+        await self._remove(doomed)
 
     async def discard(self, log_id: LogId) -> None:
         """Remove a log that cannot be opened: the next opening makes an empty one.
@@ -316,21 +335,38 @@ class LogDirectory:
         """
         assert log_id.name not in self.logs, f"{log_id.name} is open"
         async with self.flusher.disk:
-            await self._remove(log_id.name)
+            doomed = await self._set_aside(log_id.name)
+        await self._remove(doomed)
 
-    async def _remove(self, name: str) -> None:
-        self._past.lower(name, 0)  # it may come back here one day, and begin anew
+    async def _set_aside(self, name: str) -> Path | None:
+        """First what is remembered of it: it may come back here one day, and begin anew."""
+        self._past.forget(name)
 
-        def perform() -> None:
+        def perform() -> Path | None:
             self._past.write_lowered()
-            delete_folder(self._files, self.root / TOPICS_FOLDER / name)
+            return set_aside(self._files, self.root / TOPICS_FOLDER / name)
 
         with trio.CancelScope(shield=True):
-            await self._run_sync(perform)
+            doomed = await self._run_sync(perform)
+        return doomed
+
+    async def _remove(self, doomed: Path | None) -> None:
+        """Takes as long as there is much to give back: no flush waits for it."""
+        if doomed is not None:
+            with trio.CancelScope(shield=True):
+                await self._run_sync(lambda: remove_folder(self._files, doomed))
 
     async def remove_deleted(self) -> None:
-        """What crashes have left of deleted logs."""
-        await self._run_sync(partial(remove_deleted, self._files, self.root / TOPICS_FOLDER))
+        """What crashes have left of deleted logs; before any is opened."""
+
+        def perform() -> None:
+            remove_deleted(self._files, self.root / TOPICS_FOLDER)
+            try:
+                self._past.forget_missing(find_folders(self._files, self.root, {}))
+            except StorageError as error:  # a full disk is no reason not to start
+                logger.warning("deleted logs are remembered: reason=%s", error)
+
+        await self._run_sync(perform)
 
     def found(self) -> list[tuple[str, str]]:
         """Folders of topics and partitions, see `folders.find_folders`."""
@@ -354,43 +390,42 @@ class LogDirectory:
         self, log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
     ) -> LogSlice:
         """`reader.plan_slice`, on the loop if the page cache has it, else in a worker thread."""
-        while True:
-            plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-            try:
-                return plan.find(cached_reader())
-            except WouldBlock:
-                changes = log.changes
-            try:
-                return await self._run_sync(partial(plan.find, read_waiting))
-            except (CorruptRecord, StorageError):
-                if log.changes == changes:
-                    raise
+        return await find_slice(
+            log, self._run_sync, offset, bytes_max=bytes_max, end_offset=end_offset
+        )
 
     def slice_now(
         self, log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
     ) -> LogSlice:
         """As `slice`, but raises WouldBlock where the page cache does not have it."""
-        plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-        return plan.find(cached_reader())
+        return find_slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
 
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp: int
     ) -> TimestampOffset | None:
-        """`reader.find_timestamp`, in a worker thread: it may have to decompress a batch."""
-        while True:
-            segments, changes = list(log.segments), log.changes
-            try:
-                return await self._run_sync(partial(find_timestamp, log, timestamp, segments))
-            except (CorruptRecord, StorageError):
-                if log.changes == changes:
-                    raise
+        """`reader.find_timestamp`, in a worker thread."""
+        return await find_offset(log, self._run_sync, timestamp)
+
+    async def look(
+        self, log: PartitionLog, offset: int, *, on_begin: Callable[[], None] = lambda: None
+    ) -> Rot | None:
+        """Read the batch of that offset and what leads to it. Rot is noted in the log, and in its
+        folder for every later opening, when this returns. `on_begin`: no change of the log is
+        waited for any more.
+
+        Raises:
+            StorageError: the disk refused to be read, or the log is not in use.
+            OffsetOutOfRange: it is not in the log.
+        """
+        async with self._changing(log):
+            on_begin()
+            if self.logs.get(log.name) is not log:
+                raise StorageError(f"{log.name} was opened anew or deleted")
+            return await find_rot(log, self._run_sync, offset)
 
     async def read(self, piece: FileSlice) -> bytes:
         """The bytes of a slice, without blocking the loop."""
-        try:
-            return piece.file.read_now(piece.position, piece.length)
-        except WouldBlock:
-            return await self._run_sync(piece.read)
+        return await read_piece(piece, self._run_sync)
 
 
 def _check_id(log_id: LogId) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from raftmq.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError
+from raftmq.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError, without_frames
 from raftmq.model import Durability
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Flusher:
         try:
             perform()
         except StorageError as error:
-            return error
+            return without_frames(error)
         return None
 
     async def wait_held(self, log: PartitionLog, end_offset: int) -> None:

@@ -24,10 +24,15 @@ from raftmq.wire.accounts import account_of
 from raftmq.wire.header import (
     COLUMNS_BIT,
     CONTROL_BIT,
+    HEADER,
+    HEADER_SIZE,
     LENGTH_END,
+    MAGIC,
+    RECORDS_MAX,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     Buffer,
+    compute_crc,
     iter_batches,
     pack_prefix,
     read_header,
@@ -114,6 +119,46 @@ def place_produced(
         CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge: nothing was appended.
         RaftmqError: see `Admission.original_offset`.
     """
+    try:
+        return _placed(
+            buffer,
+            offset=offset,
+            position=position,
+            leader_epoch=leader_epoch,
+            config=config,
+            now_ms=now_ms,
+            admission=admission,
+        )
+    except CorruptRecord as error:
+        raise _too_many_records(memoryview(buffer), error.position) or error from error
+
+
+def _too_many_records(buffer: memoryview, position: int | None) -> MessageTooLarge | None:
+    """What such a batch is refused with: whoever is told that it is corrupt sends it again."""
+    if position is None or len(buffer) - position < HEADER_SIZE:
+        return None
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    batch = buffer[position : position + header.size]
+    if header.magic != MAGIC or header.record_count <= RECORDS_MAX or len(batch) != header.size:
+        return None
+    if compute_crc(batch) != header.crc:
+        return None
+    return MessageTooLarge(
+        f"a batch of {header.record_count} records, at most {RECORDS_MAX} are taken: "
+        "send smaller batches"
+    )
+
+
+def _placed(
+    buffer: Buffer,
+    *,
+    offset: int,
+    position: int,
+    leader_epoch: int,
+    config: TopicConfig,
+    now_ms: int,
+    admission: Admission,
+) -> Placement:
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         buffer = _stamped(buffer, now_ms)
     view, start = memoryview(buffer), position
@@ -166,10 +211,12 @@ def _check_produced(header: BatchHeader, config: TopicConfig, kind: int, now_ms:
 
 def _refusal(header: BatchHeader, config: TopicConfig, now_ms: int) -> RaftmqError:
     if header.size > config.max_message_bytes:
-        return MessageTooLarge(
+        too_large = MessageTooLarge(
             f"batch of {header.size} bytes; max.message.bytes is {config.max_message_bytes}: "
             "send smaller batches or raise it for the topic"
         )
+        too_large.allowed = config.max_message_bytes
+        return too_large
     if header.last_offset_delta != header.record_count - 1:
         return InvalidRecord("a producer's batch must have offsets without gaps")
     if header.is_control:
@@ -181,10 +228,12 @@ def _refusal(header: BatchHeader, config: TopicConfig, now_ms: int) -> RaftmqErr
         )
     if header.timestamp_type is not config.message_timestamp_type:
         return InvalidRecord("only a broker stamps records with its own time")
-    return InvalidTimestamp(
+    ahead = InvalidTimestamp(
         f"timestamp {header.max_timestamp} is over message.timestamp.after.max.ms "
         f"({config.message_timestamp_after_max_ms}) ahead of the broker's clock ({now_ms})"
     )
+    ahead.allowed = now_ms + config.message_timestamp_after_max_ms
+    return ahead
 
 
 def place_replicated(
@@ -196,23 +245,38 @@ def place_replicated(
         leader_epoch: the epoch in which they were fetched; no batch may be from a later one.
 
     Raises:
-        CorruptRecord: nothing was appended; fetch again.
+        CorruptRecord: nothing was appended; fetch again. Its offset is that of the first batch
+            that is not right.
     """
-    start = position
+    start, first = position, offset
     batches: list[FoundBatch] = []
     accounts: dict[int, Account] = {}
-    for at, header in iter_batches(buffer):
-        if header.base_offset != offset:
-            raise CorruptRecord(f"base offset {header.base_offset}, expected {offset}", position=at)
-        if not epoch <= header.leader_epoch <= leader_epoch:
-            what = f"leader epoch {header.leader_epoch}, expected {epoch} to {leader_epoch}"
-            raise CorruptRecord(what, position=at)
-        batches.append(FoundBatch(position, header))
-        if is_named(header.producer_id) and (account := account_of(buffer, at, header)) is not None:
-            accounts[offset] = account
-        offset, epoch = header.end_offset, header.leader_epoch
-        position += header.size
+    try:
+        for at, header in iter_batches(buffer):
+            _check_place(header, at, offset, epoch, leader_epoch)
+            batches.append(FoundBatch(position, header))
+            account = account_of(buffer, at, header) if is_named(header.producer_id) else None
+            if account is not None:
+                accounts[offset] = account
+            offset, epoch = header.end_offset, header.leader_epoch
+            position += header.size
+    except CorruptRecord as error:
+        where = f"what the leader sent from offset {first} on, in the batch of offset {offset}"
+        raise CorruptRecord(
+            error.what, position=error.position, where=where, offset=offset
+        ) from None
     return _checked(Placement([buffer], batches, position - start, (), accounts))
+
+
+def _check_place(
+    header: BatchHeader, position: int, offset: int, epoch: int, leader_epoch: int
+) -> None:
+    if header.base_offset != offset:
+        what = f"base offset {header.base_offset}, expected {offset}"
+        raise CorruptRecord(what, position=position)
+    if not epoch <= header.leader_epoch <= leader_epoch:
+        what = f"leader epoch {header.leader_epoch}, expected {epoch} to {leader_epoch}"
+        raise CorruptRecord(what, position=position)
 
 
 def check_named_format(config: TopicConfig) -> None:

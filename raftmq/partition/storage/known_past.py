@@ -8,7 +8,8 @@ Owns these three files. Its `write_*` methods wait for the disk.
 
 Invariants: a recovery point rises with what is durable and is lowered only for a truncation, before
 that is performed; nothing is remembered in memory that was not on disk first, except a lowered
-point, which no later write may raise again.
+point, which no later write may raise again. Of a log that is deleted nothing is remembered, from
+before its folder goes: else it would be missed like one that was removed by hand.
 """
 
 from __future__ import annotations
@@ -79,6 +80,31 @@ class KnownPast:
         """A log will be cut at `end_offset`; `write_lowered` must come before the cut."""
         self.points = self.points | {name: min(self.points.get(name, 0), end_offset)}
 
+    def forget(self, name: str) -> None:
+        """A log will be deleted, and may begin anew one day; `write_lowered` must come before.
+
+        Under which boot it was opened says nothing without a point: that goes with the next write.
+        """
+        for known in (self.points, self._boots, self._clean_ends):
+            known.pop(name, None)
+
+    def forget_missing(self, folders: Iterable[tuple[str, str]]) -> None:
+        """Whatever is not among the folders, those of topics and partitions that are there.
+
+        A log that held something durable, and whose folder is missing, was removed by hand: that
+        is remembered until it is made good, or its topic is deleted.
+        """
+        kept = {f"{topic}/{partition}" for topic, partition in folders}
+        kept |= {name for name, point in self.points.items() if point}
+        self._clean_ends = _of(kept, self._clean_ends)
+        points, boots = _of(kept, self.points), _of(kept, self._boots)
+        if boots != self._boots:
+            write_checkpoint(self._files, self._boots_path, boots)
+            self._boots = boots
+        if points != self.points:
+            write_checkpoint(self._files, self._points_path, points)
+            self.points = points
+
     def write_lowered(self) -> None:
         write_checkpoint(self._files, self._points_path, self.points)
 
@@ -86,3 +112,7 @@ class KnownPast:
         """Logs that were not opened are still as they were when last closed."""
         untouched = {name: end for name, end in self._clean_ends.items() if name not in set(opened)}
         write_checkpoint(self._files, self._clean_path, {**untouched, **ends})
+
+
+def _of(names: set[str], known: dict[str, int]) -> dict[str, int]:
+    return {name: value for name, value in known.items() if name in names}

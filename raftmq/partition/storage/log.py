@@ -8,7 +8,8 @@ Invariants:
 1. log_start_offset <= durable_end_offset, held_end_offset <= log_end_offset.
 2. Segments follow each other without a gap; only the last one is written.
 3. Bytes are never acknowledged after a failed write or sync: the log is offline from then on.
-4. A damaged log serves what is before the damage and takes nothing new.
+4. A damaged log serves what is before the damage and takes nothing new. One with rot serves and
+   takes everything but the offsets that are rotten.
 5. `producers` knows what the batches up to the log's end say, but while the log is being cut.
 """
 
@@ -35,8 +36,15 @@ from raftmq.partition.storage.incoming import (
     place_produced,
     place_replicated,
 )
-from raftmq.partition.storage.reader import LogSlice, find_timestamp, plan_slice, read_batches
-from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
+from raftmq.partition.storage.reader import (
+    LogSlice,
+    ages_of,
+    find_timestamp,
+    plan_slice,
+    read_batches,
+)
+from raftmq.partition.storage.retention import retained_start_offset
+from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
 from raftmq.partition.storage.segment import Segment, log_path
 from raftmq.partition.storage.work import Flush, StartOver, Trim, Truncation
 
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
     from raftmq.model import TimestampOffset
     from raftmq.partition.sequences import Producer
     from raftmq.partition.storage.found import FoundLog
+    from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment_index import BatchStart
     from raftmq.wire.header import Buffer
     from raftmq.wire.records import RecordBatch
@@ -89,11 +98,15 @@ class PartitionLog:
         self.segments, self.epochs = found.segments, found.epochs
         self.log_start_offset = found.log_start_offset
         self.damage, self.report = found.damage, found.report
+        self.rotten: tuple[Rot, ...] = ()  # in order
         self.offline_reason = ""
         self.is_half_cut = False  # went offline while it was cut
         self.on_dirty: Callable[[PartitionLog], None] | None = None
         self.on_held: Callable[[], None] | None = None  # after a flush, a cut, or going offline
-        self.committed: Callable[[], int] | None = None  # retention deletes nothing beyond
+        # Retention deletes nothing beyond; None: nothing at all, as nobody answers for the log.
+        self.retirable_end: Callable[[], int] | None = None
+        self.on_trimmed: Callable[[], None] | None = None  # readers may be told of another start
+        self.on_doubt: Callable[[int], None] | None = None  # a batch should be looked at
         self._epoch_file, self.producers = found.epoch_file, found.producers
         self._end = DurableEnd(found.segments[-1].end_offset, found.durable_end_offset)
         self._unsynced_sealed: list[Segment] = []
@@ -128,6 +141,31 @@ class PartitionLog:
     @property
     def is_sound(self) -> bool:
         return not self.damage and not self.offline_reason
+
+    @property
+    def is_whole(self) -> bool:
+        """Sound, and nothing in it is known to be rotten."""
+        return self.is_sound and not self.rotten
+
+    @property
+    def whole_end_offset(self) -> int:
+        """Before it nothing is known to be wrong."""
+        return self.rotten[0].offset if self.rotten else self.log_end_offset
+
+    def rot_at(self, offset: int) -> Rot | None:
+        """What holds the offset, or comes next behind it."""
+        return next((rot for rot in self.rotten if rot.end_offset > offset), None)
+
+    def is_rotten_at(self, offset: int) -> bool:
+        rot = self.rot_at(offset)
+        return rot is not None and rot.offset <= offset
+
+    def note_rot(self, rot: Rot) -> None:
+        """It was found in a segment of this log, which was not cut meanwhile."""
+        others = [each for each in self.rotten if each.offset != rot.offset]
+        if len(others) < ROTTEN_MAX:
+            self.rotten = tuple(sorted([*others, rot]))
+            self.segment_of(rot.offset).note_rot(rot.begin, rot.end)
 
     @property
     def cuts(self) -> int:
@@ -270,6 +308,12 @@ class PartitionLog:
             if header.producer_id != NO_PRODUCER_ID:
                 self.producers.now.note(header, now, accounts.get(header.base_offset))
 
+    def doubt(self, error: RaftmqError) -> None:
+        """Reading it came to this: whoever looks after rot should have a look."""
+        offset = error.offset if isinstance(error, CorruptRecord) else None
+        if offset is not None and self.on_doubt is not None:
+            self.on_doubt(offset)
+
     def _tell_dirty(self) -> None:
         if self.on_dirty is not None:
             self.on_dirty(self)
@@ -304,8 +348,14 @@ class PartitionLog:
         return StorageError(f"{self.name} is offline: {self.offline_reason}")
 
     def close(self) -> None:
-        """Appends and waits are refused from now on."""
+        """Appends and waits are refused from now on. Slices that are out keep their files; nobody
+        else does, however long the log itself is remembered.
+        """
         self.offline_reason = self.offline_reason or "closed"
+        self.changes += 1
+        for segment in self.segments:
+            segment.release()
+        self._epoch_file.release()
 
     # -- rolling ---------------------------------------------------------------------------
 
@@ -317,8 +367,15 @@ class PartitionLog:
             return True
         if placement.end_offset - active.base_offset > SEGMENT_OFFSETS_MAX:
             return True
-        latest = placement.batches[-1].header.max_timestamp
-        return latest - active.first_timestamp() >= self.config.segment_ms
+        return self._is_old(placement.batches[-1].header.max_timestamp)
+
+    def _is_old(self, now_ms: int) -> bool:
+        """Whether the active segment has been open for long enough."""
+        try:
+            return now_ms - self.active.first_timestamp() >= self.config.segment_ms
+        except CorruptRecord as error:  # of our own first batch: what comes now is as good as ever
+            self.doubt(error)
+            return True
 
     def roll(self) -> None:
         """Seal the active segment and begin the next one.
@@ -343,7 +400,7 @@ class PartitionLog:
 
     def roll_if_old(self, now_ms: int) -> None:
         """Seal an active segment whose first batch is `segment.ms` old, so that it can expire."""
-        if self.active.size and now_ms - self.active.first_timestamp() >= self.config.segment_ms:
+        if self.active.size and self._is_old(now_ms):
             self.roll()
 
     # -- becoming durable ------------------------------------------------------------------
@@ -370,7 +427,8 @@ class PartitionLog:
     def begin_truncate(self, offset: int) -> Truncation:
         """Forget everything from `offset` on; durable once the work is performed.
 
-        A cut inside a batch takes the whole batch. Until `end_truncate` nothing may be appended.
+        A cut inside a batch takes the whole batch, one inside rot all that is rotten. Until
+        `end_truncate` nothing may be appended.
 
         Raises:
             OffsetOutOfRange: below the log start, or beyond the log end.
@@ -381,7 +439,9 @@ class PartitionLog:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(f"cannot truncate {self.name} to {offset}")
         keep = bisect_right(self.segments, offset, key=_base_offset)
-        end = self.segments[keep - 1].start_of(offset)
+        rot = self.rot_at(offset)
+        is_inside = rot is not None and rot.offset < offset  # no header there leads to it
+        end = rot.begin if rot and is_inside else self.segments[keep - 1].start_of(offset)
         self._is_being_cut = True
         try:
             return self._cut(keep, end)
@@ -399,6 +459,10 @@ class PartitionLog:
         self._cut_epochs(end.offset)
         if self.damage:
             removed, self.damage = removed + list(self.damage.behind), None
+        self.rotten = tuple(rot for rot in self.rotten if rot.offset < end.offset)
+        marks = [self.folder / DAMAGE_MARK]
+        if not self.rotten:
+            marks.append(self.folder / ROT_MARK)
         return Truncation(
             self.folder,
             removed,
@@ -406,8 +470,9 @@ class PartitionLog:
             end.position,
             self._epoch_file,
             self.producers.begin_cut(self.segments, end.offset),
-            self.folder / DAMAGE_MARK,
+            marks,
             self._lowered_start(end.offset),
+            self.rotten,
         )
 
     def _lowered_start(self, end_offset: int) -> int | None:
@@ -432,13 +497,15 @@ class PartitionLog:
             log_path(self.folder, offset),
             index_interval_bytes=self.config.index_interval_bytes,
         )
-        self.segments, self._unsynced_sealed, self.damage = [first], [], None
+        self.segments, self._unsynced_sealed = [first], []
+        self.damage, self.rotten = None, ()
         self.log_start_offset = offset
         self._end.on_start_over(offset)
         self.epochs.entries.clear()
         self.producers.start_over()
         self._epochs_are_unsynced = self._names_are_unsynced = False
-        return StartOver(self.folder, removed, first, self._epoch_file, self.folder / DAMAGE_MARK)
+        marks = [self.folder / DAMAGE_MARK, self.folder / ROT_MARK]
+        return StartOver(self.folder, removed, first, self._epoch_file, marks)
 
     def end_truncate(self) -> None:
         self.producers.end_cut()
@@ -476,24 +543,24 @@ class PartitionLog:
         self.epochs.trim(trim.log_start_offset)
         self.producers.on_trimmed(trim.first_offset)
         self.segments = [segment for segment in self.segments if segment not in trim.removed]
+        self.rotten = tuple(rot for rot in self.rotten if rot.end_offset > self.log_start_offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s not in trim.removed]
         self.changes += 1
+        if self.on_trimmed is not None:
+            self.on_trimmed()
 
-    def plan_retention(self, now_ms: int) -> Trim | None:
-        """What the topic's retention asks for now."""
-        closed = (
-            SegmentAge(segment.end_offset, segment.size, segment.largest_timestamp())
-            for segment in self.segments[:-1]
-        )
+    def plan_retention(self, now_ms: int | None) -> Trim | None:
+        """What the topic's retention asks for now; see `retained_start_offset`."""
+        if self.retirable_end is None:
+            return None
         start = retained_start_offset(
-            closed,
+            ages_of(self),
             self.size,
             self.config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
         )
-        committed = start if self.committed is None else self.committed()
-        return self.plan_trim(min(start, self.durable_end_offset, committed))
+        return self.plan_trim(min(start, self.durable_end_offset, self.retirable_end()))
 
     # -- reading ---------------------------------------------------------------------------
 

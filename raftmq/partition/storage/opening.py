@@ -41,7 +41,8 @@ async def open_log_directory(
     run_sync: RunSync | None = None,
     now_ms: Callable[[], int] = wall_clock_ms,
 ) -> AsyncIterator[LogDirectory]:
-    """Hold the directory, run its upkeep, and close it cleanly at the end.
+    """Hold the directory, flush and write checkpoints, and close it cleanly at the end. Retention
+    is for whoever knows what time it is to run (`LogDirectory.run_retention`).
 
     Args:
         run_sync: runs what waits for the disk; threads, one of them for flushes alone, if None.
@@ -60,7 +61,6 @@ async def open_log_directory(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(directory.flusher.run)
                 nursery.start_soon(directory.run_checkpoints)
-                nursery.start_soon(directory.run_retention)
                 try:
                     yield directory
                     nursery.cancel_scope.cancel()

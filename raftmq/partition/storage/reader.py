@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.files import FileSlice
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, UnsupportedCompression
-from raftmq.model import TimestampOffset
+from raftmq.model import NO_TIMESTAMP, TimestampOffset
 from raftmq.partition.storage.entries import read_waiting
+from raftmq.partition.storage.retention import SegmentAge
 from raftmq.wire.header import check_batch
 from raftmq.wire.records import RecordBatch
 
@@ -75,10 +76,15 @@ def plan_slice(
 
     Raises:
         OffsetOutOfRange: below the log start or beyond the log end.
-        CorruptRecord: beyond damage that recovery found.
+        CorruptRecord: beyond damage that recovery found, or in rot.
     """
     check_range(log, offset)
     end_offset = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
+    rot = log.rot_at(offset)
+    if rot is not None:
+        if rot.offset <= offset < end_offset:
+            raise CorruptRecord(str(rot), offset=offset)
+        end_offset = min(end_offset, rot.offset)
     segment = log.segment_of(offset)
     return SlicePlan(segment, offset, segment.end, end_offset, bytes_max)
 
@@ -87,7 +93,7 @@ def check_range(log: PartitionLog, offset: int) -> None:
     if log.log_start_offset <= offset <= log.log_end_offset:
         return
     if log.damage and offset >= log.damage.offset:
-        raise CorruptRecord(str(log.damage))
+        raise CorruptRecord(str(log.damage), offset=offset)
     raise OffsetOutOfRange(
         f"offset {offset} of {log.name}; it holds {log.log_start_offset} to {log.log_end_offset}"
     )
@@ -151,7 +157,11 @@ def _in_batch(
     segment: Segment, found: FoundBatch, timestamp: int, log_start_offset: int
 ) -> TimestampOffset | None:
     data = segment.file.read(found.position, found.header.size)
-    header = check_batch(data, where=f"{segment.path}, batch at byte {found.position}")
+    try:
+        header = check_batch(data, where=f"{segment.path}, batch at byte {found.position}")
+    except CorruptRecord as error:
+        error.offset = found.header.base_offset
+        raise
     try:
         batch = RecordBatch.decode(data)
         records = list(zip(batch.timestamps, batch.offsets, strict=True))
@@ -161,3 +171,20 @@ def _in_batch(
         if stamp >= timestamp and offset >= log_start_offset:
             return TimestampOffset(stamp, offset)
     return None
+
+
+def ages_of(log: PartitionLog) -> Iterator[SegmentAge]:
+    """Of the sealed segments, for `retention.retained_start_offset`."""
+    for index, segment in enumerate(log.segments[:-1]):
+        yield SegmentAge(segment.end_offset, segment.size, _youngest_from(log, index))
+
+
+def _youngest_from(log: PartitionLog, index: int) -> int | None:
+    """The largest timestamp of that segment; where rot hides it, of the next that can tell."""
+    for segment in log.segments[index:-1]:
+        try:
+            return segment.largest_timestamp()
+        except CorruptRecord as error:
+            log.doubt(error)
+    timestamp = log.active.max_timestamp
+    return None if timestamp == NO_TIMESTAMP else timestamp

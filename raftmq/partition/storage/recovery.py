@@ -15,13 +15,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_checkpoint, replace_file
-from raftmq.errors import CorruptRecord
+from raftmq.errors import CorruptRecord, without_frames
 from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.entries import DamagedEntries
 from raftmq.partition.storage.epoch_file import EpochFile
 from raftmq.partition.storage.found import DAMAGE_MARK, Damage, FoundLog, RecoveryReport
 from raftmq.partition.storage.known_producers import recover_producers
 from raftmq.partition.storage.log import PartitionLog
+from raftmq.partition.storage.rot import read_mark, recall
 from raftmq.partition.storage.segment import LOG_SUFFIX, Segment
 from raftmq.partition.storage.walk import find_sound_batch, scan, walk
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY, remove_all
@@ -65,7 +66,8 @@ def judge(
     """What to do about bytes that are wrong from `offset` on.
 
     1. Below the recovery point they were right once: damage.
-    2. A log that was found damaged stays so until it is truncated on purpose.
+    2. A log that was found damaged stays so until it is truncated on purpose. So do the places
+       that are known to be rotten, and only they.
     3. After a restart of the machine, unsynced pages and files may be missing in any order, so
        that sound batches behind the gap prove nothing: cut.
     4. Otherwise the page cache kept everything in order, and only the last write can be torn: a
@@ -302,7 +304,7 @@ class _Recovery:
                 epochs.assign(found.header.leader_epoch, found.header.base_offset)
                 segment.note(found)
         except CorruptRecord as error:
-            return error
+            return without_frames(error)
         finally:
             self.scanned_bytes += segment.size - start.position
         self._seal_scanned(index)
@@ -326,7 +328,7 @@ class _Recovery:
         verdict = judge(
             self.past,
             offset=offset,
-            was_damaged=self._has_mark(),
+            was_damaged=self._has_mark() or self._is_known_rot(offset),
             sound_follows=lambda: self._sound_follows(keep - 1, sizes, offset),
         )
         behind = tuple(self.segments[keep:])
@@ -368,6 +370,11 @@ class _Recovery:
     def _has_mark(self) -> bool:
         return self.files.exists(self.folder / DAMAGE_MARK)
 
+    def _is_known_rot(self, offset: int) -> bool:
+        """It was right once; of what is wrong elsewhere the mark says nothing."""
+        places = read_mark(self.files, self.folder)
+        return any(begin <= offset < end for begin, end in places)
+
     # -- the log ---------------------------------------------------------------------------
 
     def _assemble(self, epochs: LeaderEpochs, was_clean: bool) -> PartitionLog:
@@ -387,7 +394,9 @@ class _Recovery:
             recover_producers(self.files, self.folder, self.segments, is_damaged=is_damaged),
             log_start_offset, end_offset, self.damage, report,
         )  # fmt: skip
-        return PartitionLog(self.files, self.folder, self.name, self.config, found)
+        log = PartitionLog(self.files, self.folder, self.name, self.config, found)
+        recall(log)
+        return log
 
 
 def _is_segment(name: str) -> bool:

@@ -21,7 +21,7 @@ class SegmentAge(NamedTuple):
 
     end_offset: int
     size: int
-    max_timestamp: int
+    max_timestamp: int | None  # None: nobody can tell
 
 
 def retained_start_offset(
@@ -29,12 +29,13 @@ def retained_start_offset(
     log_size: int,
     config: TopicConfig,
     *,
-    now_ms: int,
+    now_ms: int | None,
     log_start_offset: int,
 ) -> int:
     """The log start offset that retention asks for; never below `log_start_offset`.
 
     `closed` is looked at only as far as needed: to know a segment's age may cost a read.
+    Where nobody knows the time (`now_ms` is None) nothing is too old; size asks for no clock.
     """
     for segment in closed:
         too_old = _is_too_old(segment, config, now_ms)
@@ -46,7 +47,7 @@ def retained_start_offset(
     return log_start_offset
 
 
-def _is_too_old(segment: SegmentAge, config: TopicConfig, now_ms: int) -> bool:
-    if config.retention_ms == NO_LIMIT:
+def _is_too_old(segment: SegmentAge, config: TopicConfig, now_ms: int | None) -> bool:
+    if now_ms is None or segment.max_timestamp is None or config.retention_ms == NO_LIMIT:
         return False
     return now_ms - segment.max_timestamp > config.retention_ms

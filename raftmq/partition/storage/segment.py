@@ -50,6 +50,8 @@ class Segment:
         self._was_used = True
         # Batch starts met lately, so that a fetch that goes on where it stopped needs no index.
         self._known: dict[int, int] = {}
+        self._beside_rot: dict[int, int] = {}  # ... and those that no walk finds
+        self._rotten: dict[BatchStart, BatchStart] = {}  # where rot begins, and where it ends
 
     @classmethod
     def create(
@@ -103,6 +105,11 @@ class Segment:
         self.index.release()
         self._was_used = False
 
+    def release(self) -> None:
+        """Drop all descriptors; slices that are out keep their file."""
+        self._file = None
+        self.index.release()
+
     # -- writing ---------------------------------------------------------------------------
 
     def append(self, buffers: Sequence[Buffer], batches: Sequence[FoundBatch]) -> None:
@@ -135,7 +142,13 @@ class Segment:
         return [self.file, *self.index.files()]
 
     def rebuild_index(self) -> None:
-        """Of a sealed segment, from its headers; readers may go on meanwhile, only slower."""
+        """Of a sealed segment, from its headers; readers may go on meanwhile, only slower.
+
+        Raises:
+            CorruptRecord: not all of them are sound; the entries stay as they are.
+        """
+        for _ in self.walk_all():
+            pass  # behind rot the index is the only way
         self.index.clear()
         timestamp, last = NO_TIMESTAMP, self.base_offset
         for found in self.walk_all():
@@ -156,19 +169,22 @@ class Segment:
         Raises:
             CorruptRecord: the way to it, or the batch's header, is damaged.
         """
-        for found in self._walk_from(self._start_near(offset, read), read):
+        for found in self._walk_from(self.start_near(offset, read), read):
             if found.header.end_offset > offset:
                 self._know(found.header.base_offset, found.position)
                 return found
-        raise CorruptRecord(f"offset {offset} is missing", position=self.size, where=str(self.path))
+        where = str(self.path)
+        raise CorruptRecord(
+            f"offset {offset} is missing", position=self.size, where=where, offset=offset
+        )
 
     def start_of(self, offset: int, read: ReadBytes = read_waiting) -> BatchStart:
         """Where the batch that holds `offset` starts; the segment's end for its end offset."""
         if offset >= self.end_offset:
             return self.end
-        known = self._known.get(offset)
+        known = self._known_start(offset)
         if known is not None:
-            return BatchStart(offset, known)
+            return known
         found = self.locate(offset, read)
         return BatchStart(found.header.base_offset, found.position)
 
@@ -215,11 +231,25 @@ class Segment:
     def _walk_from(self, start: BatchStart, read: ReadBytes = read_waiting) -> Iterator[FoundBatch]:
         return walk(self.file, start, self.size, read)
 
-    def _start_near(self, offset: int, read: ReadBytes) -> BatchStart:
-        known = self._known.get(offset)
+    def start_near(self, offset: int, read: ReadBytes = read_waiting) -> BatchStart:
+        """A batch start at or before `offset`, from which it can be walked to."""
+        known = self._known_start(offset)
         if known is not None:
-            return BatchStart(offset, known)
-        return self._checked(self.index.floor(offset, read), read)
+            return known
+        start = self._checked(self.index.floor(offset, read), read)
+        nearest = max((each for each in self._beside_rot if each <= offset), default=-1)
+        if nearest <= start.offset:
+            return start
+        return BatchStart(nearest, self._beside_rot[nearest])
+
+    def _known_start(self, offset: int) -> BatchStart | None:
+        position = self._known.get(offset, self._beside_rot.get(offset))
+        return None if position is None else BatchStart(offset, position)
+
+    def note_rot(self, begin: BatchStart, end: BatchStart) -> None:
+        """Between these two no header can be trusted."""
+        self._rotten[begin] = end
+        self._beside_rot |= {start.offset: start.position for start in (begin, end)}
 
     def _checked(self, start: BatchStart, read: ReadBytes) -> BatchStart:
         """`start` if its batch is there; the beginning, from where all can be found, if not."""
@@ -247,13 +277,23 @@ class Segment:
             start = self._beginning
             self.max_timestamp = self.index.clear()
         self._known.clear()
+        rotten, self._rotten, self._beside_rot = self._rotten, {}, {}
+        for begin, end in rotten.items():
+            if end.offset <= offset:
+                self.note_rot(begin, end)
         self._first_timestamp = NO_TIMESTAMP
         self.end = start
         self._last_base_offset = start.offset
         return start
 
     def renote(self, start: BatchStart, end: BatchStart) -> None:
-        """After `resume`: note the batches from `start` up to `end` again, by their headers."""
+        """After `resume`: note the batches from `start` up to `end` again, by their headers; none
+        that is rotten has one.
+        """
+        for begin in sorted(begin for begin in self._rotten if begin >= start):
+            for found in walk(self.file, start, begin.position):
+                self.note(found)
+            self.end = start = self._rotten[begin]
         for found in walk(self.file, start, end.position):
             self.note(found)
         assert self.end_offset == end.offset, "the cut falls between batches"

@@ -70,7 +70,7 @@ def walk(
     window = Window(file, WALK_BLOCK_BYTES, read)
     offset, position = start
     while position < end:
-        header = _header_at(window, position, file)
+        header = _header_at(window, offset, position, file)
         _check_place(header, offset, position, end, file)
         yield FoundBatch(position, header)
         offset, position = header.end_offset, position + header.size
@@ -83,14 +83,15 @@ def _check_place(header: BatchHeader, offset: int, position: int, end: int, file
     elif position + header.size > end:
         problem = f"batch of {header.size} bytes, {position + header.size - end} are missing"
     if problem:
-        raise CorruptRecord(problem, position=position, where=str(file.path))
+        raise CorruptRecord(problem, position=position, where=str(file.path), offset=offset)
 
 
-def _header_at(window: Window, position: int, file: File) -> BatchHeader:
+def _header_at(window: Window, offset: int, position: int, file: File) -> BatchHeader:
     try:
         return read_header(window.at(position, HEADER_SIZE))
     except CorruptRecord as error:
-        raise CorruptRecord(error.what, position=position, where=str(file.path)) from None
+        where = str(file.path)
+        raise CorruptRecord(error.what, position=position, where=where, offset=offset) from None
 
 
 def scan(file: File, start: BatchStart, end: int, leader_epoch: int) -> Iterator[FoundBatch]:
@@ -102,7 +103,7 @@ def scan(file: File, start: BatchStart, end: int, leader_epoch: int) -> Iterator
     window = Window(file, SCAN_BLOCK_BYTES)
     offset, position = start
     while position < end:
-        header = _header_at(window, position, file)
+        header = _header_at(window, offset, position, file)
         _check_place(header, offset, position, end, file)
         _check_bytes(window, position, header, file)
         if header.leader_epoch < leader_epoch:

@@ -18,6 +18,7 @@ from raftmq.disk.checkpoint import (
 )
 from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.producer_files import remove_snapshots
+from raftmq.partition.storage.rot import write_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.durability import FlushMark
     from raftmq.partition.storage.epoch_file import EpochFile
     from raftmq.partition.storage.known_producers import ProducersCut
+    from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import Segment
 
 LOG_START_FILE = "log-start-offset"
@@ -62,8 +64,9 @@ class Truncation:
     length: int
     epochs: EpochFile
     producers: ProducersCut
-    damage_mark: Path
+    marks: list[Path]
     log_start_offset: int | None = None  # new, where the cut takes the batch it lies in
+    rotten: tuple[Rot, ...] = ()  # what stays
 
     def perform(self, files: Files) -> None:
         if self.log_start_offset is not None:
@@ -76,7 +79,10 @@ class Truncation:
         self.epochs.write_pending()
         for file in [*self.cut.data_files(), self.epochs.file]:
             file.sync()
-        files.remove(self.damage_mark)
+        for mark in self.marks:
+            files.remove(mark)
+        if self.rotten:
+            write_mark(files, self.folder, self.rotten)
         files.sync_directory(self.folder)
         self.producers.perform(files)
 
@@ -92,7 +98,7 @@ class StartOver:
     removed: list[Segment]
     first: Segment
     epochs: EpochFile
-    damage_mark: Path
+    marks: list[Path]
 
     def perform(self, files: Files) -> None:
         remove_snapshots(files, self.folder, lambda _offset: True)
@@ -102,7 +108,8 @@ class StartOver:
         self.epochs.replace(LeaderEpochs())
         for file in self.first.data_files():
             file.sync()
-        files.remove(self.damage_mark)
+        for mark in self.marks:
+            files.remove(mark)
         files.sync_directory(self.folder)
 
 

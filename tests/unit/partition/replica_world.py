@@ -39,10 +39,19 @@ def led_by(
     replicas: tuple[int, ...] = (1, 2),
     isr: tuple[int, ...] | None = None,
     min_isr: int = 1,
+    start: int = 0,
 ) -> Assignment:
     """`change`: the partition epoch, by default the leader epoch."""
     partition_epoch = epoch if change is None else change
-    return Assignment(leader, epoch, partition_epoch, replicas, isr or replicas, min_isr)
+    return Assignment(
+        leader,
+        epoch,
+        partition_epoch,
+        replicas,
+        isr or replicas,
+        min_isr,
+        log_start_offset=start,
+    )
 
 
 async def wait_acks(

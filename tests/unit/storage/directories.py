@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.log import PartitionLog
     from tests.simulation.disk import SimulatedFiles
 
 T = TypeVar("T")
@@ -35,13 +36,17 @@ class Disk:
 
 
 @asynccontextmanager
-async def opened(
-    files: SimulatedFiles, disk: Disk | None = None, now_ms: int = NOW_MS
-) -> AsyncIterator[LogDirectory]:
+async def opened(files: SimulatedFiles, disk: Disk | None = None) -> AsyncIterator[LogDirectory]:
     async with open_log_directory(
-        ROOT, files=files, run_sync=disk or Disk(), now_ms=lambda: now_ms
+        ROOT, files=files, run_sync=disk or Disk(), now_ms=lambda: NOW_MS
     ) as directory:
         yield directory
+
+
+def retirable(log: PartitionLog) -> PartitionLog:
+    """All of it, as if it were led here and committed."""
+    log.retirable_end = lambda: log.log_end_offset
+    return log
 
 
 def synced(files: SimulatedFiles, suffix: str) -> int:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+import trio
 
 from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
 from raftmq.partition.storage.deletion import DELETED_SUFFIX, remove_deleted
 from raftmq.partition.storage.folders import TOPICS_FOLDER
 from raftmq.partition.storage.opening import open_log_directory
+from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, batch
+from tests.unit.storage.directories import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from trio.testing import MockClock
+
+T = TypeVar("T")
 
 
 async def test_a_deleted_log_is_gone_and_may_begin_anew(tmp_path: Path) -> None:
@@ -43,3 +52,30 @@ def test_what_a_crash_left_is_removed_later(tmp_path: Path) -> None:
     remove_deleted(OsFiles(), tmp_path / TOPICS_FOLDER)
     assert not doomed.exists()
     assert other.exists()
+
+
+async def test_no_flush_waits_for_what_is_removed(autojump_clock: MockClock) -> None:
+    """A file system gives back much, and takes long: other logs go on being flushed meanwhile."""
+    files = SimulatedFiles(Random(0))
+
+    async def run_sync(function: Callable[[], T], /) -> T:
+        done = len(files.trace)
+        result = function()
+        if any(" remove " in line for line in files.trace[done:]):
+            await trio.sleep(60)
+        return result
+
+    async with (
+        open_log_directory(
+            ROOT, files=files, run_sync=run_sync, now_ms=lambda: NOW_MS
+        ) as directory,
+        trio.open_nursery() as nursery,
+    ):
+        goes, stays = [await directory.open_log("orders-1", number) for number in (0, 1)]
+        nursery.start_soon(directory.delete_log, goes)
+        await trio.sleep(1)
+        assert goes.name not in directory.logs
+        stays.append(batch(b"a"), leader_epoch=1, now_ms=NOW_MS, now=0.0)
+        with trio.fail_after(1):
+            await directory.wait_durable(stays, 1)
+        assert files.names(goes.folder.parent) == [stays.folder.name]

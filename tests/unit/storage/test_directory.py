@@ -14,7 +14,7 @@ from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, values_of
-from tests.unit.storage.directories import ROOT, Disk, opened, synced
+from tests.unit.storage.directories import ROOT, Disk, opened, retirable, synced
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -235,13 +235,15 @@ async def test_delete_records(files: SimulatedFiles, autojump_clock: MockClock) 
 async def test_retention_runs_by_itself(files: SimulatedFiles, autojump_clock: MockClock) -> None:
     """Two weeks later the closed segments go, and an old active one is closed first."""
     later = NOW_MS + 15 * 86_400_000
-    async with opened(files, now_ms=later) as directory:
-        log = await directory.open_log("t", 0, SMALL)
+    async with opened(files) as directory, trio.open_nursery() as nursery:
+        log = retirable(await directory.open_log("t", 0, SMALL))
         for _ in range(20):
             end_offset = append(log, b"v" * 200)
         await directory.wait_held(log, end_offset)
         assert len(log.segments) > 2
+        nursery.start_soon(directory.run_retention, lambda: later)
         await trio.sleep(301)
+        nursery.cancel_scope.cancel()
         assert (log.log_start_offset, len(log.segments)) == (20, 1)
         names = files.names(ROOT / "topics" / "t" / "Partition-0")
         assert [name for name in names if name.endswith(".log")] == ["0" * 18 + "20.log"]
@@ -307,8 +309,8 @@ async def test_changes_of_one_log_wait_for_each_other(
     files: SimulatedFiles, disk: Disk, autojump_clock: MockClock
 ) -> None:
     """Retention and delete-records come due while a truncation is at the disk."""
-    async with opened(files, disk, now_ms=NOW_MS + 8 * 86_400_000) as directory:
-        log = await directory.open_log("t", 0, SMALL)
+    async with opened(files, disk) as directory:
+        log = retirable(await directory.open_log("t", 0, SMALL))
         for number in range(12):
             end_offset = append(log, b"%03d" % number * 60)
         await directory.wait_held(log, end_offset)
@@ -316,7 +318,7 @@ async def test_changes_of_one_log_wait_for_each_other(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(directory.truncate, log, 7)
             await trio.sleep(0.5)
-            nursery.start_soon(directory.enforce_retention)
+            nursery.start_soon(directory.enforce_retention, NOW_MS + 8 * 86_400_000)
             nursery.start_soon(directory.delete_records, log, 2)
             await trio.sleep(0.1)
             killed = files.photograph(Random(1), power_lost=False)
@@ -339,11 +341,11 @@ async def test_retention_leaves_a_damaged_log_alone(
         killed = files.photograph(Random(1), power_lost=False)
     [path] = [path for path in killed.paths(ROOT) if path.suffix == ".log"]
     killed.flip_bit(path, 200, 0)
-    async with opened(killed, now_ms=later) as directory:
-        log = await directory.open_log("t", 0)
+    async with opened(killed) as directory:
+        log = retirable(await directory.open_log("t", 0))
         assert log.damage
         before = killed.paths(ROOT / "topics")
-        await directory.enforce_retention()
+        await directory.enforce_retention(later)
         assert killed.paths(ROOT / "topics") == before
         with pytest.raises(StorageError, match="damaged"):
             await directory.delete_records(log, 1)

@@ -123,11 +123,11 @@ async def test_an_old_segment_that_cannot_be_closed_takes_its_log_offline(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
     """Upkeep wants to roll, the disk is full: no append may follow."""
-    async with opened(files, now_ms=NOW_MS + 8 * 86_400_000) as directory:
+    async with opened(files) as directory:
         log = await directory.open_log("t", 0)
         await directory.wait_held(log, append(log, b"a"))
         files.fail("create", "*.log", error=errno.ENOSPC)
-        await directory.enforce_retention()
+        await directory.enforce_retention(NOW_MS + 8 * 86_400_000)
         with pytest.raises(StorageError, match="No space left"):
             append(log, b"b")
         with pytest.raises(StorageError, match="offline"):

@@ -12,7 +12,7 @@ from raftmq.model import RecordFormat, TimestampType
 from raftmq.partition.producers import Admission, Producers
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
 from raftmq.wire.control import ControlType
-from raftmq.wire.header import HEADER_SIZE, iter_batches
+from raftmq.wire.header import HEADER, HEADER_SIZE, BatchHeader, iter_batches, seal
 from raftmq.wire.records import (
     RecordBatch,
     encode_batch,
@@ -179,3 +179,42 @@ def test_a_follower_checks_the_crc() -> None:
     data[-1] ^= 1
     with pytest.raises(CorruptRecord, match="CRC"):
         replicated(data)
+
+
+@pytest.mark.parametrize("record_format", list(RecordFormat))
+@pytest.mark.parametrize("kind", list(TimestampType))
+def test_too_many_records_are_too_large_and_not_corrupt(
+    record_format: RecordFormat, kind: TimestampType
+) -> None:
+    """Who is told that its bytes are corrupt sends them again; this is an answer."""
+    config = TopicConfig(record_format=record_format, message_timestamp_type=kind)
+    first = encode_batch(values=[b"a"], timestamp=NOW_MS, record_format=record_format)
+    sent = first + many(record_format, 65_537)
+    with pytest.raises(MessageTooLarge, match="65537 records, at most 65536"):
+        produced(sent, config)
+    with pytest.raises(CorruptRecord, match="record count 65537"):
+        produced(sent[:-1], config)  # not whole
+    with pytest.raises(CorruptRecord, match="record count 65537"):
+        produced(sent[:-1] + bytes([sent[-1] ^ 1]), config)
+    with pytest.raises(CorruptRecord, match="record count -1"):
+        produced(many(record_format, -1), config)
+
+
+def many(record_format: RecordFormat, count: int) -> bytearray:
+    """A batch whose header claims so many records, and vouches for it."""
+    data = encode_batch(values=[b"a"], timestamp=NOW_MS, record_format=record_format)
+    header = BatchHeader._make(HEADER.unpack_from(data))
+    header = header._replace(record_count=count, last_offset_delta=max(count - 1, 0))
+    HEADER.pack_into(data, 0, *header)
+    return seal(data)
+
+
+def test_a_refusal_names_the_limit() -> None:
+    """So that who sent several records can tell which of them are meant."""
+    with pytest.raises(MessageTooLarge) as large:
+        produced(batch(b"a" * 100), TopicConfig(max_message_bytes=90))
+    assert large.value.allowed == 90
+    late = encode_batch(values=[b"a"], timestamp=NOW_MS + 9_000)
+    with pytest.raises(InvalidTimestamp) as ahead:
+        produced(late, TopicConfig(message_timestamp_after_max_ms=1_000))
+    assert ahead.value.allowed == NOW_MS + 1_000

@@ -143,7 +143,7 @@ async def test_upkeep_forgets_who_is_idle(files: SimulatedFiles, autojump_clock:
         autojump_clock.jump(DAY / 2)
         append(log, 2)
         autojump_clock.jump(DAY / 2 + 1)
-        await directory.enforce_retention()
+        await directory.enforce_retention(None)
         assert list(known(log)) == [2]
 
 

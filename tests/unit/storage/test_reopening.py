@@ -42,6 +42,23 @@ async def offline(directory: LogDirectory, files: SimulatedFiles, log: Partition
         await directory.wait_durable(log, log.log_end_offset)
 
 
+async def test_what_was_opened_anew_is_trimmed(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """Its files go, though somebody remembers the object before; so does a log that is deleted."""
+    async with opened(files) as directory:
+        log = await directory.open_log("t", 0, TopicConfig(segment_bytes=200))
+        for value in (b"a", b"b", b"c"):
+            await directory.wait_held(log, append(log, value * 200))
+        await offline(directory, files, log)
+        again = await directory.reopen(log)
+        await directory.delete_records(again, 2)
+        assert again.log_start_offset == 2
+        assert not files.removed_open()
+        await directory.delete_log(again)
+        assert not files.removed_open()
+
+
 async def test_what_was_durable_is_there_and_the_rest_is_cut(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 from raftmq.config import TopicConfig
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append
-from tests.unit.storage.directories import opened
+from tests.unit.storage.directories import opened, retirable
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog
 
 SMALL = TopicConfig(segment_bytes=1024)
+LATER_MS = NOW_MS + 15 * 86_400_000
 
 
 @pytest.fixture
@@ -45,15 +47,36 @@ async def test_retention_keeps_what_is_not_committed(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
     """However old it is: the rest of the cluster may have other records there."""
-    later = NOW_MS + 15 * 86_400_000
-    async with opened(files, now_ms=later) as directory:
+    async with opened(files) as directory:
         log = await directory.open_log("t", 0, SMALL)
         for _ in range(20):
             end_offset = append(log, b"v" * 200)
         await directory.wait_held(log, end_offset)
-        log.committed = lambda: 7
-        await directory.enforce_retention()
+        await directory.enforce_retention(LATER_MS)
+        assert log.log_start_offset == 0, "nobody has said that any of it is committed"
+        log.retirable_end = lambda: 7
+        await directory.enforce_retention(LATER_MS)
         assert log.log_start_offset == 7
-        log.committed = lambda: 20
-        await directory.enforce_retention()
+        log.retirable_end = lambda: 20
+        await directory.enforce_retention(LATER_MS)
         assert log.log_start_offset == 20
+
+
+async def test_without_a_time_only_size_counts(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """A clock that nobody believes neither removes nor closes anything; a full disk is no matter
+    of clocks.
+    """
+    async with opened(files) as directory:
+        aged = retirable(await directory.open_log("t", 0, SMALL))
+        large = retirable(await directory.open_log("t", 1, replace(SMALL, retention_bytes=2000)))
+        for log in (aged, large):
+            for _ in range(20):
+                end_offset = append(log, b"v" * 200)
+            await directory.wait_held(log, end_offset)
+        active = aged.active
+        await directory.enforce_retention(None)
+        assert (aged.log_start_offset, aged.active) == (0, active)
+        assert 0 < large.log_start_offset < 20
+        assert large.size <= 2000

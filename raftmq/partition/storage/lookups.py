@@ -1,0 +1,99 @@
+"""Finding something in a log without blocking the loop.
+
+Owns where a look-up runs: on the loop if the page cache has what it needs, else in a worker thread,
+and again if the log was cut or trimmed meanwhile. Bytes that do not decode are told to the log
+(`PartitionLog.doubt`): they may have rotted.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raftmq.disk.files import WouldBlock
+from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
+from raftmq.partition.storage.entries import cached_reader, read_waiting
+from raftmq.partition.storage.reader import find_timestamp, plan_slice
+from raftmq.partition.storage.rot import plan_look, write_mark
+
+if TYPE_CHECKING:
+    from raftmq.disk.files import FileSlice
+    from raftmq.model import TimestampOffset
+    from raftmq.partition.storage.flusher import RunSync
+    from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.reader import LogSlice
+    from raftmq.partition.storage.rot import Rot
+
+logger = logging.getLogger(__name__)
+
+
+def find_slice_now(
+    log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None
+) -> LogSlice:
+    """Raises WouldBlock, and what `reader.plan_slice` and reading raise."""
+    plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+    try:
+        return plan.find(cached_reader())
+    except CorruptRecord as error:
+        log.doubt(error)
+        raise
+
+
+async def find_slice(
+    log: PartitionLog, run_sync: RunSync, offset: int, *, bytes_max: int, end_offset: int | None
+) -> LogSlice:
+    while True:
+        try:
+            return find_slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+        except WouldBlock:
+            plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
+            changes = log.changes
+        try:
+            return await run_sync(partial(plan.find, read_waiting))
+        except (CorruptRecord, StorageError) as error:
+            if log.changes == changes:
+                log.doubt(error)
+                raise
+
+
+async def read_piece(piece: FileSlice, run_sync: RunSync) -> bytes:
+    try:
+        return piece.file.read_now(piece.position, piece.length)
+    except WouldBlock:
+        return await run_sync(piece.read)
+
+
+async def find_offset(
+    log: PartitionLog, run_sync: RunSync, timestamp: int
+) -> TimestampOffset | None:
+    """Always in a worker thread: it may have to decompress a batch."""
+    while True:
+        segments, changes = list(log.segments), log.changes
+        try:
+            return await run_sync(partial(find_timestamp, log, timestamp, segments))
+        except (CorruptRecord, StorageError) as error:
+            if log.changes == changes:
+                log.doubt(error)
+                raise
+
+
+async def find_rot(log: PartitionLog, run_sync: RunSync, offset: int) -> Rot | None:
+    """Nothing cuts the log meanwhile. None: all is well there, which was looked at.
+
+    Raises:
+        StorageError: the disk cannot be read, or the log is not in use.
+        OffsetOutOfRange: it is not in the log.
+    """
+    if not log.is_sound:
+        raise StorageError(f"{log.name} is {log.offline_reason or log.damage}")
+    if not log.log_start_offset <= offset < log.log_end_offset:
+        raise OffsetOutOfRange(f"{log.name} has no offset {offset}")
+    found = await run_sync(plan_look(log, offset).find)
+    if found is not None:
+        log.note_rot(found)
+        try:
+            await run_sync(partial(write_mark, log.files, log.folder, log.rotten))
+        except StorageError as error:  # it is told all the same
+            logger.warning("rot is not noted: log=%s reason=%s", log.name, error)
+    return found
