@@ -19,12 +19,22 @@ import msgspec
 from msgspec import field
 
 from raftmq.errors import ErrorCode, InvalidCommand, NewerCommand
+from raftmq.wire.nesting import Decoder
 
 COMMAND_BYTES_MAX = 1 << 20
 FORMAT_VERSION = 1
-SUPPORTED_LEVEL = 1  # the highest feature level that this version of raftmq knows
 NO_BROKER = -1
 NO_EPOCH = -1
+
+
+class FeatureLevel(IntEnum):
+    """What came with each level. A cluster reaches one when all of its nodes know it."""
+
+    FIRST = 1
+    LOG_STARTS = 2  # RaiseLogStart
+
+
+SUPPORTED_LEVEL = max(FeatureLevel)  # the highest that this version of raftmq knows
 
 
 class PartitionId(NamedTuple):
@@ -316,12 +326,25 @@ class ReportDamage(Command, frozen=True, tag=22):
     loss: Loss = Loss.RECORDS
 
 
+class RaiseLogStart(Command, frozen=True, tag=23):
+    """A leader was asked to delete what stands before `start_offset`, all of which is committed:
+    compare-and-set on the leader epoch. From FeatureLevel.LOG_STARTS on.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    start_offset: int
+
+
 AnyCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | UnregisterBroker
     | ReviewPartitions | FinishReview | CreateTopic | DeleteTopic | CreatePartitions
     | AlterTopicConfig | AlterPartition | ReassignPartition | ElectLeader | AllocateProducerIds
     | AssignSlot | SaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets | SetFeatureLevel
-    | ReportDamage
+    | ReportDamage | RaiseLogStart
 )  # fmt: skip
 
 
@@ -419,7 +442,7 @@ class _Kind(msgspec.Struct, array_like=True):
 _TAG_MAX = max(int(kind.__struct_config__.tag) for kind in get_args(AnyCommand))
 _encoder = msgspec.msgpack.Encoder()
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
-_opening_decoder = msgspec.msgpack.Decoder(_Opening)
+_opening_decoder = Decoder[_Opening](_Opening)
 _kind_decoder = msgspec.msgpack.Decoder(_Kind)
 
 
@@ -453,7 +476,7 @@ def decode_command(data: bytes) -> Envelope:
     try:
         _refuse_newer(data)
         return _envelope_decoder.decode(data)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise InvalidCommand(f"command of {len(data)} bytes does not decode: {error}") from error
 
 

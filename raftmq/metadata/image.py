@@ -11,6 +11,7 @@ Invariants (asserted after every command of the simulations by `apply.invariants
   3. A fenced broker leads nothing and is in no ISR, except while its `pending` review goes on.
   4. partition_epoch grows at each change of a partition, leader_epoch at each change of leader.
   5. `tallies[b]` counts the partitions in which b has a part; it has none where it has no part.
+  6. `deleted_topics` holds each id once, and none of a topic that is there.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from raftmq.metadata.tallies import NO_TALLY, Tally
 from raftmq.wire.named import NAMED_FIRST
 
 SLOT_COUNT = 64
+DELETED_TOPICS_MAX = 10_000  # remembered, the last ones
 RECENT_COMMANDS_MAX = 1024  # remembered results of each origin's current epoch
 PRODUCER_ID_MAX = NAMED_FIRST - 1  # above are those of names
 
@@ -89,6 +91,7 @@ class PartitionState(Value, frozen=True):
     eligible: tuple[int, ...] = ()  # KIP-966: left the ISR below min ISR, holds all committed
     last_known_eligible: tuple[int, ...] = ()
     recovery_state: RecoveryState = RecoveryState.RECOVERED
+    log_start_offset: int = 0  # what stands before it was deleted on request; only rises
 
 
 class SlotState(Value, frozen=True):
@@ -163,6 +166,9 @@ class MetadataImage(NamedTuple):
     groups: Map[str, GroupState] = Map()
     offsets: Map[str, Map[PartitionId, CommittedOffset]] = Map()
     origins: Map[int, OriginState] = Map()
+    # Ids, in order, for brokers that were down. No rule of `apply` may read it: nodes of an earlier
+    # version have none (docs/decisions/0030).
+    deleted_topics: tuple[bytes, ...] = ()
     changes: tuple[Change, ...] = ()  # what the command at `version` touched
 
     def topic_named(self, name: str) -> TopicState | None:

@@ -22,6 +22,7 @@ from raftmq.metadata.image import (
     SlotState,
     TopicState,
 )
+from raftmq.wire.nesting import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -126,14 +127,15 @@ class End(Section, frozen=True, tag=8):
 
     offsets: int
     results: int
+    deleted_topics: tuple[bytes, ...] = ()
 
 
 AnySection: TypeAlias = Brokers | Topics | Partitions | Groups | Offsets | Origins | Results | End
 
 _encoder = msgspec.msgpack.Encoder()
-_version_decoder = msgspec.msgpack.Decoder(FormatVersion)
-_header_decoder = msgspec.msgpack.Decoder(Header)
-_section_decoder = msgspec.msgpack.Decoder(AnySection)
+_version_decoder = Decoder[FormatVersion](FormatVersion)
+_header_decoder = Decoder[Header](Header)
+_section_decoder = Decoder[AnySection](AnySection)
 
 
 def slices_of(value: Value) -> Iterator[bytes]:
@@ -184,7 +186,7 @@ def decode_header(data: bytes) -> Header:
         if found > FORMAT_VERSION:
             refuse(f"format {found} is newer than {FORMAT_VERSION}, which this raftmq knows")
         header = _header_decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:  # msgspec's errors are ValueErrors
         refuse(f"header of {len(data)} bytes does not decode: {error}")
     if len(header.slots) != SLOT_COUNT:
         refuse(f"{len(header.slots)} coordinator slots instead of {SLOT_COUNT}")
@@ -193,8 +195,8 @@ def decode_header(data: bytes) -> Header:
 
 def decode_section(number: int, data: bytes) -> AnySection:
     try:
-        return _section_decoder.decode(data)  # type: ignore[no-any-return]  # its type says so
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return _section_decoder.decode(data)
+    except ValueError as error:  # msgspec's errors are ValueErrors
         refuse(f"section {number} of {len(data)} bytes does not decode: {error}")
 
 

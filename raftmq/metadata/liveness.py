@@ -1,8 +1,9 @@
 """Which brokers are alive, as the active controller hears it.
 
-Owns the sessions: soft state that is born with a term in office and dies with it, and that no
-other node needs. It decides nothing; `controller` draws the conclusions. Everybody has a fresh
-session when a controller takes office, because it cannot know what its predecessor heard.
+Owns the sessions, and in them what time it is on each broker: soft state that is born with a term
+in office and dies with it, and that no other node needs. It decides nothing; `controller` and
+`clocks` draw the conclusions. Everybody has a fresh session when a controller takes office, because
+it cannot know what its predecessor heard.
 
 Invariants: only a heartbeat of the registered incarnation says that a broker lives, and after a
 verdict of death only one that came later.
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.metadata.clocks import Clocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +35,7 @@ class Heartbeat(NamedTuple):
     metadata_version: int  # of the newest image that it has applied
     pending_flush_seconds: float = 0.0  # age of the oldest flush that has not returned
     wants_shutdown: bool = False
+    wall_clock_ms: int | None = None  # older brokers do not tell
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class Session:
     metadata_version: int = -1
     frozen_at: float | None = None  # the last heartbeat that told of a flush that hangs
     wants_shutdown: bool = False
+    clock_ms: int | None = None  # what its wall clock is ahead of our monotonic one
 
     def is_expired(self, now: float) -> bool:
         return self.is_dead or now - self.heard_at > SESSION_SECONDS
@@ -91,6 +96,8 @@ class Sessions:
         # Two heartbeats may overtake each other: what a broker knew, it still knows.
         session.metadata_version = max(session.metadata_version, heartbeat.metadata_version)
         session.wants_shutdown |= heartbeat.wants_shutdown
+        told_ms = heartbeat.wall_clock_ms
+        session.clock_ms = None if told_ms is None else told_ms - round(now * 1000)
         if heartbeat.pending_flush_seconds > FLUSH_SECONDS_MAX:
             session.frozen_at = now
 
@@ -112,6 +119,16 @@ class Sessions:
         session = self._sessions[broker_id]
         is_well = not (session.is_expired(now) or session.is_frozen(now))
         return is_well and session.metadata_version >= expected
+
+    def clocks(self, now: float, *, difference_ms_max: int) -> Clocks:
+        live = {key: it for key, it in self._sessions.items() if not it.is_expired(now)}
+        heard = {
+            key: session.clock_ms
+            for key, session in live.items()
+            if session.has_spoken and session.clock_ms is not None
+        }
+        awaited_count = sum(not session.has_spoken for session in live.values())
+        return Clocks(heard, len(self._sessions), awaited_count, difference_ms_max)
 
     def all_know(self, version: int, broker_ids: Iterable[int]) -> bool:
         """Whether each of these brokers has told that it has applied `version`."""

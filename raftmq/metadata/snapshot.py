@@ -67,7 +67,7 @@ def encode_image(image: MetadataImage) -> Iterator[bytes]:
     yield from pack(Offsets, _offset_rows(image))
     yield from pack(Origins, _origin_rows(image))
     yield from pack(Results, _result_rows(image))
-    yield from slices_of(End(_offset_count(image), _result_count(image)))
+    yield from slices_of(End(_offset_count(image), _result_count(image), image.deleted_topics))
 
 
 def _header_of(image: MetadataImage) -> Header:
@@ -256,6 +256,7 @@ class _ImageReader:
             groups=self._groups.finish(),
             offsets=self._offsets.finish(),
             origins=self._finish_origins(),
+            deleted_topics=end.deleted_topics,
         )
         _check_counts(image, header, end)
         return image

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     NO_EPOCH,
+    SUPPORTED_LEVEL,
     AlterPartition,
     BrokerRegistered,
     PartitionId,
@@ -123,6 +124,7 @@ class SimulatedBroker:
             boot_id=self.disk.boot_id,
             clean_shutdown_epoch=clean_epoch,
             damaged=self._damaged(),
+            feature_level_max=SUPPORTED_LEVEL,
         )
         self._send_registration(registration)
 

@@ -22,6 +22,7 @@ from raftmq.metadata.apply import apply
 from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
     NO_BROKER,
+    SUPPORTED_LEVEL,
     ElectionKind,
     ElectLeader,
     RecoveryState,
@@ -128,7 +129,7 @@ class World:
         """A new term begins; whoever was in office goes on for a while, with an old image."""
         if self._controller and not self.is_calm:
             self._haunt(self._controller, self.now + self.random.uniform(0.0, 3.0))
-        controller = self._controller = Controller()
+        controller = self._controller = Controller(range(len(self.brokers)))
         self._heard.clear()
         self.say("a new controller")
         self.controller_paused_until = 0.0
@@ -289,6 +290,7 @@ class World:
             assert image.is_active(broker_id), f"not in service: {broker}"
             assert broker.pending is Pending.NOTHING, f"under review: {broker}"
         assert len(image.brokers) == len(self.brokers), "not all are registered"
+        assert image.feature_level == SUPPORTED_LEVEL, f"still at level {image.feature_level}"
         for key, partition in image.partitions.items():
             assert partition.leader != NO_BROKER, f"{key} has no leader: {partition}"
             assert set(partition.isr) == set(partition.replicas), f"{key}: {partition}"

@@ -92,14 +92,16 @@ class RaftCluster:
 
     # Voters that run by themselves
 
-    async def start(self, *node_ids: int) -> None:
+    async def start(self, *node_ids: int, **changes: Any) -> None:
         for node_id in node_ids:
-            await self._nursery.start(self._run, node_id)
+            await self._nursery.start(self._run, node_id, changes)
 
-    async def _run(self, node_id: int, task_status: trio.TaskStatus[None]) -> None:
+    async def _run(
+        self, node_id: int, changes: dict[str, Any], task_status: trio.TaskStatus[None]
+    ) -> None:
         with trio.CancelScope() as self._scopes[node_id]:
             try:
-                async with self.open(node_id) as self.nodes[node_id]:
+                async with self.open(node_id, **changes) as self.nodes[node_id]:
                     task_status.started()
                     await trio.sleep_forever()
             except* PowerCut:

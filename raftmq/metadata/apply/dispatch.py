@@ -56,6 +56,7 @@ RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.DeleteOffsets: groups.delete_offsets,
     c.SetFeatureLevel: features.set_feature_level,
     c.ReportDamage: reviews.report_damage,
+    c.RaiseLogStart: partitions.raise_log_start,
 }
 assert set(RULES) == set(get_args(c.AnyCommand))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from immutables import Map
 
 from raftmq.metadata.commands import NO_BROKER, PartitionId
-from raftmq.metadata.image import Change, ChangeKind, SlotState
+from raftmq.metadata.image import DELETED_TOPICS_MAX, Change, ChangeKind, SlotState
 from raftmq.metadata.tallies import Tallying
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Draft:
         self._image = self._image._replace(
             topics=self._image.topics.set(topic.topic_id, topic),
             topic_ids=self._image.topic_ids.set(topic.name, topic.topic_id),
+            deleted_topics=self._deleted_but(topic.topic_id),
         )
         self._touch(ChangeKind.TOPIC, topic.topic_id)
 
@@ -92,8 +93,16 @@ class Draft:
         self._image = self._image._replace(
             topics=self._image.topics.delete(topic.topic_id),
             topic_ids=self._image.topic_ids.delete(topic.name),
+            deleted_topics=(*self._image.deleted_topics, topic.topic_id)[-DELETED_TOPICS_MAX:],
         )
         self._touch(ChangeKind.TOPIC, topic.topic_id)
+
+    def _deleted_but(self, topic_id: bytes) -> tuple[bytes, ...]:
+        """The command that made a topic may come once more, late: then it is there again."""
+        deleted = self._image.deleted_topics
+        if topic_id in self._image.topics or topic_id not in deleted:
+            return deleted
+        return tuple(one for one in deleted if one != topic_id)
 
     def _tally_anew(self, topic: TopicState) -> None:
         """A topic that trusts a page cache from now on changes what its partitions count for."""

@@ -15,6 +15,7 @@ from immutables import Map
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.limits import (
     EXPECTED_COMMITS_MAX,
+    OFFSET_MAX,
     group_limits,
     group_room,
     partition_refusal,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 GROUP_CHARS_MAX = 200
 OFFSET_METADATA_BYTES_MAX = 4096
-OFFSET_MAX = (1 << 63) - 1
 NO_OFFSET = -1
 
 

@@ -13,6 +13,7 @@ from raftmq.config import parse_topic_config
 from raftmq.metadata.commands import NO_BROKER, PartitionId, RecoveryState
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import (
+    DELETED_TOPICS_MAX,
     PRODUCER_ID_MAX,
     RECENT_COMMANDS_MAX,
     SLOT_COUNT,
@@ -49,6 +50,10 @@ def check(image: MetadataImage) -> None:
 
 
 def _check_topics(image: MetadataImage) -> None:
+    deleted = set(image.deleted_topics)
+    assert len(image.deleted_topics) <= DELETED_TOPICS_MAX, "deleted topics are forgotten"
+    assert len(deleted) == len(image.deleted_topics), "each deleted topic once"
+    assert not any(topic_id in deleted for topic_id in image.topics), "deleted, and there"
     names = {topic.name: topic_id for topic_id, topic in image.topics.items()}
     assert dict(image.topic_ids.items()) == names, "topic_ids mirrors topics"
     expected = 0
@@ -195,6 +200,7 @@ def _check_partition_step(key: PartitionId, before: PartitionState, after: Parti
     epochs = f"{key}: {before} became {after}"
     assert after == before or after.partition_epoch > before.partition_epoch, epochs
     assert after.leader_epoch >= before.leader_epoch, epochs
+    assert after.log_start_offset >= before.log_start_offset, epochs
     has_dropped = not set(before.replicas) <= set(after.replicas)
     if after.leader != before.leader or has_dropped:
         assert after.leader_epoch > before.leader_epoch, epochs

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.commands import Member, RegisterBroker, SaveGroup
 
 ID_BYTES = 16
+OFFSET_MAX = (1 << 63) - 1
 TEXT_CHARS_MAX = 255
 NUMBER_MAX = (1 << 31) - 1  # of a broker or a partition
 ENDPOINTS_MAX = 32

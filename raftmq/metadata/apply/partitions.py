@@ -1,8 +1,9 @@
-"""What commands about one partition do: its ISR, where its replicas are, and who leads it.
+"""What commands about one partition do: its ISR, where it starts, its replicas, and who leads it.
 
-Owns the answers to a leader that proposes an ISR, and reassignment. A partition that moves has
-more replicas for a while: those it shall have (in their order), then those that will be dropped.
-The move is complete when all of the former are in sync; then the latter are dropped in one change.
+Owns the answers to a leader that proposes an ISR or deletes records, and reassignment. A partition
+that moves has more replicas for a while: those it shall have (in their order), then those that will
+be dropped. The move is complete when all of the former are in sync; then the latter are dropped in
+one change.
 
 Invariant: neither a move nor its end takes away the last replicas that hold what is committed.
 """
@@ -16,12 +17,14 @@ from msgspec.structs import replace
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.assignments import REPLICAS_MAX
 from raftmq.metadata.apply.brokers import registered
+from raftmq.metadata.apply.limits import OFFSET_MAX
 from raftmq.metadata.apply.reviews import loss_of, rules_of
 from raftmq.metadata.commands import (
     NO_BROKER,
     NO_EPOCH,
     Done,
     ElectionKind,
+    FeatureLevel,
     Loss,
     PartitionAltered,
     PartitionId,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
         AlterPartition,
         AnyResult,
         ElectLeader,
+        RaiseLogStart,
         ReassignPartition,
     )
     from raftmq.metadata.election import Rules
@@ -159,6 +163,48 @@ def _put(draft: Draft, key: PartitionId, after: PartitionState, rules: Rules) ->
     if state is not before:
         draft.put_partition(key, state)
     return state
+
+
+# Where it starts
+
+
+def raise_log_start(draft: Draft, command: RaiseLogStart) -> AnyResult:
+    """What its leader knows to be committed is held by whoever may be elected cleanly, as long as
+    nobody was elected since.
+    """
+    broker = registered(draft, command.broker_id, command.broker_epoch)
+    if isinstance(broker, Refused):
+        return broker
+    key = PartitionId(command.topic_id, command.partition)
+    before = found(draft, key)
+    if isinstance(before, Refused):
+        return before
+    problem = _start_problem(draft, before, command)
+    if problem is not None:
+        return problem
+    if command.start_offset > before.log_start_offset:
+        after = replace(before, log_start_offset=command.start_offset)
+        draft.put_partition(key, concluded(before, after))
+    return Done()
+
+
+def _start_problem(
+    draft: Draft, partition: PartitionState, command: RaiseLogStart
+) -> Refused | None:
+    if draft.feature_level < FeatureLevel.LOG_STARTS:
+        message = f"feature level {draft.feature_level} knows no starts of logs: upgrade all nodes"
+        return Refused(ErrorCode.UNSUPPORTED_VERSION, message)
+    if not 0 <= command.start_offset <= OFFSET_MAX:
+        message = f"start {command.start_offset}: offsets are 0 to {OFFSET_MAX}"
+        return Refused(ErrorCode.INVALID_REQUEST, message)
+    if command.leader_epoch > partition.leader_epoch:
+        message = f"leader epoch {command.leader_epoch} against {partition.leader_epoch}: this"
+        return Refused(ErrorCode.NOT_CONTROLLER, f"{message} node is behind, ask another")
+    is_led = command.broker_id == partition.leader and draft.is_unfenced(command.broker_id)
+    if command.leader_epoch < partition.leader_epoch or not is_led:
+        message = f"broker {command.broker_id} leads no more in epoch {command.leader_epoch}"
+        return Refused(ErrorCode.FENCED_LEADER_EPOCH, f"{message}: ask its successor")
+    return None
 
 
 # Reassignment

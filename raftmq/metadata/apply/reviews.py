@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from raftmq.config import TopicConfig
+from raftmq.config import min_isr_in
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.brokers import registered
 from raftmq.metadata.apply.limits import slice_refusal
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     )
     from raftmq.metadata.image import BrokerState, PartitionState
 
-_DEFAULTS = TopicConfig()
-
 
 def rules_of(draft: Draft, topic_id: bytes) -> Rules:
     """What election needs to know about a partition of this topic."""
@@ -44,7 +42,7 @@ def rules_of(draft: Draft, topic_id: bytes) -> Rules:
     return Rules(
         draft.is_active,
         draft.is_unfenced,
-        min_isr=int(configs.get("min.insync.replicas", _DEFAULTS.min_insync_replicas)),
+        min_isr=min_isr_in(configs),
         is_unclean_allowed=configs.get("unclean.leader.election.enable") == "true",
     )
 

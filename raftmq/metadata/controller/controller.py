@@ -21,6 +21,7 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import ErrorCode
+from raftmq.metadata.clocks import DIFFERENCE_MS_MAX, Verdict
 from raftmq.metadata.commands import (
     BeginControlledShutdown,
     FenceBroker,
@@ -37,6 +38,7 @@ from raftmq.metadata.controller.leaders import (
     PreferredLeaders,
     Survey,
 )
+from raftmq.metadata.controller.levels import next_level
 from raftmq.metadata.controller.looks import Looks
 from raftmq.metadata.controller.probes import Death, Probes
 from raftmq.metadata.controller.reviews import Reviews
@@ -47,7 +49,7 @@ from raftmq.metadata.image import Pending
 from raftmq.metadata.liveness import Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from raftmq.metadata.commands import AnyResult
     from raftmq.metadata.controller.effects import (
@@ -70,12 +72,24 @@ class HeartbeatAnswer(NamedTuple):
     code: ErrorCode
     is_fenced: bool = True
     may_stop: bool = False  # it asked for that, and leads nothing that another could lead
+    clocks: Verdict = Verdict()
 
 
 class Controller:
-    """Inputs are the `on_` methods, which return what is to be done about it."""
+    """Inputs are the `on_` methods, which return what is to be done about it.
 
-    def __init__(self) -> None:
+    Args:
+        voters: of the quorum; without them the brokers alone decide on the feature level.
+        clock_difference_ms_max: by how much wall clocks may differ and still agree.
+    """
+
+    def __init__(
+        self,
+        voters: Collection[int] = (),
+        *,
+        clock_difference_ms_max: int = DIFFERENCE_MS_MAX,
+    ) -> None:
+        self._voters, self._clock_difference_ms_max = voters, clock_difference_ms_max
         self._sessions, self._probes = Sessions(), Probes()
         self._reviews, self._elections = Reviews(), Elections()
         self._leaders = PreferredLeaders()
@@ -127,7 +141,9 @@ class Controller:
             return HeartbeatAnswer(ErrorCode.STALE_BROKER_EPOCH)
         self._sessions.on_heartbeat(heartbeat, now=now)
         may_stop = heartbeat.wants_shutdown and self._may_stop(image, broker)
-        return HeartbeatAnswer(ErrorCode.NONE, broker.fenced, may_stop)
+        clocks = self._sessions.clocks(now, difference_ms_max=self._clock_difference_ms_max)
+        verdict = clocks.verdict(heartbeat.broker_id)
+        return HeartbeatAnswer(ErrorCode.NONE, broker.fenced, may_stop, verdict)
 
     def on_connection_reset(
         self, broker_id: int, *, now: float, image: MetadataImage
@@ -192,6 +208,9 @@ class Controller:
                 command = self._broker_command(image, broker, looks, is_unfit=is_unfit, now=now)
                 if command:
                     yield command
+        raised = next_level(image, self._voters)
+        if raised is not None:
+            yield raised
         yield from assign_slots(image.slots, self._active, self._under_way.slots())
         while self._under_way.elections() < ELECTIONS_MAX:
             election = self._leaders.take(image, looks)

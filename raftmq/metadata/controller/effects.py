@@ -16,12 +16,13 @@ from raftmq.metadata.commands import (
     FenceBroker,
     FinishReview,
     ReviewPartitions,
+    SetFeatureLevel,
     UnfenceBroker,
 )
 
 Proposal: TypeAlias = (
     FenceBroker | UnfenceBroker | BeginControlledShutdown | ReviewPartitions | FinishReview
-    | AssignSlot | ElectLeader
+    | AssignSlot | ElectLeader | SetFeatureLevel
 )  # fmt: skip
 
 

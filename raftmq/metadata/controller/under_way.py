@@ -1,7 +1,8 @@
 """What a controller has proposed and not heard of since.
 
-Owns one place for each subject: a broker, a slot, a partition. So a controller never has two
-commands under way that depend on each other, and one that fails is not tried again at once.
+Owns one place for each subject: a broker, a slot, a partition, a feature level. So a controller
+never has two commands under way that depend on each other, and one that fails is not tried again at
+once.
 
 Invariant: every proposal ends with `on_result`; until then its subject is taken.
 """
@@ -10,7 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from raftmq.metadata.commands import AssignSlot, ElectLeader, FenceBroker, PartitionId
+from raftmq.metadata.commands import (
+    AssignSlot,
+    ElectLeader,
+    FenceBroker,
+    PartitionId,
+    SetFeatureLevel,
+)
 from raftmq.metadata.controller.effects import Propose
 
 if TYPE_CHECKING:
@@ -64,5 +71,7 @@ def subject_of(command: Proposal) -> Subject:
             return "slot", command.slot
         case ElectLeader():
             return "partition", PartitionId(command.topic_id, command.partition)
+        case SetFeatureLevel():
+            return "feature level", command.level
         case _:
             return "broker", command.broker_id

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from raftmq.config import TopicConfig
+from raftmq.config import min_isr_in
 from raftmq.metadata.controller.looks import Walk
 from raftmq.metadata.election import min_isr_of
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage
 
 BEHIND_SECONDS = 10.0  # a broker that does not know what was committed by then stands still
-_MIN_ISR = TopicConfig().min_insync_replicas
 
 
 class Versions:
@@ -99,6 +98,5 @@ class _Check:
         # Who is fenced or stops leaves the ISR soon.
         others = sum(image.is_active(b) for b in partition.isr if b != self._broker_id)
         topic = image.topics.get(key.topic_id)
-        configured = topic.configs.get("min.insync.replicas") if topic else None
-        min_isr = min_isr_of(partition, int(configured or _MIN_ISR))
+        min_isr = min_isr_of(partition, min_isr_in(topic.configs if topic else {}))
         return others > 0 and others + 1 == min_isr

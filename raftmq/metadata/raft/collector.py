@@ -5,7 +5,8 @@ all of them while every task stands still: half a second and more, as long as fo
 their leader. So what the collector has passed over once is frozen: it never looks at it again.
 
 Owns the collector of this process while a node is open, and puts it back afterwards. The price:
-what dies in a cycle after it was frozen is never freed. Neither images nor connections make any.
+what dies in a cycle after it was frozen is never freed. Neither images nor connections make any,
+nor does what holds files open (tests/simulation/brokers/test_deleted_topics.py).
 """
 
 from __future__ import annotations

@@ -68,6 +68,10 @@ class Connection:
         self._closed = trio.Event()
         self._tasks = trio.CancelScope()
 
+    def expect(self, *, frame_bytes_max: int) -> None:
+        """Frames no larger than that, from now on."""
+        self._frames.frame_bytes_max = frame_bytes_max
+
     @property
     def is_closed(self) -> bool:
         """Nothing more is sent; what had been received may still be there."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftmq.wire.nesting import Decoder
+
 if TYPE_CHECKING:
     from raftmq.metadata.raft.state_machine import StateMachine
 
@@ -25,6 +27,9 @@ class Enrol(msgspec.Struct, frozen=True, array_like=True, tag=1):
     disk_id: bytes
 
 
+_decoder = Decoder[Enrol](Enrol)
+
+
 def machine_entry(command: bytes) -> bytes:
     return _FOR_MACHINE + command
 
@@ -36,7 +41,7 @@ def quorum_entry(own: Enrol) -> bytes:
 def own_entry(entry: bytes) -> Enrol | None:
     """The quorum's own command, if it is one."""
     if entry.startswith(_FOR_QUORUM):
-        return msgspec.msgpack.decode(entry[len(_FOR_QUORUM) :], type=Enrol)
+        return _decoder.decode(entry[len(_FOR_QUORUM) :])
     return None
 
 

@@ -48,9 +48,9 @@ def corrupt(path: Path, what: str) -> CorruptJournal:
     return CorruptJournal(
         f"{path}: {what}. What this voter promised cannot be trusted any more. While the other"
         f" voters have a majority, move all of {voters_own} away (keep it) and start with an empty"
-        " directory: the voter will fetch everything from them. Where they have none, or there"
-        " are no others, an empty directory would begin anew with nothing: find out what"
-        " befell this file first"
+        " directory and `-o quorum.replace=true`: the voter will fetch everything from them. Where"
+        " they have none, or there are no others, an empty directory would begin anew with"
+        " nothing: find out what befell this file first"
     )
 
 

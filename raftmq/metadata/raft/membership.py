@@ -10,7 +10,9 @@ counts. It becomes ESTABLISHED
      the new disk, and it was committed without this voter: so the leader's log held everything
      that the lost disk had helped to commit, and now this disk holds it, too.
 In term 0 nobody campaigns before all others are established, so that rule 1 cannot mistake a
-quorum that has begun for a new one.
+quorum that has begun for a new one. So a blank voter in a later term is always a disk in the place
+of another one; only its operator can know that the other one is lost, and has to say so: nobody
+else talks to it, and no leader enrols it.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ class Membership:
         self._connected: dict[int, Hello] = {}
         self._seen: dict[int, Run] = {}
 
-    def check_hello(self, hello: Hello) -> Refusal | None:
-        """Whether a peer's directory is the newest that this node knows of it."""
+    def check_hello(self, hello: Hello, *, term: int) -> Refusal | None:
+        """Whether a peer's directory is the newest that this node, in `term`, knows of it."""
         if hello.voters not in ((), self._voters):
             theirs, ours = list(hello.voters), list(self._voters)
             return Refusal(
@@ -80,6 +82,8 @@ class Membership:
             return Refusal(
                 f"voter {hello.node_id} is connected with another disk: stop the one or the other"
             )
+        if term > 0 and not self._may_sit(hello):
+            return empty_directory(hello.node_id)
         enrolment = self.enrolled.get(hello.node_id)
         if enrolment and _was_replaced(hello, enrolment):
             return older_copy(hello.node_id, "its disk was replaced since")
@@ -91,6 +95,12 @@ class Membership:
         if connected is None or connected.standing is Standing.BLANK:
             return False
         return connected.disk_id != hello.disk_id
+
+    def _may_sit(self, hello: Hello) -> bool:
+        """In a quorum that has begun. One that was enrolled may have been killed before it knew."""
+        enrolment = self.enrolled.get(hello.node_id)
+        is_enrolled = enrolment is not None and enrolment.disk_id == hello.disk_id
+        return hello.standing is not Standing.BLANK or hello.is_replacement or is_enrolled
 
     def on_connected(self, hello: Hello) -> None:
         self._seen[hello.node_id] = _run_of(hello)
@@ -143,8 +153,10 @@ class Membership:
         """Voters, this one included, whose disk must be enrolled. For a leader.
 
         1. Nobody has enrolled a disk of that voter yet. 2. It is blank: its disk is a new one.
+        A blank one that was connected before the quorum began has to be a replacement, too.
         """
-        disks = {peer: hello.disk_id for peer, hello in self._connected.items()}
+        connected = self._connected.items()
+        disks = {peer: hello.disk_id for peer, hello in connected if self._may_sit(hello)}
         disks[self.node_id] = self.disk_id
         return [
             (voter, disk_id)
@@ -177,7 +189,17 @@ def _was_replaced(hello: Hello, enrolment: Enrolment) -> bool:
 def older_copy(voter: int, why: str) -> Refusal:
     return Refusal(
         f"the directory of voter {voter} is an older copy: {why}. It may have forgotten"
-        " what it promised; move it away and start with an empty directory",
+        " what it promised; move it away and start with an empty directory and"
+        " `-o quorum.replace=true`",
         is_final=True,
         must_stop=True,
+    )
+
+
+def empty_directory(voter: int) -> Refusal:
+    return Refusal(
+        f"the directory of voter {voter} is empty, and another one of voter {voter} has been in"
+        " this quorum: start the voter on that one. If that disk is lost for good, start it once"
+        " with `-o quorum.replace=true`",
+        is_final=True,
     )

@@ -16,10 +16,12 @@ import msgspec
 from crc32c import crc32c
 
 from raftmq.errors import RemoteProtocolError
+from raftmq.wire.nesting import Decoder
 
 PROTOCOL_VERSION = 1
 FRAME_HEADER = struct.Struct("<II")
 FRAME_BYTES_MAX = 4 << 20  # two commands of the largest size and room to spare
+SMALL_FRAME_BYTES_MAX = 64 << 10  # of strangers and guests: they greet, and ask
 APPEND_BYTES_MAX = 1 << 20  # entries of one AppendEntries; one larger entry travels alone
 CHUNK_BYTES_MAX = 1 << 20
 VOTERS_MAX = 99
@@ -50,7 +52,10 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Hello(Message, frozen=True, tag=1):
-    """Who is there. `start_count` and `nonce` tell one run of a voter's directory from another."""
+    """Who is there. `start_count` and `nonce` tell one run of a voter's directory from another.
+
+    `is_replacement`: its operator says that a blank disk takes the seat of one that is lost.
+    """
 
     protocol_version: int
     cluster_id: Name
@@ -63,6 +68,7 @@ class Hello(Message, frozen=True, tag=1):
     enrolled_index: Natural = 0  # of the entry that enrolled the disk; 0: none that it knows of
     term: Natural = 0
     voters: Annotated[tuple[Natural, ...], msgspec.Meta(max_length=VOTERS_MAX)] = ()  # all of them
+    is_replacement: bool = False
 
 
 class Refusal(Message, frozen=True, tag=2):
@@ -217,7 +223,7 @@ AnyMessage: TypeAlias = (
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
+_decoder = Decoder[AnyMessage](AnyMessage)
 
 
 def encode_frame(message: AnyMessage) -> bytes:
@@ -231,10 +237,14 @@ class FrameReader:
     """Cuts a stream of bytes into messages; holds at most one frame and one read.
 
     Limits are checked before anything is kept: RemoteProtocolError ends the connection.
+
+    Attributes:
+        frame_bytes_max: from now on; less for those who have no reason to send much.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self.frame_bytes_max = FRAME_BYTES_MAX
 
     @property
     def buffered_bytes(self) -> int:
@@ -260,8 +270,8 @@ class FrameReader:
         if len(self._buffer) - position < FRAME_HEADER.size:
             return None
         length, _ = FRAME_HEADER.unpack_from(self._buffer, position)
-        if length > FRAME_BYTES_MAX:
-            raise RemoteProtocolError(f"frame of {length} bytes, at most {FRAME_BYTES_MAX}")
+        if length > self.frame_bytes_max:
+            raise RemoteProtocolError(f"frame of {length} bytes, at most {self.frame_bytes_max}")
         end = position + FRAME_HEADER.size + length
         return end if end <= len(self._buffer) else None
 
@@ -272,5 +282,5 @@ class FrameReader:
             raise RemoteProtocolError(f"frame of {len(payload)} bytes fails its CRC")
         try:
             return _decoder.decode(payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except ValueError as error:  # msgspec's errors are ValueErrors
             raise RemoteProtocolError(f"frame of {len(payload)} bytes: {error}") from error

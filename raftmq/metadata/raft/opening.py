@@ -32,7 +32,7 @@ from raftmq.metadata.raft.hosting import Hosting
 from raftmq.metadata.raft.journal import Journal, start_journal
 from raftmq.metadata.raft.journal_segments import segment_numbers
 from raftmq.metadata.raft.membership import Membership
-from raftmq.metadata.raft.messages import PROTOCOL_VERSION, Hello, Refusal, Role
+from raftmq.metadata.raft.messages import PROTOCOL_VERSION, Hello, Refusal, Role, Standing
 from raftmq.metadata.raft.node import RaftNode
 from raftmq.metadata.raft.picture import Picture, read_picture
 from raftmq.metadata.raft.quorum import RaftQuorum
@@ -57,7 +57,11 @@ logger = logging.getLogger(__name__)
 
 WAY_OUT = (
     "While the other voters have a majority, move the directory away (keep it) and start with an"
-    " empty one; everything will be fetched from them"
+    " empty one and `-o quorum.replace=true`; everything will be fetched from them"
+)
+REPLACED = (
+    "quorum.replace is on, and {} is not empty: take it out of the settings. With it, a copy of"
+    " them that is started on an empty directory while this voter is down takes its seat for good"
 )
 
 
@@ -191,6 +195,8 @@ class _Voter:
         self._nonce = random.randbytes(8)
         self._clock = trio.current_time
         identity = self._synced_identity = found.journal.identity
+        if settings.is_replacement and identity.standing is Standing.ESTABLISHED:
+            logger.warning("%s", REPLACED.format(settings.directory))
         self._membership = Membership(
             settings.node_id,
             settings.voters,
@@ -202,7 +208,7 @@ class _Voter:
             settings.voters,
             network,
             make_hello=self._make_hello,
-            check_hello=self._membership.check_hello,
+            check_hello=self._check_hello,
             random=random,
         )
         self._node = self._make_node(found, random)
@@ -264,6 +270,9 @@ class _Voter:
         """Others may only be told what a crash does not take back."""
         self._synced_identity = self._journal.identity
 
+    def _check_hello(self, hello: Hello) -> Refusal | None:
+        return self._membership.check_hello(hello, term=self._node.term)
+
     def _make_hello(self) -> Hello:
         identity = self._synced_identity
         return Hello(
@@ -278,6 +287,7 @@ class _Voter:
             standing=identity.standing,
             enrolled_index=identity.enrolled_index,
             term=self._node.term,
+            is_replacement=self._settings.is_replacement,
         )
 
     def _on_refused(self, peer: int, refusal: Refusal) -> None:

@@ -15,6 +15,7 @@ from raftmq.errors import CorruptJournal
 from raftmq.metadata.raft.breaks import with_breaks
 from raftmq.metadata.raft.collector import COLLECTOR
 from raftmq.metadata.raft.membership import Enrolment
+from raftmq.wire.nesting import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,6 +29,9 @@ class OwnState(msgspec.Struct, frozen=True, array_like=True):
     format_version: int
     enrolled: dict[int, tuple[bytes, int]]  # by voter: its disk, and since which index
     quorum_id: bytes = b""
+
+
+_decoder = Decoder[OwnState](OwnState)
 
 
 class Picture(NamedTuple):
@@ -64,8 +68,8 @@ def read_picture(machine: StateMachine, slices: Iterable[bytes]) -> Picture:
     """
     rest = iter(slices)
     try:
-        own = msgspec.msgpack.decode(next(rest, b""), type=OwnState)
-    except msgspec.MsgspecError as error:
+        own = _decoder.decode(next(rest, b""))
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise CorruptJournal(
             f"the snapshot does not begin with the quorum's state: {error}"
         ) from error

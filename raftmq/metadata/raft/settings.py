@@ -38,6 +38,8 @@ class QuorumSettings(Generic[AddressT]):
         node_id: one of the voters' ids for a voter, another one for an observer.
         voters: the address of each voter by node id, this one included if it is one. Ids are for
             ever; addresses may change from one start to the next.
+        is_replacement: whether this voter, if its directory is empty, may take the seat of a disk
+            that is lost for good. Says nothing of a directory that is not empty.
         sync: False keeps the journal in the page cache; for benchmarks only.
     """
 
@@ -47,6 +49,7 @@ class QuorumSettings(Generic[AddressT]):
     voters: Mapping[int, AddressT]
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
+    is_replacement: bool = False
     sync: bool = True
 
 
@@ -133,7 +136,7 @@ def _address_problems(name: str, address: object) -> Iterator[str]:
 
 
 def _kind_problems(settings: QuorumSettings[Any]) -> Iterator[str]:
-    kinds = {"timing": Timing, "limits": Limits, "sync": bool}
+    kinds = {"timing": Timing, "limits": Limits, "is_replacement": bool, "sync": bool}
     for name, kind in kinds.items():
         value = getattr(settings, name)
         if not isinstance(value, kind):

@@ -246,8 +246,8 @@ class SnapshotStore:
         return CorruptJournal(
             f"{path}: {error.what} at byte {error.position}. No older snapshot can take its place,"
             " as the journal may begin behind this one: while the other voters have a majority,"
-            f" move {self.directory} away (keep it) and start with an empty directory; everything"
-            " will be fetched from them"
+            f" move {self.directory} away (keep it) and start with an empty directory and"
+            " `-o quorum.replace=true`; everything will be fetched from them"
         )
 
 

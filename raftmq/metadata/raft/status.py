@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.messages import Standing
     from raftmq.metadata.raft.node import RaftNode
 
+NESTS_MAX = 200  # a voter has 64 guests; and so few levels are no trouble for any interpreter
 _STATES = {FOLLOWER: "follower", CANDIDATE: "candidate", LEADER: "leader"}
 
 
@@ -107,4 +108,7 @@ def encode_status(status: QuorumStatus) -> bytes:
 
 
 def decode_status(data: bytes) -> QuorumStatus:
+    """Raises ValueError: it is none, or has more in it than a status can have."""
+    if data.count(b"[") + data.count(b"{") > NESTS_MAX:
+        raise ValueError(f"more than {NESTS_MAX} arrays and objects")
     return msgspec.json.decode(data, type=QuorumStatus)

@@ -31,7 +31,15 @@ from raftmq.metadata.raft.handshake import (
     shake_hands,
 )
 from raftmq.metadata.raft.inbox import SHARE_BYTES_MAX, Inbox
-from raftmq.metadata.raft.messages import Hello, Refusal, Role, Welcome, encode_frame
+from raftmq.metadata.raft.messages import (
+    FRAME_BYTES_MAX,
+    SMALL_FRAME_BYTES_MAX,
+    Hello,
+    Refusal,
+    Role,
+    Welcome,
+    encode_frame,
+)
 from raftmq.metadata.raft.network_protocol import AddressT
 from raftmq.metadata.raft.refusals import Refusals
 
@@ -193,7 +201,9 @@ class Transport(Generic[AddressT]):
             return Outcome.FAILED
         async with open_connection(wrapped, name=name, limits=self._limits) as connection:
             own = self._make_hello()
-            judge = partial(self._judge, own, self._caller(wrapped, dialled))
+            if dialled is None:
+                connection.expect(frame_bytes_max=SMALL_FRAME_BYTES_MAX)
+            judge = partial(self._judge, own, self._caller(wrapped, dialled), connection)
             met = await shake_hands(connection, own=own, judge=judge)
             self._strangers.discard(stream)
             if met.refusal is not None or met.rejected is not None:
@@ -231,10 +241,14 @@ class Transport(Generic[AddressT]):
         certificate = self._identify(stream) if self._identify else None
         return Caller(dialled, certificate, needs_certificate=self._identify is not None)
 
-    def _judge(self, own: Hello, caller: Caller, hello: Hello) -> Refusal | None:
+    def _judge(
+        self, own: Hello, caller: Caller, connection: Connection, hello: Hello
+    ) -> Refusal | None:
         refusal = judge_hello(hello, own=own, voters=self._voters, caller=caller)
         if refusal is None and hello.role is Role.VOTER:
-            return self._check_hello(hello)
+            refusal = self._check_hello(hello)
+            if refusal is None:  # and what follows our Welcome may come with theirs
+                connection.expect(frame_bytes_max=FRAME_BYTES_MAX)
         return refusal
 
     def _note_refusal(self, met: Met, dialled: int | None) -> None:

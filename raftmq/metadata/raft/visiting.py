@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
 
 from raftmq.errors import RemoteProtocolError, Unreachable
@@ -89,5 +88,5 @@ async def _status(connection: Connection) -> QuorumStatus:
 def _decoded(data: bytes) -> QuorumStatus:
     try:
         return decode_status(data)
-    except msgspec.MsgspecError as error:
+    except ValueError as error:
         raise RemoteProtocolError(f"its status does not decode: {error}") from error

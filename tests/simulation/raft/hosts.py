@@ -195,6 +195,7 @@ class Host:
                 world.addresses,
                 timing=plan.timing,
                 limits=plan.limits,
+                is_replacement=not self.is_whole,
             ),
             "network": network,
             "files": self.disk,

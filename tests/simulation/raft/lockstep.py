@@ -71,8 +71,11 @@ class Fates(list[tuple["Fate", object]]):
 class Voter:
     """One run of a voter's directory."""
 
-    def __init__(self, world: Lockstep, node_id: int, files: SimulatedFiles) -> None:
+    def __init__(
+        self, world: Lockstep, node_id: int, files: SimulatedFiles, *, is_replacement: bool
+    ) -> None:
         self.world, self.node_id, self.files = world, node_id, files
+        self.is_replacement = is_replacement
         self.nonce = world.random.randbytes(8)
         self.inbox: deque[tuple[int, AnyMessage]] = deque()
         self.held: list[tuple[int, bytes]] = []
@@ -129,6 +132,7 @@ class Voter:
             node_id=self.node_id, disk_id=identity.disk_id, start_count=identity.start_count,
             nonce=self.nonce, standing=identity.standing,
             enrolled_index=identity.enrolled_index, term=self.node.term,
+            is_replacement=self.is_replacement,
         )  # fmt: skip
 
     def send(self, peer: int, message: AnyMessage) -> bool:
@@ -252,7 +256,8 @@ class Lockstep:
         pairs = ((first, second), (second, first))
         hellos = {node_id: self.voters[node_id].hello() for node_id in (first, second)}
         for one, other in pairs:
-            refusal = self.voters[other].membership.check_hello(hellos[one])
+            judge = self.voters[other]
+            refusal = judge.membership.check_hello(hellos[one], term=judge.node.term)
             if refusal:
                 self.refusals[one] = refusal
                 return False
@@ -280,26 +285,27 @@ class Lockstep:
 
     # Voters
 
-    def _new_voter(self, node_id: int) -> Voter:
-        return Voter(self, node_id, SimulatedFiles(Random(node_id)))
+    def _new_voter(self, node_id: int, *, is_replacement: bool = False) -> Voter:
+        files = SimulatedFiles(Random(node_id))
+        return Voter(self, node_id, files, is_replacement=is_replacement)
 
     def crash(self, node_id: int, *, power_lost: bool = True) -> SimulatedFiles:
         """The disk as the next start will find it."""
         self.isolate(node_id)
         return self.voters.pop(node_id).files.after_crash(power_lost=power_lost)
 
-    def start(self, node_id: int, files: SimulatedFiles) -> Voter:
-        self.voters[node_id] = Voter(self, node_id, files)
+    def start(self, node_id: int, files: SimulatedFiles, *, is_replacement: bool = False) -> Voter:
+        self.voters[node_id] = Voter(self, node_id, files, is_replacement=is_replacement)
         return self.voters[node_id]
 
     def restart(self, node_id: int, *, power_lost: bool = True) -> Voter:
         return self.start(node_id, self.crash(node_id, power_lost=power_lost))
 
-    def replace_disk(self, node_id: int) -> Voter:
-        """The directory is gone; an empty one takes its place."""
+    def replace_disk(self, node_id: int, *, is_replacement: bool = True) -> Voter:
+        """The directory is gone; an empty one takes its place, as the operator says."""
         if node_id in self.voters:
             self.crash(node_id)
-        self.voters[node_id] = self._new_voter(node_id)
+        self.voters[node_id] = self._new_voter(node_id, is_replacement=is_replacement)
         return self.voters[node_id]
 
     # Time

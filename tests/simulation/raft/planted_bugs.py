@@ -167,7 +167,7 @@ def trust_a_new_disk(patch: Patch) -> None:
     trusted = partial(Identity, standing=Standing.ESTABLISHED)
     patch.setattr(journal_module, "Identity", trusted)
     patch.setattr(RaftNode, "counts", lambda self, peer: True)
-    patch.setattr(Membership, "check_hello", lambda self, hello: None)
+    patch.setattr(Membership, "check_hello", lambda self, hello, *, term: None)
     patch.setattr(Guard, "_stop_older_copy", lambda self, peer, last_index: None)
 
 
@@ -179,7 +179,7 @@ def count_blank_voters(patch: Patch) -> None:
 
 def old_copies_are_welcome(patch: Patch) -> None:
     """Nobody looks how old a peer's directory is."""
-    patch.setattr(Membership, "check_hello", lambda self, hello: None)
+    patch.setattr(Membership, "check_hello", lambda self, hello, *, term: None)
     patch.setattr(Guard, "_stop_older_copy", lambda self, peer, last_index: None)
 
 
@@ -201,7 +201,7 @@ _CASES: dict[Callable[[Patch], None], planting.Case] = {
     write_is_enough: _case((1, 2), ("power_midway",)),
     snapshot_is_not_synced: _case((4, 1), ("power_midway",)),
     release_before_sync: _case((1, 19, 25, 28), ("betrayal",)),
-    forget_votes: _case((0, 3, 6), ("power", "kill")),
+    forget_votes: _case((7, 9, 10), ("power", "kill")),
     apply_what_is_not_synced: _case((11, 8), ("power_midway", "slow_disk")),
     compact_before_the_snapshot: _case((5, 4, 7, 1), ("failing_disk", "kill")),
     forget_what_a_snapshot_says: _case((30, 58), ("kill_midway", "power_midway", "kill")),

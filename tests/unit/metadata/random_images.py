@@ -123,6 +123,7 @@ def random_partition(random: Random) -> PartitionState:
         eligible=_some(random, replicas),
         last_known_eligible=_some(random, replicas),
         recovery_state=random.choice(list(RecoveryState)),
+        log_start_offset=random.choice([0, random.randint(0, 1 << 40)]),
     )
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import limits
-from raftmq.metadata.apply.groups import OFFSET_MAX
+from raftmq.metadata.apply.limits import OFFSET_MAX
 from raftmq.metadata.commands import (
     NO_BROKER,
     AnyCommand,

@@ -19,6 +19,7 @@ from raftmq.metadata.commands import (
     PartitionId,
 )
 from raftmq.metadata.image import (
+    DELETED_TOPICS_MAX,
     Change,
     ChangeKind,
     MetadataImage,
@@ -27,6 +28,7 @@ from raftmq.metadata.image import (
     TopicState,
     slot_of,
 )
+from raftmq.metadata.snapshot import decode_image, encode_image
 from tests.unit.metadata.states import (
     ORDERS,
     VERSION,
@@ -278,6 +280,17 @@ def test_nothing_is_left_of_a_deleted_topic() -> None:
     assert image.hosted == start.hosted
     assert len(image.changes) == 3
     assert image.offsets["g"][FIRST].offset == 5
+
+
+def test_deleted_topics_are_remembered() -> None:
+    """For brokers that were down: so many, the last ones, and none that was made again."""
+    image = after(cluster(), create((0,)), DeleteTopic(ORDERS))
+    assert image.deleted_topics == (ORDERS,)
+    assert decode_image(encode_image(image)) == image._replace(changes=())
+    assert after(image, create((0,))).deleted_topics == ()
+    others = tuple(map(topic_id_of, range(2, DELETED_TOPICS_MAX + 2)))
+    many = image._replace(deleted_topics=others)
+    assert after(many, create((0,)), DeleteTopic(ORDERS)).deleted_topics == (*others[1:], ORDERS)
 
 
 def test_a_topic_of_the_same_name_is_another_one() -> None:

@@ -87,16 +87,18 @@ def test_a_newer_command_ends_the_node() -> None:
 def test_a_feature_level_that_is_not_known_ends_the_node() -> None:
     """All brokers support it, and so it is raised; this voter does not, and must not go on."""
     machine = MetadataMachine()
-    levels = range(SUPPORTED_LEVEL, SUPPORTED_LEVEL + 2)
-    command = replace(registration(), feature_level_max=levels[-1])
+    level = SUPPORTED_LEVEL + 1
+    command = replace(registration(), feature_level_max=level)
     machine.apply(5, encode_command(command))
     before = machine.image
-    raising = msgpack.encode(Envelope(FORMAT_VERSION, SetFeatureLevel(*levels)))
-    with pytest.raises(NewerCommand, match="feature level 2"):
+    raising = msgpack.encode(Envelope(FORMAT_VERSION, SetFeatureLevel(before.feature_level, level)))
+    with pytest.raises(NewerCommand, match=f"feature level {level}"):
         machine.apply(8, raising)
     assert machine.image is before
-    slices = encode_image(before._replace(feature_level=levels[-1]))
-    with pytest.raises(CorruptJournal, match="feature level 2, this node knows levels up to 1"):
+    slices = encode_image(before._replace(feature_level=level))
+    with pytest.raises(
+        CorruptJournal, match=f"level {level}, this node knows levels up to {level - 1}"
+    ):
         machine.read_picture(slices)
 
 

@@ -129,6 +129,15 @@ def test_fields_of_a_later_version_are_ignored() -> None:
     assert decode_image(slices_of(parts)) == image._replace(changes=())
 
 
+def test_fields_of_an_earlier_version_are_enough() -> None:
+    """A snapshot of before partitions had a start of their own: they begin at 0."""
+    image = image_of_one_topic()
+    parts = sections(image)
+    for row in parts[2][1][0][2]:
+        assert row.pop() == 0
+    assert decode_image(slices_of(parts)) == image._replace(changes=())
+
+
 def test_a_newer_format_is_refused_by_name() -> None:
     """Whatever follows the number of a newer format is not looked at."""
     with pytest.raises(CorruptJournal, match=f"format {FORMAT_VERSION + 1} is newer"):

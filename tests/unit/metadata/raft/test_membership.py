@@ -74,23 +74,24 @@ def test_an_empty_directory_evicts_nobody() -> None:
     """A live voter is connected; somebody gives its id to another machine by mistake."""
     voter = membership(Standing.ESTABLISHED)
     voter.on_connected(established(2, disk_id=b"two"))
-    refusal = voter.check_hello(hello(2, disk_id=b"mistake"))
+    refusal = voter.check_hello(hello(2, disk_id=b"mistake"), term=4)
     assert refusal is not None
     assert "stop the one or the other" in refusal.reason
     assert not refusal.is_final
     assert not refusal.must_stop
     voter.on_disconnected(2)
-    assert voter.check_hello(hello(2, disk_id=b"its new disk")) is None
+    new = hello(2, disk_id=b"its new disk", is_replacement=True)
+    assert voter.check_hello(new, term=4) is None
 
 
 def test_voters_of_another_set_are_refused() -> None:
     """Two majorities of different sets need not meet: both could commit."""
     voter = membership(Standing.ESTABLISHED)
-    refusal = voter.check_hello(established(3, voters=(3,)))
+    refusal = voter.check_hello(established(3, voters=(3,)), term=1)
     assert refusal is not None
     assert refusal.is_final
     assert "knows the voters [3], here they are [1, 2, 3]" in refusal.reason
-    assert voter.check_hello(established(3, voters=(1, 2, 3))) is None
+    assert voter.check_hello(established(3, voters=(1, 2, 3)), term=1) is None
 
 
 # Rule 2
@@ -115,7 +116,11 @@ def test_whom_a_leader_enrols() -> None:
     leader.on_enrolled(1, OURS, 5)
     leader.on_enrolled(2, b"two", 6)
     assert leader.unenrolled() == []
-    leader.on_connected(hello(2, disk_id=b"new"))
+    leader.on_connected(hello(2, disk_id=b"new"))  # before the quorum had begun
+    leader.on_connected(hello(3, disk_id=b"three"))
+    assert leader.unenrolled() == []
+    leader.on_connected(hello(2, disk_id=b"new", is_replacement=True))
+    leader.on_disconnected(3)
     assert leader.unenrolled() == [(2, b"new")]
     leader.on_disconnected(2)
     assert leader.unenrolled() == []
@@ -169,7 +174,7 @@ def test_older_copies_of_a_directory(changes: dict[str, Any], is_accepted: bool)
     voter = membership()
     voter.on_connected(established(2, start_count=7))
     voter.on_disconnected(2)
-    refusal = voter.check_hello(established(2, **{"start_count": 7, **changes}))
+    refusal = voter.check_hello(established(2, **{"start_count": 7, **changes}), term=1)
     assert (refusal is None) is is_accepted
     if refusal:
         assert refusal.is_final
@@ -184,14 +189,14 @@ def test_older_copies_of_a_directory(changes: dict[str, Any], is_accepted: bool)
         (established(2, disk_id=b"old", enrolled_index=10), False),  # enrolled before it
         (established(2, disk_id=b"old"), False),
         (established(2, disk_id=b"new", enrolled_index=30), True),  # it knows more than we do
-        (hello(2, disk_id=b"new"), True),  # blank: it promises nothing yet
+        (hello(2, disk_id=b"new", is_replacement=True), True),  # blank: it promises nothing yet
     ],
 )
 def test_a_replaced_disk_comes_back(newcomer: Hello, is_accepted: bool) -> None:
     """At entry 20 another disk was enrolled for voter 2; who comes next?"""
     voter = membership(Standing.ESTABLISHED)
     voter.on_enrolled(2, OTHER, 20)
-    refusal = voter.check_hello(newcomer)
+    refusal = voter.check_hello(newcomer, term=1)
     assert (refusal is None) is is_accepted
     if refusal:
         assert refusal.must_stop
@@ -342,7 +347,7 @@ def test_a_disk_that_is_being_replaced_counts_no_more() -> None:
     fates = [world[1].submit(command) for command in (b"small", b"large" * 210_000)]
     world.run(0.3)
     world.crash(3)
-    world.start(3, new)
+    world.start(3, new, is_replacement=True)
     world.connect(1, 3)
     for _ in range(50):  # it is sent the log in two messages; stop between them
         if world[3].membership.standing is Standing.BLANK:

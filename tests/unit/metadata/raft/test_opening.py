@@ -95,7 +95,7 @@ async def test_a_new_disk_is_filled_by_the_others(autojump_clock: MockClock) -> 
         cluster.crash(victim)
         del cluster.disks[victim]
         leader = await cluster.leader()
-        await cluster.start(victim)
+        await cluster.start(victim, is_replacement=True)
         await cluster.nodes[victim].wait_changed(leader.image.version - 1)
         await all_established(cluster, victim)
 

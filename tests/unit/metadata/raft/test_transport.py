@@ -16,6 +16,7 @@ from raftmq.metadata.raft.connection import Limits
 from raftmq.metadata.raft.messages import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
+    SMALL_FRAME_BYTES_MAX,
     Hello,
     Refusal,
     StatusReply,
@@ -321,6 +322,25 @@ async def test_a_silent_stream_stays_a_stranger_only_so_long(autojump_clock: Moc
         assert await stranger.hear() is None
         assert trio.current_time() - begin == pytest.approx(3.0)
         assert two.events == []
+
+
+async def test_who_only_asks_sends_no_large_frames(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stranger that announces one is gone at once; a voter may send as much as ever."""
+    async with open_network() as network:
+        two = await Voter(network, 2).start()
+        stranger = await call(two)
+        await stranger.stream.send_all(FRAME_HEADER.pack(SMALL_FRAME_BYTES_MAX + 1, 0))
+        assert isinstance(await stranger.hear(), Hello)
+        assert await stranger.hear() is None
+        assert f"at most {SMALL_FRAME_BYTES_MAX}" in caplog.text
+        one = await Voter(network, 1).start()
+        await two.until_connected(1)
+        assert one.transport.send(2, StatusReply(bytes(3 << 20)))
+        one.transport.flush()
+        await trio.sleep(1)
+        assert two.transport.take_inbox() == [(1, StatusReply(bytes(3 << 20)))]
 
 
 async def test_strangers_are_limited(

@@ -1,0 +1,102 @@
+"""An empty directory under a voter's id: whose word lets it in (decision 0028)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from raftmq.metadata.raft.membership import Membership
+from raftmq.metadata.raft.messages import Hello, Standing
+from raftmq.metadata.raft.proposals import Fate
+from tests.simulation.raft.lockstep import quorum
+from tests.simulation.raft_cluster import open_cluster
+from tests.unit.metadata.raft.talk import fill
+from tests.unit.metadata.raft.voters import hello_of
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+
+def empty(voter: int, disk_id: bytes = b"empty", *, is_replacement: bool = False) -> Hello:
+    return hello_of(voter, disk_id=disk_id, nonce=b"run", is_replacement=is_replacement)
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "term", "is_accepted"),
+    [
+        (empty(2), 1, False),
+        (empty(2, is_replacement=True), 1, True),
+        (empty(2, b"two"), 1, True),  # killed before it knew of its seat
+        (hello_of(2, disk_id=b"two", standing=Standing.ESTABLISHED), 1, True),
+        (empty(3), 1, False),  # all were there once: it has been another one
+        (empty(2), 0, True),  # nothing has begun yet
+    ],
+)
+def test_an_empty_directory_takes_no_seat(newcomer: Hello, term: int, is_accepted: bool) -> None:
+    """In a quorum that has begun, its operator has to say that the disk before it is lost."""
+    voter = Membership(1, (1, 2, 3), disk_id=b"one", standing=Standing.ESTABLISHED)
+    voter.on_enrolled(2, b"two", 5)
+    refusal = voter.check_hello(newcomer, term=term)
+    assert (refusal is None) is is_accepted
+    if refusal:
+        assert refusal.is_final
+        assert not refusal.must_stop
+        assert f"the directory of voter {newcomer.node_id} is empty" in refusal.reason
+        assert "-o quorum.replace=true" in refusal.reason
+
+
+def test_an_empty_directory_waits_for_its_operators_word() -> None:
+    """Voter 3 is down, its disk is whole: a process with its id and an empty directory comes,
+    stays out however long it knocks, also when all others were started anew; then 3 comes back."""
+    world = quorum(1)
+    fates = world[1].submit(b"first")
+    world.settle()
+    assert [fate for fate, _ in fates] == [Fate.APPLIED]
+    own = world.crash(3)
+    world.replace_disk(3, is_replacement=False)
+    world.connect_all()
+    assert not world.connect(1, 3)
+    world.run(10)
+    world.restart(1)
+    world.restart(2)  # whoever has just started has applied no enrolment yet
+    assert not world.connect(1, 3)
+    assert not world.connect(2, 3)
+    world.connect_all()
+    world.run_until(lambda: bool(world.leaders))
+    world.run(1)
+    assert world[3].membership.standing is Standing.BLANK
+    assert not world.refusals[3].must_stop
+    world.crash(3)
+    world.start(3, own)
+    world.connect_all()
+    world.settle()
+    assert world[3].membership.standing is Standing.ESTABLISHED
+    assert world[3].items == [b"first"]
+
+
+async def test_an_empty_directory_is_let_in_by_its_operator_only(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A voter is stopped; a process with its id and an empty directory knocks for a minute, then
+    the voter comes back as it was. The operator's word counts for empty directories only."""
+    async with open_cluster(1, 2, 3) as cluster:
+        await fill(cluster, 30)
+        victim = await cluster.leader_id()
+        cluster.crash(victim)
+        own = cluster.disks.pop(victim)
+        await cluster.leader()
+        await cluster.start(victim)
+        await trio.sleep(60)
+        assert cluster.nodes[victim].image.version == 0
+        said = [it.getMessage() for it in caplog.records if it.levelno == logging.ERROR]
+        assert all("-o quorum.replace=true" in line for line in said)
+        assert len(said) == 2  # one of each of the others, not one a second
+        cluster.crash(victim)
+        cluster.disks[victim] = own
+        await cluster.start(victim, is_replacement=True)
+        assert "is not empty: take it out of the settings" in caplog.text
+        leader = await cluster.leader()
+        await cluster.nodes[victim].wait_changed(leader.image.version - 1)
