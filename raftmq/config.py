@@ -132,6 +132,8 @@ TOPIC_KEYS = (
     ),
 )
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+MIN_ISR = "min.insync.replicas"
+_DEFAULT_MIN_ISR = TopicConfig().min_insync_replicas
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}
 _CHOICES: dict[str, dict[str, object]] = {
     "message.timestamp.type": {
@@ -171,6 +173,29 @@ def parse_topic_config(
     if problems:
         raise InvalidConfig(problems)
     return TopicConfig(**parsed)  # type: ignore[arg-type]  # each value was checked by _parse
+
+
+def min_isr_in(configs: Mapping[str, str]) -> int:
+    """What a topic's configuration, which has been checked, says of min.insync.replicas."""
+    return int(configs.get(MIN_ISR, _DEFAULT_MIN_ISR))
+
+
+def replication_warning(replication_factor: int, min_insync_replicas: int) -> str:
+    """What one broker that is down does to a topic, where it would not have to; else "".
+
+    Below 1 a factor is not known.
+    """
+    if replication_factor == 1:
+        return (
+            "one replica: while its broker is down there is no writing and no reading, and its"
+            " records go with its disk"
+        )
+    if replication_factor < 1 or min_insync_replicas < replication_factor:
+        return ""
+    return (
+        f"acks=all needs all {replication_factor} replicas (min.insync.replicas ="
+        f" {min_insync_replicas}): one broker that is down stops it"
+    )
 
 
 def _key_named(name: str) -> TopicKey:

@@ -88,6 +88,8 @@ the same call may succeed later; `refresh_metadata` that the caller should first
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from raftmq.error_numbers import ErrorCode
 from raftmq.errors.base import RaftmqError
 from raftmq.errors.clients import (
@@ -271,6 +273,7 @@ __all__ = [
     "UnsupportedCompression",
     "UnsupportedVersion",
     "error_for",
+    "without_frames",
 ]
 
 # Of the classes that share a number, the one that stands for it.
@@ -283,6 +286,9 @@ _FIRST = (
     RequestTimedOut,
     Disconnected,
 )
+
+
+AnyError = TypeVar("AnyError", bound=RaftmqError)
 
 
 def error_for(number: int, message: str) -> RaftmqError:
@@ -300,6 +306,19 @@ def error_for(number: int, message: str) -> RaftmqError:
     if cls is CorruptRecord:
         return CorruptRecord(message.removeprefix("corrupt record: "))
     return cls(message)
+
+
+def without_frames(error: AnyError) -> AnyError:
+    """For whoever keeps it: frames in which it was raised know logs, whose files would stay open,
+    and often the one that keeps it, so that nobody but the garbage collector would let them go.
+    """
+    behind: list[BaseException | None] = [error]
+    while behind:
+        one = behind.pop()
+        if one is not None and one.__traceback__ is not None:
+            one.__traceback__ = None
+            behind += [one.__cause__, one.__context__]
+    return error
 
 
 def _by_number() -> dict[int, type[RaftmqError]]:

@@ -13,13 +13,16 @@ class CorruptRecord(RaftmqError):
         position: byte position of the damage, counted from the start of what was decoded
             (a buffer) or of the file that `where` names; None where it has no position.
         where: the file or log, when the bytes came from one.
+        offset: of the record in its log, where whoever noticed knows it.
     """
 
     code = ErrorCode.CORRUPT_MESSAGE
     retriable = True
 
-    def __init__(self, what: str, *, position: int | None = None, where: str = "") -> None:
-        self.what, self.position, self.where = what, position, where
+    def __init__(
+        self, what: str, *, position: int | None = None, where: str = "", offset: int | None = None
+    ) -> None:
+        self.what, self.position, self.where, self.offset = what, position, where, offset
         at = "" if position is None else f" at byte {position}"
         super().__init__(f"corrupt record: {what}{at}{f' of {where}' if where else ''}")
 
@@ -33,11 +36,17 @@ class InvalidRecord(RaftmqError):
 
 
 class InvalidTimestamp(InvalidRecord):
+    """`allowed`: the highest one that the broker took just then; -1: it has not told."""
+
     code = ErrorCode.INVALID_TIMESTAMP
+    allowed = -1
 
 
 class MessageTooLarge(RaftmqError):
+    """`allowed`: bytes of a batch that the topic takes; -1: not told, or not what it is about."""
+
     code = ErrorCode.MESSAGE_TOO_LARGE
+    allowed = -1
 
 
 class OffsetOutOfRange(RaftmqError):

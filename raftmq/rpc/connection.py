@@ -20,6 +20,7 @@ from raftmq.wire.frames import FrameReader
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from raftmq.rpc.arrival import Arrival
     from raftmq.rpc.limits import Limits
     from raftmq.rpc.sending import RunSync
     from raftmq.wire.frames import Frame
@@ -35,13 +36,22 @@ Ts = TypeVarTuple("Ts")
 class Connection:
     """`run` serves the stream to its end.
 
+    Args:
+        arrival: of requests; None where answers come, which this side has asked for.
+
     Attributes:
         reason: why it ended; empty as long as it has not.
         heard_at: when something arrived last.
     """
 
     def __init__(
-        self, stream: trio.abc.Stream, *, name: str, limits: Limits, run_sync: RunSync
+        self,
+        stream: trio.abc.Stream,
+        *,
+        name: str,
+        limits: Limits,
+        run_sync: RunSync,
+        arrival: Arrival | None = None,
     ) -> None:
         self.name, self.limits = name, limits
         self.reason = ""
@@ -52,6 +62,7 @@ class Connection:
             frame_bytes_max=limits.frame_bytes_max, header_bytes_max=limits.header_bytes_max
         )
         self._read_bytes = READ_BYTES
+        self._arrival = arrival
         self._ended = trio.Event()
         self._scope = trio.CancelScope()
         self._tasks: trio.Nursery | None = None
@@ -83,6 +94,8 @@ class Connection:
         finally:
             self.end("cancelled")
             self._tasks = None
+            if self._arrival is not None:
+                self._arrival.leave()
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(self._stream)
 
@@ -97,17 +110,36 @@ class Connection:
         Raises:
             RemoteProtocolError, and what the stream raises.
         """
+        if self._arrival is not None:
+            self._arrival.leave()
         while True:
-            data = await self._stream.receive_some(self._read_bytes)
+            read_bytes = self._read_bytes
+            if self._arrival is not None:
+                read_bytes = await self._wait_room(self._arrival)
+            data = await self._stream.receive_some(read_bytes)
             self.heard_at = trio.current_time()
             if not data:
                 return []
-            if len(data) == self._read_bytes:
+            if len(data) == read_bytes:
                 self._read_bytes = READ_BYTES_MAX
             elif len(data) < READ_BYTES:
                 self._read_bytes = READ_BYTES
             if frames := self._frames.receive(data):
+                if self._arrival is not None:
+                    self._arrival.on_arrived()
                 return frames
+
+    async def _wait_room(self, arrival: Arrival) -> int:
+        """How much may be read."""
+        if needed_bytes := self._frames.needed_bytes:
+            now = trio.current_time()
+            self.look_by(now + min(self.limits.ping_seconds, self.limits.stall_seconds_max))
+        return await arrival.wait_room(needed_bytes, self._frames.buffered_bytes, self._read_bytes)
+
+    @property
+    def is_waiting(self) -> bool:
+        """For room; until there is some nothing is read."""
+        return self._arrival is not None and self._arrival.is_waiting
 
     def end(self, reason: str, *, is_fault: bool = False) -> None:
         """Now; what waits to be sent is lost. Does nothing the second time."""
@@ -158,4 +190,7 @@ class Connection:
         stalls_at = self.outbox.writes_since + self.limits.stall_seconds_max
         if now >= stalls_at:
             self.end(f"took nothing for {self.limits.stall_seconds_max:g} s", is_fault=True)
-        return min(look(now), stalls_at, now + self.limits.stall_seconds_max)
+        arrives_by = math.inf if self._arrival is None else self._arrival.deadline(self.heard_at)
+        if now >= arrives_by:
+            self.end(f"{self._arrival} does not arrive", is_fault=True)
+        return min(look(now), stalls_at, arrives_by, now + self.limits.stall_seconds_max)

@@ -16,10 +16,16 @@ NO_TRACE: Mapping[str, str] = MappingProxyType({})
 
 
 class Listener(NamedTuple):
-    """Where connections are accepted. Brokers may ask for more than clients may."""
+    """Where connections are accepted. Brokers may ask for more than clients may.
+
+    Attributes:
+        clients_at: of a listener for brokers, in words: where clients are served instead; empty:
+            nowhere else, so they are served here.
+    """
 
     name: str
     is_for_brokers: bool = False
+    clients_at: str = ""
 
 
 class Identity(NamedTuple):
@@ -39,7 +45,7 @@ class RequestContext(NamedTuple):
         client_id: what the client calls itself; for logs and quotas, never for rights.
         connection_id: unique in the life of the server.
         peer: address of the other end, for logs.
-        node_id: the broker that the client says it is, -1 if it is none.
+        node_id: the broker that the client says it is, -1 if it is none. Nothing proves it.
         trace: what the request carries for whoever follows it through the cluster.
     """
 

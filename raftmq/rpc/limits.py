@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 from raftmq.errors import InvalidConfig
 
+BROKER_CONNECTIONS_MAX = 256  # on the listener for brokers: one or two from each
+# Of a process: listeners, connections of brokers, the quorum with its guests and strangers.
+OTHER_DESCRIPTORS = 640
+CONNECTIONS_LEAST = 16
 FRAME_BYTES_LEAST = 1024  # less would not hold a Hello
 FRAME_BYTES_MOST = (1 << 31) - 1  # what a Hello can tell
 
@@ -22,7 +26,9 @@ class Limits:
     requests_in_flight_max: per connection, requests whose answer has not left yet.
     bytes_in_flight_max: per connection, of these requests and of answers that wait to leave.
     patient_requests_max: per connection, requests that wait for others and are not counted above.
-    connections_max: of a server; more are closed at once.
+    connections_max: of a server, by clients; more are closed at once. Brokers have places apart.
+    unhandled_bytes_max: of a server, of requests that are not whole, or not handled yet: of all
+        clients together, and as much of all brokers; one frame may be over it.
     hello_seconds_max: from the beginning of a connection to the end of its Hello.
     idle_seconds_max: a server hangs up on whoever asks nothing for so long.
     ping_seconds: so long after the last sign of life a channel asks for another.
@@ -36,6 +42,7 @@ class Limits:
     bytes_in_flight_max: int = 64 << 20
     patient_requests_max: int = 10_000
     connections_max: int = 10_000
+    unhandled_bytes_max: int = 256 << 20
     hello_seconds_max: float = 10.0
     idle_seconds_max: float = 600.0
     ping_seconds: float = 2.0
@@ -63,3 +70,16 @@ class Limits:
             )
         if problems:
             raise InvalidConfig(problems)
+
+
+def connections_within(descriptors_max: int, *, wanted: int, logs: int) -> int:
+    """How many connections clients may have, so that disks never lack a descriptor.
+
+    Args:
+        descriptors_max: of the process.
+        logs: that it has now, each with a file open. As many descriptors as connections get are
+            left for those that come.
+    """
+    others = min(OTHER_DESCRIPTORS, descriptors_max // 4)
+    spare = descriptors_max - others - logs
+    return min(wanted, max(CONNECTIONS_LEAST, spare // 2))

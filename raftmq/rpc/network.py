@@ -17,6 +17,8 @@ from typing import NoReturn, Protocol, TypeAlias
 import trio
 
 from raftmq.model import Address
+from raftmq.rpc.accepting import Acceptor
+from raftmq.rpc.address import format_address
 from raftmq.rpc.sockets import CONNECT_SECONDS_MAX, set_options, translated, unreachable
 from raftmq.rpc.tcp_stream import TcpStream
 
@@ -85,4 +87,8 @@ class TcpNetwork:
         async def handle(stream: trio.SocketStream) -> None:
             await handler(TcpStream(stream))
 
-        await trio.serve_listeners(handle, listeners)
+        async with trio.open_nursery() as nursery:
+            for listener in listeners:
+                name = format_address(Address(address.host, port))
+                nursery.start_soon(Acceptor(listener, handle, name=name).run)
+        raise AssertionError("acceptors never return")

@@ -56,41 +56,50 @@ class Reply(NamedTuple):
 class PendingReply:
     """An answer that comes later, without a task that waits for it.
 
-    Whoever made it calls `settle` once; after `drop` that does nothing.
+    Whoever made it calls `settle` once; after `drop` that does nothing. Once it is over it knows
+    nobody: those whom it would call know it, and with them live logs and their open files.
 
     Attributes:
         on_dropped: called when nobody waits for the answer any more.
+        outcome: what it was settled with, before anybody waited for it.
     """
 
-    __slots__ = ("_deliver", "_outcome", "is_over", "on_dropped")
+    __slots__ = ("_deliver", "is_over", "on_dropped", "outcome")
 
-    def __init__(self, on_dropped: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, on_dropped: Callable[[], None] | None = None) -> None:
         self.on_dropped, self.is_over = on_dropped, False
         self._deliver: Callable[[Reply | Exception], None] | None = None
-        self._outcome: Reply | Exception | None = None
+        self.outcome: Reply | Exception | None = None
 
     def settle(self, outcome: Reply | Exception) -> None:
         """The answer, or why there is none."""
         if self.is_over:
             return
-        self.is_over = True
-        if self._deliver is None:
-            self._outcome = outcome
+        deliver, _ = self._end()
+        if deliver is None:
+            self.outcome = outcome
         else:
-            self._deliver(outcome)
+            deliver(outcome)
 
     def attach(self, deliver: Callable[[Reply | Exception], None]) -> None:
         """`deliver` is called with what it is settled with, at once if it is already."""
-        if self._outcome is None:
+        if self.outcome is not None:
+            deliver(self.outcome)
+        elif not self.is_over:
             self._deliver = deliver
-        else:
-            deliver(self._outcome)
 
     def drop(self) -> None:
         """Nobody waits for it any more."""
         if not self.is_over:
-            self.is_over = True
-            self.on_dropped()
+            _, on_dropped = self._end()
+            if on_dropped is not None:
+                on_dropped()
+
+    def _end(self) -> tuple[Callable[[Reply | Exception], None] | None, Callable[[], None] | None]:
+        """Who is to be called."""
+        before, self.is_over = (self._deliver, self.on_dropped), True
+        self._deliver = self.on_dropped = None
+        return before
 
 
 def payload_length(payload: Payload) -> int:

@@ -22,6 +22,7 @@ from raftmq.errors import (
 from raftmq.rpc.context import Identity, Listener, RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.apis import CLUSTER_APIS, SUPPORTED, ApiKey
+from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.hello import ApiVersions, Hello, HelloReply
 
 if TYPE_CHECKING:
@@ -57,12 +58,21 @@ class Service:
         self._for_clients = {k: h for k, h in handlers.items() if k not in CLUSTER_APIS}
 
     def greet(self, hello: Hello, listener: Listener, *, frame_bytes_max: int) -> HelloReply:
-        """Raises InconsistentClusterId."""
+        """
+        Raises:
+            InconsistentClusterId: another cluster was asked for.
+            ClusterAuthorizationFailed: a client, on a listener that is for brokers alone.
+        """
         cluster_id, node_id, features = self.identity
         if hello.cluster_id not in ("", cluster_id):
             raise InconsistentClusterId(
                 f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}: "
                 "check the address"
+            )
+        if listener.clients_at and hello.node_id == ABSENT:
+            raise ClusterAuthorizationFailed(
+                f"listener {listener.name!r} of broker {node_id} is for other brokers, clients are"
+                f" served on {listener.clients_at}"
             )
         handlers = self._handlers if listener.is_for_brokers else self._for_clients
         known = sorted(OWN_APIS | handlers.keys())

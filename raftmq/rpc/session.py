@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import (
+    ClusterAuthorizationFailed,
     ErrorCode,
     InconsistentClusterId,
     MessageTooLarge,
@@ -47,7 +48,10 @@ TAKEN_AT_ONCE_MAX = 64  # requests, before others have their turn
 
 
 class Session:
-    """`stranger` is what is known of the other side before its Hello."""
+    """Args:
+    stranger: what is known of the other side before its Hello.
+    on_greeted: told what is known then; returns why that is no good, or "".
+    """
 
     def __init__(
         self,
@@ -56,9 +60,11 @@ class Session:
         stranger: RequestContext,
         metadata_version: Callable[[], int] = lambda: ABSENT,
         on_batch: Callable[[bool], None] = lambda _begins: None,
+        on_greeted: Callable[[RequestContext], str] = lambda _context: "",
     ) -> None:
         self._service, self._connection, self._context = service, connection, stranger
         self._metadata_version, self._on_batch = metadata_version, on_batch
+        self._on_greeted = on_greeted
         self._outbox, self._limits = connection.outbox, connection.limits
         self._window = Window(
             requests_max=self._limits.requests_in_flight_max,
@@ -155,11 +161,14 @@ class Session:
             reply = self._service.greet(
                 hello, listener, frame_bytes_max=self._limits.frame_bytes_max
             )
-        except InconsistentClusterId as error:
+        except (InconsistentClusterId, ClusterAuthorizationFailed) as error:
             self._put(request.correlation_id, size, _refused(error))
             return str(error)
-        self._is_greeted = True
-        self._context = self._context._replace(client_id=hello.client_id, node_id=hello.node_id)
+        context = self._context._replace(client_id=hello.client_id, node_id=hello.node_id)
+        if refusal := self._on_greeted(context):
+            self._connection.end(refusal)
+            return refusal
+        self._is_greeted, self._context = True, context
         self._connection.name += f" client={hello.client_id!r}"
         self._put(request.correlation_id, size, Reply(reply))
         return ""
@@ -256,7 +265,7 @@ class Session:
             if now >= deadline:
                 self._connection.end(f"no Hello within {limits.hello_seconds_max:g} s")
             return deadline
-        if self._is_held_up:
+        if self._is_held_up or self._connection.is_waiting:
             return self._show_life(now)
         if self._window.requests:
             return now + limits.idle_seconds_max
@@ -274,5 +283,7 @@ class Session:
         return max(now, self._outbox.moved_at) + self._limits.ping_seconds
 
 
-def _refused(error: UnsupportedVersion | InconsistentClusterId) -> Reply:
+def _refused(
+    error: UnsupportedVersion | InconsistentClusterId | ClusterAuthorizationFailed,
+) -> Reply:
     return Reply(None, error=ErrorCode(error.code), message=str(error))

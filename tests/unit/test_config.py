@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from raftmq.config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
+from raftmq.config import (
+    TOPIC_KEYS,
+    TopicConfig,
+    TopicKey,
+    parse_topic_config,
+    replication_warning,
+)
 from raftmq.errors import InvalidConfig
 from raftmq.model import Durability, RecordFormat, TimestampType
 
@@ -16,6 +22,26 @@ CHOICES = [(key, choice) for key in TOPIC_KEYS for choice in key.choices]
 RECORD = Path(__file__).parents[2] / "docs/decisions/0005-defaults.md"
 ROW = re.compile(r"^\| `([a-z.]+)` \| [^|]+ \| `([^`]+)`[^|]* \| `([^`]+)` \|", re.MULTILINE)
 TYPED = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
+
+
+@pytest.mark.parametrize(
+    ("factor", "min_isr", "warned"),
+    [
+        (-1, 2, ""),
+        (1, 1, "one replica: "),
+        (1, 2, "one replica: "),
+        (2, 1, ""),
+        (2, 2, "acks=all needs all 2 replicas (min.insync.replicas = 2): "),
+        (2, 3, "acks=all needs all 2 replicas (min.insync.replicas = 3): "),
+        (3, 2, ""),
+        (3, 3, "acks=all needs all 3 "),
+    ],
+)
+def test_what_one_broker_that_is_down_does(factor: int, min_isr: int, warned: str) -> None:
+    """Nothing, where there is one replica more than have to be in sync."""
+    found = replication_warning(factor, min_isr)
+    assert found.startswith(warned)
+    assert bool(found) == bool(warned)
 
 
 def key_id(key: TopicKey) -> str:

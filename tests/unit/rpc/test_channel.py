@@ -40,6 +40,7 @@ from tests.unit.rpc.puppet import (
 )
 from tests.unit.rpc.talk import (
     BEATEN,
+    BROKERS,
     CLIENTS,
     ECHO,
     beat,
@@ -202,6 +203,20 @@ async def test_the_wrong_cluster(autojump_clock: MockClock) -> None:
         with pytest.raises(InconsistentClusterId, match="'cluster-b' was asked for"):
             async with open_channel(stream, Hello(cluster_id="cluster-b")):
                 raise AssertionError("opened")
+
+
+async def test_a_client_on_the_listener_of_brokers(autojump_clock: MockClock) -> None:
+    """It is told where clients are served, if they are; a broker of the cluster is let in."""
+    listener = BROKERS._replace(clients_at="listener 'clients' at b7:9292")
+    async with connected(new_server(ECHO), listener) as stream:
+        with pytest.raises(ClusterAuthorizationFailed, match="served on listener 'clients' at b7:"):
+            async with open_channel(stream, Hello(cluster_id="cluster-a")):
+                raise AssertionError("opened")
+    broker = Hello(cluster_id="cluster-a", node_id=1)
+    async with channel_to(ECHO, listener, hello=broker) as channel:
+        assert await propose(channel) == b"x"
+    async with channel_to(ECHO) as channel:
+        assert await propose(channel) == b"x"
 
 
 async def test_a_server_that_never_says_hello(autojump_clock: MockClock) -> None:

@@ -20,6 +20,7 @@ from tests.simulation.network import SimulatedNetwork
 from tests.unit.rpc.talk import (
     BEATEN,
     BROKERS,
+    CLIENTS,
     ECHO,
     Stranger,
     beat,
@@ -161,14 +162,14 @@ async def test_connections_over_the_limit_are_closed_at_once(
 ) -> None:
     """Of three connections the last is closed; when another ends, there is room again."""
     server = new_server(ECHO, limits=Limits(connections_max=2))
-    async with connected(server) as first:
+    async with connected(server, CLIENTS) as first:
         await greeted(first)
-        async with connected(server) as second:
+        async with connected(server, CLIENTS) as second:
             await greeted(second)
-            async with connected(server) as third, connected(server) as fourth:
+            async with connected(server, CLIENTS) as third, connected(server, CLIENTS) as fourth:
                 assert await Stranger(third).receive_end() == []
                 assert await Stranger(fourth).receive_end() == []
         assert server.connections == 1
-        async with connected(server) as fifth:
+        async with connected(server, CLIENTS) as fifth:
             await greeted(fifth)
     assert caplog.text.count("connections are closed at once") == 1
