@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.errors import InvalidGroupId, NonEmptyGroup
+from raftmq.errors import InvalidGroupId, InvalidSessionTimeout, InvalidUpdateVersion, NonEmptyGroup
 from raftmq.metadata.apply.groups import GROUP_CHARS_MAX
 from raftmq.wire.bodies import clip_message
 
 if TYPE_CHECKING:
+    from raftmq.broker.groups.limits import GroupSettings
     from raftmq.broker.groups.slots import OwnedSlot
     from raftmq.errors import RaftmqError
 
@@ -24,9 +25,27 @@ def check_name(group: str) -> None:
         )
 
 
+def check_session_timeout(group: str, timeout_ms: int, settings: GroupSettings) -> None:
+    """Raises InvalidSessionTimeout."""
+    least, most = settings.session_timeout_ms_min, settings.session_timeout_ms_max
+    if not least <= timeout_ms <= most:
+        raise InvalidSessionTimeout(
+            f"group {group}: session timeout {timeout_ms} ms, allowed are {least} to {most}"
+        )
+
+
 def told(error: RaftmqError) -> dict[str, Any]:
     """The fields of a body that tell of it."""
     return {"error": error.code, "message": clip_message(str(error))}
+
+
+def check_unchanged(slot: OwnedSlot, group: str, last_change: int) -> None:
+    """For a deletion by whoever saw the group with that change. Raises InvalidUpdateVersion."""
+    if slot.order.is_changed_since(group, last_change):
+        raise InvalidUpdateVersion(
+            f"group {group} was changed, or offsets were committed for it, after whoever wants"
+            " to delete it looked at it; nothing was deleted: look again"
+        )
 
 
 def check_memberless(slot: OwnedSlot, group: str) -> None:

@@ -34,7 +34,9 @@ class GroupClock:
     def set(self, slot: OwnedSlot, hosted: Hosted) -> None:
         """After whatever may have brought the deadline of the group nearer."""
         deadline = hosted.group.deadline
-        if deadline >= hosted.look_at:
+        # A group that was dropped from memory before its slot was lost is not abandoned with it,
+        # and is ticked no more: its deadline would be due for ever, and this task never sleep.
+        if deadline >= hosted.look_at or slot.pipeline.is_lost:
             return
         hosted.look_at = deadline
         heappush(self._alarms, (deadline, next(self._numbers), slot, hosted))

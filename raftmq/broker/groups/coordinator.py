@@ -183,6 +183,21 @@ class Coordinator:
         self._clock.set(slot, hosted)
         return hosted
 
+    async def confirm(self, slot: OwnedSlot, group: str, *, seconds: float) -> MetadataImage:
+        """An image that shows all that was changed before this was called, under which the slot is
+        this broker's still.
+
+        Raises:
+            NotCoordinator: the slot was lost before that was known.
+            CoordinatorNotAvailable: it was not known in time.
+        """
+        with trio.move_on_after(seconds):
+            image = await self.looks.look()
+            if slot.pipeline.is_lost or not slot.is_current(image):
+                raise NotCoordinator(f"group {group}: another broker coordinates it now")
+            return image
+        raise CoordinatorNotAvailable(f"group {group}: the quorum has not answered in time")
+
     # Groups
 
     def joined_group(self, slot: OwnedSlot, name: str) -> Hosted:
@@ -232,6 +247,7 @@ class Coordinator:
         if not slot.pipeline.is_lost:
             entry = Change(command, partial(self._on_saved, slot, hosted, save))
             slot.pipeline.put(entry, is_owed=True)
+            slot.order.note(save.group)
 
     def _on_saved(self, slot: OwnedSlot, hosted: Hosted, save: Save, outcome: Outcome) -> None:
         if slot.pipeline.is_lost:

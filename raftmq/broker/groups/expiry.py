@@ -20,7 +20,7 @@ from raftmq.metadata.commands import DeleteGroup, DeleteOffsets
 from raftmq.metadata.image import slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from raftmq.broker.groups.coordinator import Coordinator
     from raftmq.broker.groups.entries import Outcome
@@ -38,8 +38,10 @@ logger = logging.getLogger(__name__)
 
 
 class Expiry:
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._coordinator = coordinator
+    """`confirmed_ms`: the wall clock; None while it cannot be believed, and nothing expires."""
+
+    def __init__(self, coordinator: Coordinator, confirmed_ms: Callable[[], int | None]) -> None:
+        self._coordinator, self._confirmed_ms = coordinator, confirmed_ms
 
     async def run(self) -> NoReturn:
         while True:
@@ -79,7 +81,9 @@ class Expiry:
         """What of the group is to be forgotten now."""
         if name not in image.groups and name not in image.offsets:
             return None
-        now_ms = self._coordinator.now_ms()
+        now_ms = self._confirmed_ms()
+        if now_ms is None:
+            return None
         count = len(image.offsets.get(name, ()))
         gone = set(_of_gone_topics(image, name, now_ms=now_ms))
         if name not in slot.groups:

@@ -29,6 +29,7 @@ from raftmq.errors import (
     ErrorCode,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidUpdateVersion,
     RebalanceInProgress,
     UnknownMemberId,
 )
@@ -127,16 +128,30 @@ class Group:
         return is_empty and self._rebalance.is_saved
 
     def commit_refusal(
-        self, member_id: str, generation: int, instance_id: str | None
+        self, member_id: str, generation: int, instance_id: str | None, number: int = 0
     ) -> RaftmqError | None:
-        """Why offsets of this member may not be committed now; None if they may."""
+        """Why offsets of this member may not be committed now; None if they may.
+
+        `number`: of the commit; one that is lower than another's before it comes late.
+        """
         is_nobody = not member_id and instance_id is None and generation < 0
         if is_nobody and self._rebalance.phase is Phase.EMPTY:
             return None
         refusal = self._refusal(member_id, generation, instance_id)
         if refusal is None and self._rebalance.phase is Phase.COMPLETING:
             return self._rebalancing()
+        if refusal is None and 0 < number < self._members[member_id].commit_number:
+            return InvalidUpdateVersion(
+                f"group {self.name}: {member_id} has committed again since commit {number}; nothing"
+                " was changed"
+            )
         return refusal
+
+    def note_commit(self, member_id: str, number: int) -> None:
+        """It was taken. Whoever is no member is not known here."""
+        member = self._members.get(member_id)
+        if member is not None and number:
+            member.commit_number = number
 
     def describe(self) -> DescribedGroup:
         return described(self.name, self._rebalance)
@@ -163,6 +178,13 @@ class Group:
         return RebalanceInProgress(f"group {self.name} rebalances: join again")
 
     # -- requests --------------------------------------------------------------------------
+    #
+    # Copies that come late, within this tenure (of other tenures none arrives here). JoinGroup and
+    # OffsetCommit have numbers. The others do no harm, as they name a member and a generation, and
+    # one tenure has each generation once. SyncGroup: the plan is the one of that generation, or a
+    # retry of it, and of both the first counts; whoever waits for the same is told to join again.
+    # Heartbeat: a member that is dead is missed one session after it; its own clock ended earlier.
+    # LeaveGroup: the id that it names is not used again by whoever wanted to leave.
 
     def on_join(
         self,
@@ -234,8 +256,9 @@ class Group:
 
     def _leave(self, leaving: LeavingMember, now: float) -> MemberLeft:
         member_id, instance_id = leaving.member_id, leaving.instance_id
-        if instance_id is None and self._members.pending.pop(member_id, None) is not None:
-            return MemberLeft(member_id)
+        if self._members.expects(member_id, instance_id):
+            del self._members.pending[member_id]
+            return MemberLeft(member_id, instance_id)
         if instance_id is not None and not member_id:
             known = self._members.of_instance(instance_id)
             member_id = known.member_id if known is not None else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.broker.groups.awaited import Awaited
-from raftmq.broker.groups.checks import check_memberless, check_name, told
+from raftmq.broker.groups.checks import check_memberless, check_name, check_unchanged, told
 from raftmq.broker.groups.entries import Change
 from raftmq.errors import (
     CoordinatorLoadInProgress,
@@ -121,18 +121,19 @@ class GroupRequests:
     ) -> Reply:
         """All at once; each stands for itself."""
         deadline = trio.current_time() + request.timeout_ms / 1000
-        begun = {name: self._begin_deletion(name) for name in request.groups}
+        begun = {name: self._begin_deletion(name, request) for name in request.groups}
         outcomes = []
         for name, deletion in begun.items():
             error = await self._end_deletion(name, deletion, deadline)
             outcomes.append(GroupOutcome(name, **told(error) if error else {}))
         return Reply(DeleteGroupsReply(tuple(outcomes)))
 
-    def _begin_deletion(self, name: str) -> _Deletion | RaftmqError:
+    def _begin_deletion(self, name: str, request: DeleteGroups) -> _Deletion | RaftmqError:
         try:
             check_name(name)
-            slot = self._coordinator.slots.find(name)
+            slot = self._coordinator.slots.find(name, request.slot_epoch)
             check_memberless(slot, name)
+            check_unchanged(slot, name, request.last_change)
             waiting = Awaited(partial(Change, DeleteGroup(slot.slot_epoch, name)))
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:

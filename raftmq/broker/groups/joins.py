@@ -3,12 +3,14 @@
 Owns the cases: newcomers, members who come again, static members who are back as other processes.
 What follows from them is the rebalance's business.
 
-    no id, no instance      gets an id to come back with, so that a retry is no second member
-    no id, known instance   takes the place of the process that had it; the old one is fenced
-    an id that was given    a new member
+    no id                   gets one to come back with: a retry, or a copy that comes late, is no
+                            second member, and no second process of a static one
+    an id that was given    a new member; of a known instance: takes the place of the process that
+                            had it. That one is fenced, and so is whoever got an id before
     a member                preparing: has joined. completing: hears the same again.
                             stable: the same again; from the leader it is a wish to rebalance
     a change of what it subscribes to, at any time: rebalance
+    an earlier number       changes nothing: what it claims, its sender may not hold any more
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.broker.groups.answers import refused
+from raftmq.broker.groups.checks import check_session_timeout
 from raftmq.broker.groups.limits import SUBSCRIPTION_BYTES_MAX
 from raftmq.broker.groups.member_ids import MemberIds
 from raftmq.broker.groups.members import GroupMember
@@ -72,24 +75,36 @@ class Joins:
     def on_join(self, join: Join) -> None:
         request = join.request
         known = self._known(request)
+        if self._is_late(request):
+            self._refuse(join, RebalanceInProgress(f"{request.member_id} has joined again since"))
+            return
         refusal = self._refusal(join, known)
         if isinstance(refusal, RebalanceInProgress):
             self._rebalance.begin(join.now)
         if refusal is not None:
             self._refuse(join, refusal)
             self._give_up(request.member_id, join.now)
+        elif not request.member_id:
+            self._give_id(join)
         elif known is None:
-            self._on_newcomer(join)
-        elif request.member_id:
+            self._add(join, request.member_id)
+        elif known.member_id == request.member_id:
             self._on_member(join, known)
         else:
             self._on_return(join, known)
 
+    def _is_late(self, request: JoinGroup) -> bool:
+        """Its sender has given it up: the answer is for nobody."""
+        member = self._members.get(request.member_id)
+        return member is not None and 0 < request.number < member.join_number
+
     def _known(self, request: JoinGroup) -> GroupMember | None:
         """Who it is already, or takes the place of; that it may, is not said."""
-        if not request.member_id and request.instance_id is not None:
-            return self._members.of_instance(request.instance_id)
-        return self._members.get(request.member_id)
+        member_id, instance_id = request.member_id, request.instance_id
+        is_new = not member_id or self._members.expects(member_id, instance_id)
+        if is_new and instance_id is not None:
+            return self._members.of_instance(instance_id)
+        return self._members.get(member_id)
 
     # -- refusals --------------------------------------------------------------------------
 
@@ -103,19 +118,16 @@ class Joins:
 
     def _identity_refusal(self, request: JoinGroup) -> RaftmqError | None:
         member_id = request.member_id
-        if not member_id:
-            return None
-        if member_id in self._members.pending and request.instance_id is None:
+        if not member_id or self._members.expects(member_id, request.instance_id):
             return None
         return self._members.refusal(member_id, request.instance_id)
 
     def _timeout_refusal(self, timeout_ms: int) -> RaftmqError | None:
-        least, most = self._settings.session_timeout_ms_min, self._settings.session_timeout_ms_max
-        if least <= timeout_ms <= most:
-            return None
-        return InvalidSessionTimeout(
-            f"group {self._name}: session timeout {timeout_ms} ms, allowed are {least} to {most}"
-        )
+        try:
+            check_session_timeout(self._name, timeout_ms, self._settings)
+        except InvalidSessionTimeout as error:
+            return error
+        return None
 
     def _protocol_refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
         """There must be an assignor that everybody else knows, too. Of members who have not joined
@@ -145,10 +157,9 @@ class Joins:
 
     def _size_refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
         members, most = self._members, self._settings.size_max
-        is_pending = join.request.member_id in members.pending
         if known is None and len(members) >= most:
             return GroupMaxSizeReached(f"group {self._name} has {len(members)} members already")
-        if known is None and not is_pending and len(members.pending) >= most:
+        if not join.request.member_id and len(members.pending) >= most:
             return GroupMaxSizeReached(
                 f"group {self._name}: {len(members.pending)} are about to join: try later"
             )
@@ -174,21 +185,13 @@ class Joins:
 
     # -- newcomers -------------------------------------------------------------------------
 
-    def _on_newcomer(self, join: Join) -> None:
+    def _give_id(self, join: Join) -> None:
         request = join.request
-        if request.member_id:
-            self._add(join, request.member_id)
-        elif request.instance_id is not None:
-            self._add(join, self._new_id(join))
-        else:
-            member_id = self._new_id(join)
-            until = join.now + request.session_timeout_ms / 1000
-            self._members.expect(member_id, until)
-            error = MemberIdRequired(f"group {self._name}: join once more, as {member_id}")
-            self._refuse(join, error, member_id=member_id)
-
-    def _new_id(self, join: Join) -> str:
-        return self._ids.new(join.new_member_id, join.now)
+        member_id = self._ids.new(join.new_member_id, join.now)
+        until = join.now + request.session_timeout_ms / 1000
+        self._members.expect(member_id, request.instance_id, until)
+        error = MemberIdRequired(f"group {self._name}: join once more, as {member_id}")
+        self._refuse(join, error, member_id=member_id)
 
     def _add(self, join: Join, member_id: str) -> None:
         if not len(self._members):
@@ -208,7 +211,7 @@ class Joins:
         member.client_id, member.host = join.client_id, join.host
         member.session_timeout_ms = join.request.session_timeout_ms
         member.rebalance_timeout_ms = join.request.rebalance_timeout_ms
-        member.is_remembered = False
+        member.is_remembered, member.join_number = False, join.request.number
         self._members.set_protocols(member, join.protocols)
 
     # -- members who come again ------------------------------------------------------------
@@ -252,7 +255,7 @@ class Joins:
         protocol = rebalance.protocol
         planned = member.protocols.get(protocol)
         is_same = _wants_the_same(planned, join.protocols.get(protocol))
-        self._members.rename(member, self._new_id(join))
+        self._members.rename(member, join.request.member_id)
         rebalance.on_renamed(old, member.member_id)
         self._update(member, join)
         stays = rebalance.phase is Phase.STABLE and is_same and self._members.vote() == protocol

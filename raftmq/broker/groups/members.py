@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.broker.groups.member_ids import is_later
 from raftmq.errors import FencedInstanceId, UnknownMemberId
@@ -25,6 +25,13 @@ NEVER = -1  # was it told of any generation
 REBALANCE_SECONDS_MIN = 0.1  # whatever members say: nobody answers in no time
 
 
+class Given(NamedTuple):
+    """An id that was given out and not used yet: to which instance, and when it expires."""
+
+    instance_id: str | None
+    until: float
+
+
 class GroupMember:
     """Attributes:
     protocols: the assignors that it knows, with its subscription for each; its favourite first.
@@ -36,12 +43,14 @@ class GroupMember:
     session_end: when it will be given up, unless it waits or speaks.
     told_generation: the last one that this coordinator told it of, or found in the metadata.
         Another coordinator may have told it of one with the same number as ours, and was lost.
+    join_number, commit_number: of its last JoinGroup and OffsetCommit in this tenure: whatever has
+        a lower one comes late.
     """
 
     __slots__ = (
-        "assignment", "client_id", "has_come", "host", "instance_id", "is_remembered", "joining",
-        "member_id", "protocols", "rebalance_timeout_ms", "session_end", "session_timeout_ms",
-        "syncing", "told_generation",
+        "assignment", "client_id", "commit_number", "has_come", "host", "instance_id",
+        "is_remembered", "join_number", "joining", "member_id", "protocols", "rebalance_timeout_ms",
+        "session_end", "session_timeout_ms", "syncing", "told_generation",
     )  # fmt: skip
 
     def __init__(self, member_id: str, instance_id: str | None) -> None:
@@ -56,6 +65,7 @@ class GroupMember:
         self.syncing: Token | None = None
         self.session_end = math.inf
         self.told_generation = NEVER
+        self.join_number = self.commit_number = 0
 
     @property
     def is_waiting(self) -> bool:
@@ -68,13 +78,13 @@ class GroupMember:
 
 class Members:
     """Attributes:
-    pending: ids that were given out and not used yet, with when they expire.
+    pending: ids that were given out and not used yet, in the order in which they were.
     subscription_bytes: of all, each with its longest.
     next_end: no session ends, and no pending id expires, before.
     """
 
     def __init__(self, group: str) -> None:
-        self.pending: dict[str, float] = {}
+        self.pending: dict[str, Given] = {}
         self.subscription_bytes = 0
         self.next_end = math.inf
         self._group = group
@@ -127,7 +137,7 @@ class Members:
 
     def add(self, member: GroupMember) -> None:
         assert member.member_id not in self._members, f"{member.member_id} is there already"
-        self.pending.pop(member.member_id, None)
+        self._use(member.member_id, member.instance_id)
         self._members[member.member_id] = member
         if member.instance_id is not None:
             assert member.instance_id not in self._instances, "an instance is one member"
@@ -143,9 +153,21 @@ class Members:
 
     def rename(self, member: GroupMember, member_id: str) -> None:
         """Another process is this member now."""
+        self._use(member_id, member.instance_id)
         del self._members[member.member_id]
         member.member_id, member.told_generation = member_id, NEVER
+        member.commit_number = 0
         self._members[member_id] = member
+
+    def _use(self, member_id: str, instance_id: str | None) -> None:
+        """Of an instance, what was given out before is void: that process came earlier, or did not
+        wait for it.
+        """
+        if self.pending.pop(member_id, None) is None or instance_id is None:
+            return
+        for one, given in list(self.pending.items()):
+            if given.instance_id == instance_id and not is_later(one, member_id):
+                del self.pending[one]
 
     # -- what they know --------------------------------------------------------------------
 
@@ -193,8 +215,10 @@ class Members:
 
     @property
     def have_all_joined(self) -> bool:
-        """And nobody is on the way."""
-        return self._joining == len(self._members) and not self.pending
+        """And nobody is on the way. A static member that is back is waited for as what it was."""
+        return self._joining == len(self._members) and all(
+            given.instance_id in self._instances for given in self.pending.values()
+        )
 
     def wait_join(self, member: GroupMember, token: Token) -> None:
         assert not member.is_waiting, f"{member.member_id} waits already"
@@ -229,13 +253,17 @@ class Members:
         member.session_end = now + member.session_timeout_ms / 1000
         self.next_end = min(self.next_end, member.session_end)
 
-    def expect(self, member_id: str, until: float) -> None:
-        self.pending[member_id] = until
+    def expect(self, member_id: str, instance_id: str | None, until: float) -> None:
+        self.pending[member_id] = Given(instance_id, until)
         self.next_end = min(self.next_end, until)
+
+    def expects(self, member_id: str, instance_id: str | None) -> bool:
+        given = self.pending.get(member_id)
+        return given is not None and given.instance_id == instance_id
 
     def drop_pending(self, now: float) -> bool:
         """Whether any id has expired."""
-        expired = [member_id for member_id, until in self.pending.items() if until <= now]
+        expired = [member_id for member_id, given in self.pending.items() if given.until <= now]
         for member_id in expired:
             del self.pending[member_id]
         return bool(expired)
@@ -246,7 +274,10 @@ class Members:
     def look_ahead(self) -> None:
         """Find out `next_end` anew: it is a bound, and speaking only moves the truth away."""
         ends = [m.session_end for m in self._members.values() if not m.is_waiting]
-        self.next_end = min([*ends, *self.pending.values()], default=math.inf)
+        self.next_end = min([*ends, *self._pending_ends()], default=math.inf)
+
+    def _pending_ends(self) -> Iterator[float]:
+        return (given.until for given in self.pending.values())
 
     def check(self) -> None:
         members = tuple(self._members.values())
@@ -261,4 +292,4 @@ class Members:
         assert self._knowing == Counter(name for m in members for name in m.protocols), "counted"
         assert self.subscription_bytes == sum(m.subscription_bytes for m in members), "bytes"
         ends = [m.session_end for m in members if not m.is_waiting]
-        assert self.next_end <= min([*ends, *self.pending.values()], default=math.inf), "late"
+        assert self.next_end <= min([*ends, *self._pending_ends()], default=math.inf), "late"

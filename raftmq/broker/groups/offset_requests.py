@@ -15,15 +15,13 @@ from immutables import Map
 
 from raftmq.broker.groups import commit
 from raftmq.broker.groups.awaited import Awaited
-from raftmq.broker.groups.checks import check_name, told
-from raftmq.broker.groups.entries import Change, Commits
+from raftmq.broker.groups.checks import check_name, check_unchanged, told
+from raftmq.broker.groups.entries import Change, Commits, Decision
 from raftmq.errors import (
-    CoordinatorNotAvailable,
     GroupSubscribedToTopic,
     InvalidRequest,
     InvalidUpdateVersion,
     NonEmptyGroup,
-    NotCoordinator,
     QuorumBusy,
     RaftmqError,
     RebalanceInProgress,
@@ -80,8 +78,12 @@ class OffsetRequests:
             slot = self._admitted(request)
             parts = commit.plan(request, now_ms=self._coordinator.now_ms())
             waiting = [Awaited(partial(Commits, request.group, part)) for part in parts]
+            if not request.partitions and not slot.pipeline.is_idle:
+                waiting.append(Awaited(partial(Decision, _nothing)))  # behind all that is in line
             _put_all(slot, waiting)
-            _note_number(slot, request)
+            _note_number(slot, request)  # one without partitions settles what is on its way
+            if parts:
+                slot.order.note(request.group)
         except RaftmqError as error:
             return Reply(OffsetCommitReply(**told(error)))
         return self._committed(request, slot, waiting, deadline)
@@ -91,28 +93,31 @@ class OffsetRequests:
     ) -> Reply:
         parts = []
         for one in waiting:
-            assert isinstance(one.entry, Commits), f"{one.entry}"
-            parts.append((one.entry.commits, await one.wait(slot.pipeline, deadline)))
+            outcome = await one.wait(slot.pipeline, deadline)
+            if isinstance(one.entry, Commits):
+                parts.append((one.entry.commits, outcome))
+            elif isinstance(outcome, RaftmqError):
+                return Reply(OffsetCommitReply(**told(outcome)))
         return Reply(commit.answer(request, parts))
 
     def _admitted(self, request: OffsetCommit) -> OwnedSlot:
         """The slot of the group, if this member may commit now. Raises RaftmqError."""
         check_name(request.group)
-        slot = self._coordinator.slots.find(request.group)
+        slot = self._coordinator.slots.find(request.group, request.slot_epoch)
         hosted = slot.groups.get(request.group)
         if hosted is not None:
             refusal = hosted.group.commit_refusal(
-                request.member_id, request.generation, request.instance_id
+                request.member_id, request.generation, request.instance_id, request.number
             )
             if refusal is not None:
                 raise refusal
-            if hosted.is_late(request.member_id, request.number):
-                raise InvalidUpdateVersion(
-                    f"group {request.group}: {request.member_id} has committed again since commit"
-                    f" {request.number}; nothing was changed"
-                )
         elif request.member_id or request.generation != ABSENT:
             raise _unknown(request.group, request.member_id)
+        if slot.outsiders.is_late(request.group, request.sender, request.number):
+            raise InvalidUpdateVersion(
+                f"group {request.group}: whoever sent commit {request.number} has committed again"
+                " since; nothing was changed"
+            )
         _check_room(self._coordinator.image, request)
         return slot
 
@@ -122,29 +127,28 @@ class OffsetRequests:
         self, _context: RequestContext, request: OffsetFetch, _payload: Buffer
     ) -> Reply:
         try:
-            image = await self._newest(request)
-            return Reply(OffsetFetchReply(partitions=tuple(_fetched(image, request))))
+            check_name(request.group)
+            slot = self._coordinator.slots.find(request.group)
+            last_change = slot.order.last  # or later ones, which are shown perhaps
+            image = await self._newest(slot, request)
+            found = tuple(_fetched(image, request))
         except RaftmqError as error:
             return Reply(OffsetFetchReply(**told(error)))
+        return Reply(
+            OffsetFetchReply(partitions=found, slot_epoch=slot.slot_epoch, last_change=last_change)
+        )
 
-    async def _newest(self, request: OffsetFetch) -> MetadataImage:
+    async def _newest(self, slot: OwnedSlot, request: OffsetFetch) -> MetadataImage:
         """An image that shows every commit that was answered before the request came.
 
         Raises:
-            NotCoordinator: the slot was lost before that was known.
-            CoordinatorNotAvailable: it was not known in time.
+            NotCoordinator, CoordinatorNotAvailable: see `Coordinator.confirm`.
             UnknownMemberId, IllegalGeneration: of whoever asks.
         """
-        check_name(request.group)
-        coordinator = self._coordinator
-        slot = coordinator.slots.find(request.group)
-        with trio.move_on_after(request.timeout_ms / 1000):
-            image = await coordinator.looks.look()
-            if slot.pipeline.is_lost or not slot.is_current(image):
-                raise NotCoordinator(f"group {request.group}: another broker coordinates it now")
-            _check_member(slot, request)
-            return image
-        raise CoordinatorNotAvailable(f"group {request.group}: the quorum has not answered in time")
+        seconds = request.timeout_ms / 1000
+        image = await self._coordinator.confirm(slot, request.group, seconds=seconds)
+        _check_member(slot, request)
+        return image
 
     # Delete
 
@@ -155,7 +159,8 @@ class OffsetRequests:
         keys = [PartitionId(one.topic_id, one.partition) for one in request.partitions]
         try:
             check_name(request.group)
-            slot = self._coordinator.slots.find(request.group)
+            slot = self._coordinator.slots.find(request.group, request.slot_epoch)
+            check_unchanged(slot, request.group, request.last_change)
             read = self._topics_read(slot, request.group)
             wanted = tuple(key for key in keys if key.topic_id not in read)
             command = DeleteOffsets(slot.slot_epoch, request.group, wanted)
@@ -192,10 +197,16 @@ class OffsetRequests:
         return read
 
 
+def _nothing(_image: MetadataImage) -> None:
+    """To be decided by whoever only waits for what is in line before it."""
+
+
 def _note_number(slot: OwnedSlot, request: OffsetCommit) -> None:
     hosted = slot.groups.get(request.group)
-    if hosted is not None:
-        hosted.note_commit(request.member_id, request.number)
+    if request.member_id and hosted is not None:
+        hosted.group.note_commit(request.member_id, request.number)
+    else:
+        slot.outsiders.note(request.group, request.sender, request.number)
 
 
 def _put_all(slot: OwnedSlot, waiting: Iterable[Awaited]) -> None:

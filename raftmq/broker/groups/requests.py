@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.groups.checks import check_name, told
+from raftmq.broker.groups.checks import check_name, check_session_timeout, told
 from raftmq.errors import RaftmqError, UnknownMemberId
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.apis import ApiKey
@@ -23,6 +23,7 @@ from raftmq.wire.messages.groups import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from random import Random
 
     from raftmq.broker.groups.coordinator import Coordinator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.groups import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 
 MEMBER_ID_BYTES = 16  # drawn by chance; the client's name stands in front of it, for people
+CONFIRM_SECONDS_MAX = 10.0  # for a look under way, and the one that follows it
 CLIENT_CHARS_MAX = 150  # of that name: the rules of the group put more in front
 
 
@@ -53,10 +55,35 @@ class MemberRequests:
 
     def join(
         self, context: RequestContext, request: JoinGroup, _payload: Buffer
-    ) -> Reply | PendingReply:
+    ) -> Reply | PendingReply | Awaitable[Reply]:
+        if request.instance_id is not None and not request.member_id:
+            return self._join_confirmed(context, request)
+        return self._join(context, request)
+
+    async def _join_confirmed(self, context: RequestContext, request: JoinGroup) -> Reply:
+        """Of two processes of a static member the one that was given its id earlier is fenced. So
+        nobody gives one out who was deposed and does not know: it would look older than that of a
+        process which has ended since, and the only one that there is would be fenced.
+        """
         try:
             check_name(request.group)
-            slot = self._coordinator.slots.find(request.group)
+            slot = self._coordinator.slots.find(request.group, request.slot_epoch)
+            timeout_ms, rules = request.session_timeout_ms, self._coordinator.settings.rules
+            check_session_timeout(request.group, timeout_ms, rules)
+            seconds = min(timeout_ms / 1000, CONFIRM_SECONDS_MAX)
+            await self._coordinator.confirm(slot, request.group, seconds=seconds)
+        except RaftmqError as error:
+            return Reply(JoinGroupReply(**told(error)))
+        answer = self._join(context, request)
+        if isinstance(answer, Reply):
+            return answer
+        assert isinstance(answer.outcome, Reply), "whoever has no id yet is answered at once"
+        return answer.outcome
+
+    def _join(self, context: RequestContext, request: JoinGroup) -> Reply | PendingReply:
+        try:
+            check_name(request.group)
+            slot = self._coordinator.slots.find(request.group, request.slot_epoch)
             hosted = self._coordinator.joined_group(slot, request.group)
         except RaftmqError as error:
             return Reply(JoinGroupReply(**told(error), member_id=request.member_id))
@@ -76,7 +103,7 @@ class MemberRequests:
         self, _context: RequestContext, request: SyncGroup, _payload: Buffer
     ) -> Reply | PendingReply:
         try:
-            slot, hosted = self._find(request.group)
+            slot, hosted = self._find(request.group, request.slot_epoch)
         except RaftmqError as error:
             return Reply(SyncGroupReply(**told(error)))
         pending = self._parked(hosted)
@@ -87,7 +114,7 @@ class MemberRequests:
         self, _context: RequestContext, request: Heartbeat, _payload: Buffer
     ) -> Reply | PendingReply:
         try:
-            slot, hosted = self._find(request.group)
+            slot, hosted = self._find(request.group, request.slot_epoch)
         except RaftmqError as error:
             return Reply(HeartbeatReply(**told(error)))
         pending = PendingReply()
@@ -98,21 +125,21 @@ class MemberRequests:
         self, _context: RequestContext, request: LeaveGroup, _payload: Buffer
     ) -> Reply | PendingReply:
         try:
-            slot, hosted = self._find(request.group)
+            slot, hosted = self._find(request.group, request.slot_epoch)
         except RaftmqError as error:
             return Reply(LeaveGroupReply(**told(error)))
         pending = PendingReply()
         effects = hosted.group.on_leave(request, pending, now=trio.current_time())
         return self._performed(slot, hosted, effects, pending)
 
-    def _find(self, name: str) -> tuple[OwnedSlot, Hosted]:
+    def _find(self, name: str, slot_epoch: int) -> tuple[OwnedSlot, Hosted]:
         """
         Raises:
             NotCoordinator, CoordinatorLoadInProgress: see `Slots.find`.
             UnknownMemberId: nobody is in the group.
         """
         check_name(name)
-        slot = self._coordinator.slots.find(name)
+        slot = self._coordinator.slots.find(name, slot_epoch)
         hosted = slot.groups.get(name)
         if hosted is None:
             raise UnknownMemberId(f"group {name} has no members: join it")

@@ -6,12 +6,16 @@ command, so that no process takes over what another one of the same broker had i
 
 Invariants: a slot takes requests only after a look that began when it was given to this broker: it
 shows all that whoever had it before has changed, and that it was not taken away meanwhile. Two
-tenures never have the same slot epoch.
+tenures never have the same slot epoch: so a request that says under which epoch it was made, and
+comes when the slot has been elsewhere since, is refused. What comes late within one tenure, numbers
+tell, which live as long as the tenure (decision 0025): those of senders, and for deletions, which
+have no order of their own, that of the changes in line.
 """
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from raftmq.errors import CoordinatorLoadInProgress, NotCoordinator
@@ -25,7 +29,15 @@ if TYPE_CHECKING:
     from raftmq.broker.groups.pipeline import Pipeline
     from raftmq.metadata.image import MetadataImage
 
-NUMBERS_SPARE = 100  # of members that have left: forgotten together
+# In place of a slot epoch, or of the last change: an older client, whose requests are all taken.
+NOT_SAID = 0
+OUTSIDERS_MAX = 1_000  # of one slot, whose numbers are known
+CHANGED_MAX = 1_000  # groups of one slot of which it is known when they changed last
+
+
+def is_of_another_tenure(slot_epoch: int, own: int) -> bool:
+    """Whether a request was made for a coordinator that is none any more, or none yet."""
+    return slot_epoch not in (NOT_SAID, own)
 
 
 class Hosted:
@@ -35,31 +47,67 @@ class Hosted:
         look_at: when the clock looks at it next; infinity if it does not.
     """
 
-    __slots__ = ("_numbers", "group", "look_at")
+    __slots__ = ("group", "look_at")
 
     def __init__(self, group: Group) -> None:
         self.group, self.look_at = group, math.inf
-        self._numbers: dict[str, int] = {}  # of the last commit of each member
 
-    def is_late(self, member_id: str, number: int) -> bool:
-        """Whether a later commit of that member is in line already; the same one may come again.
 
-        Whoever is no member counts for himself: nobody can tell one such process from another.
-        """
-        return bool(member_id) and 0 < number < self._numbers.get(member_id, 0)
+class Outsiders:
+    """Who commits in groups without members, and the number of the last commit of each.
 
-    def note_commit(self, member_id: str, number: int) -> None:
-        if not (number and member_id):
+    Whoever has been silent for longest is forgotten first. Of his commits one that comes later than
+    those of so many others would be taken, though he has committed again since.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def is_late(self, group: str, sender: str, number: int) -> bool:
+        return 0 < number < self._numbers.get((group, sender), 0)
+
+    def note(self, group: str, sender: str, number: int) -> None:
+        if not (number and sender):
             return
-        if len(self._numbers) > 2 * self.group.listed().member_count + NUMBERS_SPARE:
-            members = {member.member_id for member in self.group.describe().members}
-            self._numbers = {one: n for one, n in self._numbers.items() if one in members}
-        self._numbers[member_id] = number
+        self._numbers[group, sender] = number
+        self._numbers.move_to_end((group, sender))
+        if len(self._numbers) > OUTSIDERS_MAX:
+            self._numbers.popitem(last=False)
+
+
+class ChangeOrder:
+    """Which groups were changed in which order, since the tenure began.
+
+    Whoever deletes has asked before for the number of the last change, and says it: a group that
+    was changed since is not what he has seen. The group that was changed longest ago is forgotten
+    first, and counts as changed together with the last one that was forgotten: rather one deletion
+    too many is refused than one too few.
+
+    Attributes:
+        last: number of the last change; 1: there was none.
+    """
+
+    def __init__(self) -> None:
+        self.last = 1
+        self._changed: OrderedDict[str, int] = OrderedDict()
+        self._forgotten = NOT_SAID
+
+    def note(self, group: str) -> None:
+        self.last += 1
+        self._changed[group] = self.last
+        self._changed.move_to_end(group)
+        if len(self._changed) > CHANGED_MAX:
+            _, self._forgotten = self._changed.popitem(last=False)
+
+    def is_changed_since(self, group: str, seen: int) -> bool:
+        return seen != NOT_SAID and self._changed.get(group, self._forgotten) > seen
 
 
 class OwnedSlot:
     """Attributes:
     groups: those in memory: whoever has members, or may have some soon.
+    outsiders: who commits in the others.
+    order: of the changes that were put in line.
     is_loaded: it takes requests.
     """
 
@@ -68,6 +116,7 @@ class OwnedSlot:
     def __init__(self, *, slot: int, slot_epoch: int, broker_epoch: int) -> None:
         self.slot, self.slot_epoch, self.broker_epoch = slot, slot_epoch, broker_epoch
         self.groups: dict[str, Hosted] = {}
+        self.outsiders, self.order = Outsiders(), ChangeOrder()
         self.is_loaded = False
 
     def is_current(self, image: MetadataImage) -> bool:
@@ -126,15 +175,15 @@ class Slots:
         del self._owned[slot.slot]
         return True
 
-    def find(self, group: str) -> OwnedSlot:
-        """The slot of a group, if it is this broker's.
+    def find(self, group: str, slot_epoch: int = NOT_SAID) -> OwnedSlot:
+        """The slot of a group, if it is this broker's under that epoch.
 
         Raises:
             NotCoordinator: it is not.
             CoordinatorLoadInProgress: it is, and has just become so.
         """
         slot = self._owned.get(slot_of(group))
-        if slot is None:
+        if slot is None or is_of_another_tenure(slot_epoch, slot.slot_epoch):
             raise NotCoordinator(
                 f"group {group}: broker {self._broker_id} does not coordinate it: look it up again"
             )

@@ -1,8 +1,8 @@
 """Offsets to and from the coordinator: where a group's reading goes on.
 
-Owns the order of commits: one is under way at a time, and each has a number, so that what comes
-late changes nothing. An offset belongs to a topic id: a topic of the same name made later begins
-anew.
+Owns the order of commits: one is under way at a time, and each attempt has a number, so that what
+comes late changes nothing. An offset belongs to a topic id: a topic of the same name made later
+begins anew.
 """
 
 from __future__ import annotations
@@ -108,14 +108,13 @@ class Committing:
     async def _commit(
         self, positions: Mapping[Key, Position], identity: Identity, *, deadline: float
     ) -> None:
-        self._number += 1
-        number = self._number
         offsets = tuple(
             OffsetToCommit(at.topic_id, partition, at.offset, at.leader_epoch)
             for (_, partition), at in positions.items()
         )
 
         def make() -> OffsetCommit:
+            self._number += 1
             return OffsetCommit(
                 self._group,
                 identity.generation,
@@ -123,7 +122,8 @@ class Committing:
                 offsets,
                 identity.instance_id,
                 milliseconds_left(deadline, now=anyio.current_time()),
-                number,
+                self._number,
+                sender="" if identity.member_id else self._coordinator.sender,
             )
 
         await self._coordinator.ask(

@@ -2,14 +2,21 @@
 
 Owns who that is, as far as is known, and the loop in which a question to it is repeated. What a
 repetition would do, the caller says (`Repeats`).
+
+Invariant: whatever changes something bears the slot epoch under which the broker that it is sent to
+was found. So it takes effect there and then or never: not when it arrives late, and the slot has
+been elsewhere. What deletes looks first, and bears what it has seen: when it arrives late it
+deletes nothing that was committed since.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import anyio
+import msgspec
 
+from raftmq.client.routing.attempts import milliseconds_left
 from raftmq.errors import (
     CoordinatorNotAvailable,
     Disconnected,
@@ -20,7 +27,16 @@ from raftmq.errors import (
     Unreachable,
     error_for,
 )
-from raftmq.wire.messages.groups import FindCoordinator, FindCoordinatorReply
+from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetDelete, OffsetFetch
+from raftmq.wire.messages.groups import (
+    DeleteGroups,
+    FindCoordinator,
+    FindCoordinatorReply,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +45,7 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
+    from raftmq.wire.messages.group_offsets import OffsetFetchReply
 
 FIND_SECONDS_MAX = 2.0  # for one broker's word on who coordinates: others may be asked
 # Whoever answered so, or not at all, may not coordinate the group any more.
@@ -39,6 +56,9 @@ _DOUBTFUL = (
     RequestTimedOut,
     Unreachable,
 )
+
+_CHANGES = (Heartbeat, JoinGroup, LeaveGroup, OffsetCommit, SyncGroup)
+_DELETIONS = (DeleteGroups, OffsetDelete)
 
 T = TypeVar("T")
 
@@ -55,16 +75,25 @@ class Outcome(Protocol):
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
 
 
+class Found(NamedTuple):
+    """Who coordinates, and under which epoch of the slot."""
+
+    broker_id: int
+    slot_epoch: int
+
+
 class Coordinator:
     """Of one group.
 
     Attributes:
-        broker_id: who it is; None: not known, or in doubt.
+        found: who it is; None: not known, or in doubt.
+        sender: what to call whoever asks through this, and is no member.
     """
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster, self._group = cluster, group
-        self.broker_id: int | None = None
+        self.found: Found | None = None
+        self.sender = cluster.new_name()
         self._finding = anyio.Lock()
 
     async def ask(
@@ -97,62 +126,81 @@ class Coordinator:
             attempts.check_time(anyio.current_time())
 
     async def ask_once(self, body: Request, *, deadline: float) -> Answer:
-        """The answer to one attempt, whatever it says.
+        """The answer to one attempt, whatever it says. The slot epoch is filled in here, and what
+        a deletion has to bear.
 
         Raises:
             RaftmqError: there is none.
         """
-        broker_id = await self._find(deadline)
+        found = await self._find(deadline)
+        if isinstance(body, _CHANGES):
+            body = msgspec.structs.replace(body, slot_epoch=found.slot_epoch)
+        elif isinstance(body, _DELETIONS):
+            body = await self._seen(body, found, deadline=deadline)
         try:
-            return await self._cluster.ask(broker_id, body, deadline=deadline)
+            return await self._cluster.ask(found.broker_id, body, deadline=deadline)
         except RaftmqError as error:
             self.doubt(error)
             raise
 
+    async def _seen(self, body: Request, found: Found, *, deadline: float) -> Request:
+        """A deletion of what is there now. Older brokers say no epoch, and know only their own.
+
+        Raises:
+            RaftmqError: nobody knows what is there. Definite.
+        """
+        timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
+        look = OffsetFetch(self._group, (), timeout_ms=timeout_ms)
+        answer = await self._without_effect(found.broker_id, look, deadline=deadline)
+        reply: OffsetFetchReply = checked(answer.body)
+        return msgspec.structs.replace(
+            body,
+            slot_epoch=reply.slot_epoch or found.slot_epoch,
+            last_change=reply.last_change,
+        )
+
     def doubt(self, error: RaftmqError) -> None:
         """After such an error somebody else may coordinate the group."""
         if isinstance(error, _DOUBTFUL):
-            self.broker_id = None
+            self.found = None
 
-    async def _find(self, deadline: float) -> int:
+    async def _find(self, deadline: float) -> Found:
         async with self._finding:  # whoever waits for the same is told with it
-            if self.broker_id is None:
-                self.broker_id = await self._find_anew(deadline)
-            return self.broker_id
+            if self.found is None:
+                self.found = await self._find_anew(deadline)
+            return self.found
 
-    async def _find_anew(self, deadline: float) -> int:
+    async def _find_anew(self, deadline: float) -> Found:
         cluster = self._cluster
         with anyio.CancelScope(deadline=deadline):
             if not cluster.routes.addresses:
                 await cluster.refresh(None, deadline=deadline)
         broker_id = cluster.any_broker()
         soon = min(deadline, anyio.current_time() + FIND_SECONDS_MAX)
-        found = _found(self._group, await self._ask_where(broker_id, deadline=soon))
-        if found not in cluster.routes.addresses:
+        ask = FindCoordinator((self._group,))
+        answer = await self._without_effect(broker_id, ask, deadline=soon)
+        found = _found(self._group, answer.body)
+        if found.broker_id not in cluster.routes.addresses:
             await cluster.refresh(None, deadline=soon)
         return found
 
-    async def _ask_where(self, broker_id: int, *, deadline: float) -> FindCoordinatorReply:
+    async def _without_effect(self, broker_id: int, body: Request, *, deadline: float) -> Answer:
         """Without an answer nothing has happened, whatever it is that is to be asked then."""
         try:
-            answer = await self._cluster.ask(
-                broker_id, FindCoordinator((self._group,)), deadline=deadline
-            )
+            return await self._cluster.ask(broker_id, body, deadline=deadline)
         except RaftmqError as error:
             if error.definite:
                 raise
             raise CoordinatorNotAvailable(f"group {self._group!r}: {error}") from error
-        reply: FindCoordinatorReply = answer.body
-        return reply
 
 
-def _found(group: str, reply: FindCoordinatorReply) -> int:
+def _found(group: str, reply: FindCoordinatorReply) -> Found:
     if [one.group for one in reply.coordinators] != [group]:
         raise ServerError(f"a broker was asked who coordinates {group!r}, and told of others")
     coordinator = reply.coordinators[0]
     if coordinator.error:
         raise error_for(coordinator.error, coordinator.message or f"group {group!r}")
-    return coordinator.broker_id
+    return Found(coordinator.broker_id, coordinator.slot_epoch)
 
 
 def checked(body: OutcomeT) -> OutcomeT:

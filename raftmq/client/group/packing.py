@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.bodies import ID_MAX
+from raftmq.wire.nesting import Decoder
 from raftmq.wire.subscriptions import Numbered, TopicName
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def unpack(data: bytes, kind: type[PackedT], *, version: int, what: str) -> Pack
         if told == version:
             content: PackedT = _decoder(kind).decode(data)
             return content
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise RemoteProtocolError(f"{what}: {error}") from error
     raise RemoteProtocolError(
         f"{what}: format {told}, this version of raftmq knows {version}: use one version for all "
@@ -76,5 +77,5 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 @cache
-def _decoder(kind: type[PackedT]) -> msgspec.msgpack.Decoder[PackedT]:
-    return msgspec.msgpack.Decoder(kind)
+def _decoder(kind: type[PackedT]) -> Decoder[PackedT]:
+    return Decoder(kind)

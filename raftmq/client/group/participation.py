@@ -188,7 +188,7 @@ class Participation:
                 self._asks.append(effect)
                 self._asked.set()
             case ForgetCoordinator():
-                self._coordinator.broker_id = None
+                self._coordinator.found = None
                 self._drop_questions()
             case WatchTopics():
                 self._reader.read_topics(self.membership.topics, effect.topics)

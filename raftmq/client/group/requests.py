@@ -2,6 +2,8 @@
 
 Two things at a time at most: a heartbeat, and one step of joining or leaving. Answers to anything
 else are dropped: what has been asked anew is not awaited any more. Pauses grow while it fails.
+Each JoinGroup has a number, the token: of two the coordinator lets the later one count, whichever
+comes first.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import math
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from raftmq.client.group.effects import Ask
 from raftmq.rpc.backoff import Backoff, Pauses
-from raftmq.wire.messages.groups import Heartbeat
+from raftmq.wire.messages.groups import Heartbeat, JoinGroup
 
 if TYPE_CHECKING:
     from random import Random
@@ -51,7 +55,10 @@ class Requests:
     def ask(self, request: GroupRequest, *, now: float, seconds_max: float) -> Ask:
         """A step takes the place of the one before, a heartbeat that of the last one."""
         step = self.step.request if self.step is not None else None
-        asked = Asked(next(self._tokens), request, now, now + seconds_max, step)
+        token = next(self._tokens)
+        if isinstance(request, JoinGroup):
+            request = msgspec.structs.replace(request, number=token)
+        asked = Asked(token, request, now, now + seconds_max, step)
         if isinstance(request, Heartbeat):
             self.beat, self.beat_at = asked, math.inf
         else:

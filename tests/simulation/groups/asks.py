@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
+
 from raftmq.wire.messages.groups import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 
 if TYPE_CHECKING:
@@ -13,11 +15,13 @@ GROUP = "billing"
 
 
 class Commit(NamedTuple):
-    """Offsets of what it works on."""
+    """Offsets of what it works on: the higher `number`, the further."""
 
     member_id: str
     generation: int
     instance_id: str | None
+    number: int = 0
+    slot_epoch: int = 0
 
 
 class Committed(NamedTuple):
@@ -26,3 +30,10 @@ class Committed(NamedTuple):
 
 
 Ask: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup | Commit
+
+
+def addressed(ask: Ask, slot_epoch: int) -> Ask:
+    """To the coordinator that was found under that epoch."""
+    if isinstance(ask, Commit):
+        return ask._replace(slot_epoch=slot_epoch)
+    return msgspec.structs.replace(ask, slot_epoch=slot_epoch)

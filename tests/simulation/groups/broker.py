@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from raftmq.broker.groups import slots
 from raftmq.broker.groups.effects import Answer, Save
 from raftmq.broker.groups.group import Group
 from raftmq.errors import ErrorCode, InvalidCommand, NotCoordinator
@@ -45,6 +46,7 @@ class Broker:
     def __init__(self, world: World, broker_id: int) -> None:
         self.world, self.broker_id = world, broker_id
         self.coordinator: Coordinator | None = None
+        self.restarts = 0
         self._connections: list[Connection] = []
 
     def __str__(self) -> str:
@@ -53,7 +55,7 @@ class Broker:
     def on_request(self, connection: Connection, ask: Ask) -> None:
         if connection not in self._connections:
             self._connections.append(connection)
-        if self.coordinator is None:
+        if self.coordinator is None or not self.coordinator.is_meant(ask):
             connection.answer(ask, REPLIES[type(ask)](error=ErrorCode.NOT_COORDINATOR))
         else:
             self.coordinator.on_request(connection, ask)
@@ -77,6 +79,7 @@ class Broker:
 
     def crash(self) -> None:
         self.coordinator = None
+        self.restarts += 1
         for connection in list(self._connections):
             connection.cut()
 
@@ -103,6 +106,14 @@ class Coordinator:
         return self.broker.coordinator is self
 
     # -- requests --------------------------------------------------------------------------
+
+    def is_meant(self, ask: Ask) -> bool:
+        """Under its epoch; to whom it gives out ids that fence others, the quorum has to say so."""
+        if slots.is_of_another_tenure(ask.slot_epoch, self.slot_epoch):
+            return False
+        is_first = isinstance(ask, JoinGroup) and not ask.member_id
+        is_static = is_first and ask.instance_id is not None
+        return not is_static or self.slot_epoch == self.world.quorum.slot.epoch
 
     def on_request(self, connection: Connection, ask: Ask) -> None:
         token = self.world.next_number()
@@ -131,11 +142,15 @@ class Coordinator:
         return None
 
     def _on_commit(self, commit: Commit, token: int) -> None:
-        refusal = self.group.commit_refusal(commit.member_id, commit.generation, commit.instance_id)
+        member_id, generation, instance_id, number, _ = commit
+        refusal = self.group.commit_refusal(member_id, generation, instance_id, number)
         if refusal is None:
+            self.group.note_commit(member_id, number)
             demand(self.group.state != "CompletingRebalance", f"{commit} while the leader plans")
-            process = self._waiting[token][0].process
-            demand(not self.world.checks.is_elsewhere(process), f"{commit} of another {process}")
+            connection = self._waiting[token][0]
+            is_elsewhere = self.world.checks.is_elsewhere(connection.process)
+            is_late = not connection.is_open  # its process may be somewhere else by now
+            demand(is_late or not is_elsewhere, f"{commit} of another {connection.process}")
             self._line.append((commit, token))
             self._pump()
         else:

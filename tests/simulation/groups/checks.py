@@ -1,8 +1,8 @@
 """What must hold whatever happens, judged by somebody who sees all members and the metadata.
 
 Owns the promises to programs: nobody works on what somebody else works on, offsets are committed by
-current members only, a generation has one plan, and that one is saved before anybody hears of it;
-whoever asks is told once.
+current members only, and of each in their order, a generation has one plan, and that one is saved
+before anybody hears of it; whoever asks is told once.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Checks:
 
     def __init__(self) -> None:
         self._saved_by: dict[int, int] = {}
+        self._committed: dict[str, int] = {}  # the last number of each member
         self.plans: dict[int, dict[Who, bytes]] = {}
         self.commits = self.handed_out = self.returns = self._handed_generation = 0
 
@@ -66,6 +67,10 @@ class Checks:
         is_over = commit.generation < max(generation, self._handed_generation)
         is_member = commit.member_id in members or commit.generation > generation
         demand(is_member and not is_over, f"{commit} came to {generation} of {sorted(members)}")
+        if commit.number:
+            before = self._committed.get(commit.member_id, 0)
+            demand(before <= commit.number, f"{commit} goes back behind number {before}")
+            self._committed[commit.member_id] = commit.number
         self.commits += 1
 
     def on_answer(self, ask: Ask, body: Body, *, is_put_out: bool) -> None:

@@ -1,7 +1,8 @@
 """The line between a process and a broker: in order, until it breaks.
 
-Owns what a network does: delays, silence, ends that one side notices before the other. Whoever asks
-hears once: the answer, or that there is none.
+Owns what a network does: delays, silence, ends that one side notices before the other, and proxies
+that deliver what they were sent when its sender has long turned to another line. Whoever asks hears
+once: the answer, or that there is none.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Connection:
         self._timeline = process.world.timeline
         self._asks: list[tuple[Ask, Hear]] = []  # that are not answered
         self._there_at = self._back_at = 0.0
+        self._kept_back: list[Ask] | None = None
+        self._restarts = broker.restarts
 
     def send(self, ask: Ask, hear: Hear) -> None:
         self._asks.append((ask, hear))
@@ -67,13 +70,30 @@ class Connection:
     def cut(self) -> None:
         if self.is_open:
             self.is_open = False
-            seconds = self.process.world.notice_seconds()
-            notice_at = max(self._there_at, self._timeline.now + seconds)
-            self._timeline.at(notice_at, self.broker.on_cut, self)
+            if self._kept_back is None:
+                seconds = self.process.world.notice_seconds()
+                notice_at = max(self._there_at, self._timeline.now + seconds)
+                self._timeline.at(notice_at, self.broker.on_cut, self)
             self.process.when_awake(self._end)
 
+    def keep_back(self) -> None:
+        """What is sent from now on, or on its way."""
+        self._kept_back = self._kept_back or []
+
+    def deliver(self) -> None:
+        """What was kept back, if the broker is the same process still; then this is over."""
+        asks, self._kept_back = self._kept_back or [], None
+        self.cut()
+        for ask in asks:
+            if self._restarts == self.broker.restarts:
+                self._timeline.say(f"late, of {self.process}: {ask}")
+                self.broker.on_request(self, ask)
+        self._timeline.after(self.process.world.linger_seconds(), self.broker.on_cut, self)
+
     def _arrive(self, ask: Ask) -> None:
-        if not self.is_mute:
+        if self._kept_back is not None:
+            self._kept_back.append(ask)
+        elif not self.is_mute:
             self.broker.on_request(self, ask)
 
     def _return(self, ask: Ask, heard: Heard) -> None:

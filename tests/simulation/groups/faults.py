@@ -6,6 +6,7 @@ Owns when it strikes and how long it takes. It never asks whether it is a good m
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ class Faults:
     """Attributes:
     counts: how often each kind struck.
     refuse_share, save_factor: of saves that are refused; how much slower they are.
+    are_lookups_outdated: whoever is asked for the coordinator may name the one before.
     """
 
     def __init__(self, world: World, chance: Random) -> None:
         self._world, self._chance = world, chance
         self.counts: Counter[str] = Counter()
         self.refuse_share, self.save_factor = 0.0, 1.0
+        self.are_lookups_outdated = self._is_next_late = False
 
     def strike(self) -> None:
         """Now, and again soon."""
@@ -43,6 +46,7 @@ class Faults:
 
     def repair(self) -> None:
         self.refuse_share, self.save_factor = 0.0, 1.0
+        self.are_lookups_outdated = self._is_next_late = False
         for process in self._world.processes:
             process.end_silence()
             if process.is_paused:
@@ -128,6 +132,29 @@ class Faults:
             victim.mute()
             self._world.timeline.after(self._seconds(12.0), victim.end_silence)
 
+    def late(self) -> None:
+        """What it has sent arrives when it has long asked somebody else, or again. It may stall
+        just then, so that it does not contradict.
+        """
+        victim = self._victim()
+        self._is_next_late = self._chance.random() < 0.3
+        if victim is not None and not self._is_next_late:
+            self._keep_back(victim, from_join=self._chance.random() < 0.5)
+
+    def on_start(self, process: Process) -> None:
+        """It may meet the proxy with its first request."""
+        if self._is_next_late:
+            self._is_next_late = False
+            self._keep_back(process, from_join=True)
+
+    def _keep_back(self, victim: Process, *, from_join: bool) -> None:
+        stall = partial(self._maybe_stall, victim)
+        victim.keep_back(self._seconds(20.0), stall, from_join=from_join)
+
+    def _maybe_stall(self, victim: Process) -> None:
+        if not self._world.is_calm and self._chance.random() < 0.7:
+            self._pause(victim)
+
     def grow(self) -> None:
         world = self._world
         topic = self._chance.choice(sorted(world.counts))
@@ -148,6 +175,13 @@ class Faults:
     def crash_coordinator(self) -> None:
         self._world.coordinator_broker().crash()
         self._world.move(0.0)
+
+    def outdated_lookups(self) -> None:
+        self.are_lookups_outdated = True
+        self._world.timeline.after(self._seconds(6.0), self._look_up_truly)
+
+    def _look_up_truly(self) -> None:
+        self.are_lookups_outdated = False
 
     def refuse_saves(self) -> None:
         self.refuse_share = self._chance.choice([0.3, 1.0])

@@ -16,6 +16,7 @@ HEAL_SECONDS = 5.0  # for all that waits for nobody: rebalances, saves, looking 
 KINDS = (
     "crash", "crash_leader", "come", "leave", "restart", "double", "pause", "hang", "cut", "mute",
     "move", "crash_coordinator", "refuse_saves", "slow_saves", "grow", "subscribe",
+    "late", "outdated_lookups",
 )  # fmt: skip
 
 

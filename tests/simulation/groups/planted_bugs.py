@@ -13,6 +13,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.joins import Joins
 from raftmq.broker.groups.members import Members
@@ -81,7 +83,7 @@ def commits_of_any_generation(patch: Patch) -> None:
     """A member is a member, however long it has been away."""
 
     def refusal(
-        self: Group, member_id: str, generation: int, instance_id: str | None
+        self: Group, member_id: str, generation: int, instance_id: str | None, number: int = 0
     ) -> RaftmqError | None:
         return self._members.refusal(member_id, instance_id)
 
@@ -90,7 +92,7 @@ def commits_of_any_generation(patch: Patch) -> None:
 
 def commits_while_the_leader_plans(patch: Patch) -> None:
     """What is dealt out anew is committed by who had it."""
-    patch.setattr(Group, "commit_refusal", Group._refusal)
+    patch.setattr(Group, "commit_refusal", lambda self, *who: self._refusal(*who[:3]))
 
 
 def instances_are_not_fenced(patch: Patch) -> None:
@@ -122,6 +124,43 @@ def a_return_is_not_saved(patch: Patch) -> None:
 def assignors_are_forgotten(patch: Patch) -> None:
     """Of the members of a coordinator that was lost, it is believed that they know only one."""
     patch.setattr(Members, "may_know_more", lambda self, *, without: False)
+
+
+# -- what comes late ---------------------------------------------------------------------------
+
+
+def tenures_are_not_told_apart(patch: Patch) -> None:
+    """The slot was elsewhere and is back: whatever was asked before is taken, numbers are gone."""
+    patch.setattr("raftmq.broker.groups.slots.is_of_another_tenure", lambda slot_epoch, own: False)
+
+
+def late_joins_count(patch: Patch) -> None:
+    """A copy that was kept back claims what its sender had then."""
+    patch.setattr(Joins, "_is_late", lambda self, request: False)
+
+
+def late_commits_count(patch: Patch) -> None:
+    """The last one that comes is the last one."""
+    patch.setattr(Group, "note_commit", lambda self, member_id, number: None)
+
+
+def a_static_member_joins_in_one_step(patch: Patch) -> None:
+    """Its id is used as soon as it is given out, whoever may still wait for it."""
+    give_id = Joins._give_id
+
+    def give_and_use(self: Joins, join: Join) -> None:
+        known = self._known(join.request)
+        if join.request.instance_id is None:
+            give_id(self, join)
+            return
+        member_id = self._ids.new(join.new_member_id, join.now)
+        joining = join._replace(request=msgspec.structs.replace(join.request, member_id=member_id))
+        if known is None:
+            self._add(joining, member_id)
+        else:
+            self._on_return(joining, known)
+
+    patch.setattr(Joins, "_give_id", give_and_use)
 
 
 # -- who waits ---------------------------------------------------------------------------------
@@ -226,6 +265,10 @@ FAULTS: dict[Callable[[Patch], None], tuple[str, ...]] = {
     instances_are_not_fenced: ("double",),
     whoever_came_later_is_fenced: ("double", *MOVES),
     a_return_is_not_saved: (),
+    tenures_are_not_told_apart: ("late", "late", "move"),
+    late_joins_count: ("late", "grow", "come"),
+    late_commits_count: ("late",),
+    a_static_member_joins_in_one_step: ("late", "restart"),
     forget_nothing: (),
     silence_counts_for_whoever_waits: (),
     the_dead_are_members: ("crash", "restart"),

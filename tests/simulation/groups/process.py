@@ -16,6 +16,7 @@ from raftmq.client.group.membership import Membership
 from raftmq.client.group.states import State
 from raftmq.errors import RaftmqError
 from raftmq.wire.messages.groups import JoinGroup, SyncGroup
+from tests.simulation.groups.asks import addressed
 from tests.simulation.groups.connection import Connection
 from tests.simulation.groups.program import Program
 
@@ -54,9 +55,10 @@ class Process:
         self.is_misled = False
         self.told_by: int | None = None
         self.entered_at, self._wake_at, self._chance = -math.inf, math.inf, chance
-        self._coordinator: Broker | None = None
+        self._coordinator: tuple[Broker, int] | None = None
         self._connections: dict[int, Connection] = {}
         self._inbox: list[Callable[[], None]] = []
+        self._lateness: tuple[float, Callable[[], None]] | None = None
 
     def __str__(self) -> str:
         member = self.membership
@@ -109,6 +111,15 @@ class Process:
         for connection in list(self._connections.values()):
             if connection.is_mute:
                 connection.cut()
+
+    def keep_back(self, seconds: float, on_late: Callable[[], None], *, from_join: bool) -> None:
+        """A proxy keeps back what it sends, or sends from its next JoinGroup on, and drops it; so
+        much later it delivers that, right after `on_late`.
+        """
+        self._lateness = seconds, on_late
+        for connection in self._connections.values():
+            if not from_join and connection.is_open and not connection.is_mute:
+                self._maybe_keep_back(connection)
 
     def hang(self) -> None:
         self.when_awake(self.program.hang)
@@ -183,15 +194,26 @@ class Process:
 
     def send(self, ask: Ask, hear: Hear) -> None:
         if self._coordinator is None:
-            self._coordinator = self.world.coordinator_broker()
-        broker = self._coordinator
+            self._coordinator = self.world.find_coordinator()
+        broker, slot_epoch = self._coordinator
         connection = self._connections.get(broker.broker_id)
         if connection is None or not connection.is_open:
             connection = self._connections[broker.broker_id] = Connection(self, broker)
         self.world.timeline.say(f"{self} asks {broker}: {ask}")
-        if isinstance(ask, JoinGroup) and not ask.member_id:
-            self.entered_at = self.world.timeline.now
-        connection.send(ask, hear)
+        if isinstance(ask, JoinGroup):
+            if not ask.member_id:
+                self.entered_at = self.world.timeline.now
+            self._maybe_keep_back(connection)
+        connection.send(addressed(ask, slot_epoch), hear)
+
+    def _maybe_keep_back(self, connection: Connection) -> None:
+        lateness, self._lateness = self._lateness, None
+        if lateness is not None:
+            seconds, on_late = lateness
+            connection.keep_back()
+            self.world.timeline.after(self.world.notice_seconds(), connection.cut)
+            self.world.timeline.after(seconds, on_late)
+            self.world.timeline.after(seconds, connection.deliver)
 
     def _on_answer(self, question: Question, heard: Heard) -> None:
         answer = heard.outcome

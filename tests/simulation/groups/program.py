@@ -37,6 +37,7 @@ class Program:
         self.is_hung = False
         self._view: set[Key] = set()
         self._revoking: Revoke | None = None
+        self._commits = 0
 
     def works_on(self, now: float) -> frozenset[Key]:
         """By its own clock."""
@@ -116,7 +117,10 @@ class Program:
         process, membership = self._process, self._process.membership
         if membership.generation == ABSENT or not self._view or not process.is_up:
             return then()
-        commit = Commit(membership.member_id, membership.generation, process.instance_id)
+        self._commits += 1
+        commit = Commit(
+            membership.member_id, membership.generation, process.instance_id, self._commits
+        )
         return process.send(commit, partial(self._on_committed, commit, then))
 
     def _on_committed(self, commit: Commit, then: Callable[[], None], heard: Heard) -> None:

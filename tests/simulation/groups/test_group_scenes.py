@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from raftmq.broker.groups.limits import GroupSettings
 from raftmq.client.group.states import State
 from raftmq.errors import ErrorCode
@@ -30,7 +32,7 @@ def run_until(world: World, is_there: Callable[[], bool]) -> None:
 def test_a_static_member_restarts_before_it_has_handed_over() -> None:
     """What it was to give up is nobody's, its new process does not hold it: all of it is read."""
     world = World(2, Plan(member=MemberPlan(work_seconds=3.0), settings=SETTINGS))
-    world.brokers[0].take_office(world.quorum.assign(0))
+    world.brokers[0].take_office(world.assign(world.brokers[0]))
     world.start("i0")
     world.run(3.0)
     world.start(None)
@@ -46,7 +48,7 @@ def test_the_next_coordinator_tells_of_the_same_generation() -> None:
     """A plan is saved while the group deals anew, and its coordinator dies: whoever claims what it
     claimed for that plan is told of it again by the next one, and may commit what it has."""
     world = World(0, Plan(settings=SETTINGS, save_seconds_max=0.5))
-    world.brokers[0].take_office(world.quorum.assign(0))
+    world.brokers[0].take_office(world.assign(world.brokers[0]))
     for _ in range(2):
         world.start(None)
         world.run(3.0)
@@ -77,7 +79,7 @@ def test_the_number_of_a_lost_coordinator_is_not_the_generation() -> None:
     """A coordinator dies before the plan is saved, and the next one comes to the same number while
     a static member is silent: the judge knows that it means another one, and so does the group."""
     world = World(0, Plan(member=MemberPlan(rebalance_seconds=2.0), settings=SETTINGS))
-    world.brokers[0].take_office(world.quorum.assign(0))
+    world.brokers[0].take_office(world.assign(world.brokers[0]))
     world.start("i0")
     world.run(3.0)
     member = world.processes[0]
@@ -105,7 +107,7 @@ def test_whoever_is_cut_off_asks_somebody_else_at_once() -> None:
     """The coordinator is another broker by now, to which there was no connection: that one is
     opened while the others break, and stays."""
     world = World(0, Plan(settings=SETTINGS))
-    world.brokers[0].take_office(world.quorum.assign(0))
+    world.brokers[0].take_office(world.assign(world.brokers[0]))
     world.start(None)
     world.run(3.0)
     member = world.processes[0]
@@ -118,10 +120,66 @@ def test_whoever_is_cut_off_asks_somebody_else_at_once() -> None:
 
     member.send(commit, ask_again)
     world.brokers[0].abandon()
-    world.brokers[1].take_office(world.quorum.assign(1))
+    world.brokers[1].take_office(world.assign(world.brokers[1]))
     member.cut()
     run_until(world, lambda: bool(heard))
     assert heard[0].outcome == Committed(ErrorCode.NONE)
+    world.heal()
+
+
+def test_a_commit_comes_when_the_slot_is_back() -> None:
+    """The slot goes elsewhere, and comes back while a proxy has a commit: a later one stands. The
+    judge sees it where epochs are not compared."""
+    world = World(0, Plan(member=MemberPlan(commit_seconds=1000.0), settings=SETTINGS))
+    home, other = world.brokers[:2]
+    home.take_office(world.assign(home))
+    world.start(None)
+    world.run(3.0)
+    member = world.processes[0]
+    id_, generation = member.membership.member_id, member.membership.generation
+    heard: list[Heard] = []
+    member.keep_back(5.0, lambda: None, from_join=False)
+    member.send(Commit(id_, generation, None, 1), heard.append)
+    for old, new in ((home, other), (other, home)):
+        new.take_office(world.assign(new))
+        old.abandon()
+        if new is other:
+            member.forget_coordinator()
+            member.send(Commit(id_, generation, None, 2), heard.append)
+            run_until(world, lambda: bool(heard))
+            assert heard[0].outcome == Committed(ErrorCode.NONE)
+    world.run(6.0)
+    assert any("late, of p0" in line and "number=1" in line for line in world.lines)
+    assert world.checks.commits == 1
+    world.heal()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_join_comes_when_its_member_holds_more(seed: int) -> None:
+    """A proxy keeps back the JoinGroup with which a member comes, and which claims nothing. It
+    arrives when the member stalls with all that it has by then, and somebody else comes: it counts
+    for nothing, and nobody is given what the member may still work on."""
+    world = World(seed, Plan(member=MemberPlan(session_seconds=12.0), settings=SETTINGS))
+    world.brokers[0].take_office(world.assign(world.brokers[0]))
+    world.start("leads")
+    world.run(2.0)
+    world.start("late")
+    leader, late = world.processes
+
+    def stall() -> None:
+        late.pause()
+        world.start("comes")
+
+    late.keep_back(9.0, stall, from_join=True)
+    world.run(4.0)
+    world.set_partitions("a", 7)  # so it joins again, with what it has got
+    world.run(4.9)
+    assert leader.membership.is_leader
+    assert late.membership.held
+    world.run(4.0)
+    assert any("late, of p1" in line for line in world.lines)
+    assert late.works_on()
+    late.resume()
     world.heal()
 
 

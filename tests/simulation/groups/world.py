@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BROKER_COUNT = 3
 STEP_SECONDS = 0.1
 NOTICE_SECONDS_MAX = 1.0
+LINGER_SECONDS_MAX = 4.0
 NEWS_SECONDS_MAX = 0.2  # until a broker hears that the slot is its own
 TOPICS_SECONDS_MAX = 1.0  # until a client hears of partitions
 
@@ -49,6 +50,7 @@ class World:
         self.quorum = Quorum(self, BROKER_COUNT)
         self.brokers = [Broker(self, number) for number in range(BROKER_COUNT)]
         self.processes: list[Process] = []
+        self._tenures: list[tuple[Broker, int]] = []
         self.faults = Faults(self, self.chance("faults"))
         self._network, self._moves = self.chance("network"), self.chance("moves")
         self._number = 0
@@ -85,6 +87,10 @@ class World:
         """Until a broker hears of the end of a connection."""
         return NOTICE_SECONDS_MAX * self._network.random() ** 2
 
+    def linger_seconds(self) -> float:
+        """For which a proxy keeps a connection open when it has delivered what was late."""
+        return LINGER_SECONDS_MAX * self._network.random()
+
     def save_seconds(self) -> float:
         return self.plan.save_seconds_max * self._network.random() * self.faults.save_factor
 
@@ -101,6 +107,7 @@ class World:
         topics = wants.choice(SUBSCRIPTIONS)
         process = Process(self, name, options, topics, chance)
         self.processes.append(process)
+        self.faults.on_start(process)
         process.start()
 
     def _options(self, instance_id: str | None, assignors: tuple[str, ...]) -> MemberOptions:
@@ -143,6 +150,11 @@ class World:
 
     # -- coordinators ----------------------------------------------------------------------
 
+    def find_coordinator(self) -> tuple[Broker, int]:
+        """What somebody says, who may not have heard of the newest one yet, and the slot epoch."""
+        told = self._tenures[-2:] if self.faults.are_lookups_outdated else self._tenures[-1:]
+        return self._network.choice(told)
+
     def coordinator_broker(self) -> Broker:
         return self.brokers[self.quorum.slot.broker_id]
 
@@ -156,12 +168,18 @@ class World:
         """To another broker, or to the same one under another epoch."""
         old = self.coordinator_broker()
         new = self.brokers[self._moves.randrange(BROKER_COUNT)]
-        slot_epoch = self.quorum.assign(new.broker_id)
+        slot_epoch = self.assign(new)
         if old is not new:
             coordinator = old.coordinator
             self.timeline.after(late_seconds, self._depose, old, coordinator)
         news_seconds = self._moves.random() * NEWS_SECONDS_MAX
         self.timeline.after(news_seconds, new.take_office, slot_epoch)
+
+    def assign(self, broker: Broker) -> int:
+        """The slot's new epoch."""
+        slot_epoch = self.quorum.assign(broker.broker_id)
+        self._tenures.append((broker, slot_epoch))
+        return slot_epoch
 
     def _depose(self, old: Broker, coordinator: object) -> None:
         if old.coordinator is coordinator:
@@ -174,8 +192,8 @@ class World:
         Raises:
             Violation: a promise was broken; or whatever the code under test raised.
         """
-        first = self.chance("moves").randrange(BROKER_COUNT)
-        self.brokers[first].take_office(self.quorum.assign(first))
+        first = self.brokers[self.chance("moves").randrange(BROKER_COUNT)]
+        first.take_office(self.assign(first))
         for _ in range(self.plan.dynamic_count):
             self.timeline.after(self._network.random() * 2, self.start, None)
         for number in range(self.plan.static_count):

@@ -8,6 +8,7 @@ were changed and others were not, the outcome counts as unknown, and the error s
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -37,7 +38,7 @@ from raftmq.wire.messages.group_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.group_offsets import (
@@ -121,10 +122,18 @@ async def commit(
         OutcomeUnknown: some of it was, or may have been; says what.
     """
     coordinator = Coordinator(cluster, group)
+    numbers = count(1)
     ordered = sorted(commits, key=lambda one: one.key)
     for start in range(0, len(ordered), COMMITS_MAX):
         part = ordered[start : start + COMMITS_MAX]
-        request = _Committing(group, part, repeats=repeats, deadline=deadline)
+        request = _Committing(
+            group,
+            part,
+            sender=coordinator.sender,
+            numbers=numbers,
+            repeats=repeats,
+            deadline=deadline,
+        )
         try:
             refused = await coordinator.ask(
                 request.make, request.read, deadline=deadline, repeats=repeats
@@ -138,12 +147,20 @@ async def commit(
 
 
 class _Committing:
-    """One request, and what its answers mean."""
+    """One request, and what its answers mean. `numbers`: one for each attempt of a `sender`."""
 
     def __init__(
-        self, group: str, commits: Sequence[Commit], *, repeats: Repeats, deadline: float
+        self,
+        group: str,
+        commits: Sequence[Commit],
+        *,
+        sender: str,
+        numbers: Iterator[int],
+        repeats: Repeats,
+        deadline: float,
     ) -> None:
         self._group, self._deadline = group, deadline
+        self._sender, self._numbers = sender, numbers
         self._commits = {one.key: one for one in commits}
         self._may_repeat = repeats is Repeats.ACCEPTED
         self._attempts = 0
@@ -155,7 +172,15 @@ class _Committing:
             for one in self._commits.values()
         )
         timeout_ms = milliseconds_left(self._deadline, now=anyio.current_time())
-        return OffsetCommit(self._group, ABSENT, "", wanted, timeout_ms=timeout_ms)
+        return OffsetCommit(
+            self._group,
+            ABSENT,
+            "",
+            wanted,
+            timeout_ms=timeout_ms,
+            number=next(self._numbers),
+            sender=self._sender,
+        )
 
     def read(self, reply: OffsetCommitReply) -> list[RaftmqError]:
         """What was refused, where something else was not.

@@ -95,8 +95,8 @@ async def describe_group(cluster: Cluster, name: str, *, deadline: float) -> Gro
 async def _describe(coordinator: Coordinator, name: str, *, deadline: float) -> GroupDetails:
     def read(reply: DescribeGroupsReply) -> GroupDetails:
         told = only_one(reply.groups, name)
-        assert coordinator.broker_id is not None, "somebody has answered"
-        return _details(told, coordinator.broker_id)
+        assert coordinator.found is not None, "somebody has answered"
+        return _details(told, coordinator.found.broker_id)
 
     return await coordinator.ask(
         partial(DescribeGroups, (name,)), read, deadline=deadline, repeats=Repeats.HARMLESS

@@ -99,6 +99,7 @@ class GroupLink:
 class Coordinating:
     """Attributes:
     now_ms: the wall clock of the broker.
+    is_clock_confirmed: whether other brokers' clocks agree.
     sequences: of the ids of its commands.
     """
 
@@ -117,7 +118,10 @@ class Coordinating:
             sequences=iter(lambda: next(self.sequences), None),
             now_ms=lambda: self.now_ms,
         )
-        self.expiry = Expiry(self.coordinator)
+        self.is_clock_confirmed = True
+        self.expiry = Expiry(
+            self.coordinator, lambda: self.now_ms if self.is_clock_confirmed else None
+        )
         self.handlers = table_of(
             [
                 MemberRequests(self.coordinator, Random(1)),

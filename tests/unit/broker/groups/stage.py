@@ -66,6 +66,7 @@ class Stage:
         session: float = SESSION_SECONDS,
         rebalance: float = REBALANCE_SECONDS,
         protocol_type: str = "consumer",
+        number: int = 0,
     ) -> int:
         request = JoinGroup(
             "billing",
@@ -75,6 +76,7 @@ class Stage:
             round(rebalance * 1000),
             instance,
             protocol_type,
+            number,
         )
         self._member += 1
         token = self._new_token()
@@ -120,8 +122,12 @@ class Stage:
         self.perform(self.group.on_leave(LeaveGroup("billing", leaving), token, now=self.now))
         return [member.error for member in self.told(token, LeaveGroupReply).members]
 
-    def commit(self, member_id: str, generation: int, instance: str | None = None) -> int:
-        refusal = self.group.commit_refusal(member_id, generation, instance)
+    def commit(
+        self, member_id: str, generation: int, instance: str | None = None, number: int = 0
+    ) -> int:
+        refusal = self.group.commit_refusal(member_id, generation, instance, number)
+        if refusal is None:
+            self.group.note_commit(member_id, number)
         return ErrorCode.NONE if refusal is None else refusal.code
 
     # -- what else happens -----------------------------------------------------------------
@@ -221,6 +227,16 @@ class Stage:
         reply = self.joined(self.join("", protocols, **facts))
         assert reply.error == ErrorCode.MEMBER_ID_REQUIRED, f"{reply}"
         return reply.member_id, self.join(reply.member_id, protocols, **facts)
+
+    def given(self, instance: str, **facts: float) -> str:
+        """A process of a static member takes its first step: the id that it is given."""
+        reply = self.joined(self.join(instance=instance, **facts))
+        assert reply.error == ErrorCode.MEMBER_ID_REQUIRED, f"{reply}"
+        return reply.member_id
+
+    def come(self, instance: str, protocols: Mapping[str, bytes] = RANGE, **facts: float) -> int:
+        """It takes both of its steps: the token of the second one."""
+        return self.join(self.given(instance, **facts), protocols, instance=instance, **facts)
 
     def gather(self, count: int, protocols: Mapping[str, bytes] = RANGE) -> list[str]:
         """New members of an empty group, as far as their common generation. The first one leads."""

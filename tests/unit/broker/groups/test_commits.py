@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from raftmq.broker.groups import pipeline
+from raftmq.broker.groups.slots import OUTSIDERS_MAX
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import CommandId, DeleteTopic
 from raftmq.wire.bodies import ABSENT
@@ -195,8 +196,30 @@ async def test_groups_and_partitions_have_a_number(
         assert "delete groups" in reply.message
 
 
+async def test_programs_that_are_no_members_have_names(autojump_clock: MockClock) -> None:
+    """What comes late of one of them changes nothing, though others commit as well; who says no
+    name is not counted. Those who were silent for longest are forgotten."""
+    async with coordinating() as here:
+        for sender, number, offset, code in [
+            ("a", 1, 10, ErrorCode.NONE),
+            ("a", 3, 30, ErrorCode.NONE),
+            ("a", 2, 20, ErrorCode.INVALID_UPDATE_VERSION),
+            ("b", 1, 15, ErrorCode.NONE),
+            ("", 1, 16, ErrorCode.NONE),
+            ("a", 1, 10, ErrorCode.INVALID_UPDATE_VERSION),
+        ]:
+            reply = await here.commit(offset, number=number, sender=sender)
+            assert reply.error == code, (sender, number)
+        assert here.committed() == 16
+        outsiders = here.coordinator.slots.find(GROUP).outsiders
+        for number in range(OUTSIDERS_MAX):
+            outsiders.note(GROUP, f"c{number}", 2)
+        assert not outsiders.is_late(GROUP, "a", 1)
+        assert outsiders.is_late(GROUP, "c0", 1)
+
+
 async def test_programs_that_are_no_members_are_not_told_apart(autojump_clock: MockClock) -> None:
-    """One that chooses its partitions itself is started anew, and counts its commits from one: they
+    """Older ones, that say no name: one that is started anew counts its commits from one, and they
     count, though the coordinator remembers the group and what the first process has sent."""
     async with coordinating() as here:
         here.cluster.follow_seconds = 0.02  # so the group is in memory when it has become empty

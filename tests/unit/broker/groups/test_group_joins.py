@@ -230,3 +230,33 @@ def test_a_follower_that_wants_something_else_begins_a_rebalance() -> None:
     token = stage.join(follower, {"range": b"other topics"})
     assert stage.is_waiting(token)
     assert stage.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_join_that_comes_late_counts_for_nothing() -> None:
+    """Its sender has joined again since, with what it has now: nobody rebalances, no claim is
+    believed, nobody who waits is answered in its place. A number is nothing to another member."""
+    stage = Stage()
+    first = stage.joined(stage.join(number=1)).member_id
+    token = stage.join(first, number=4)
+    stage.wait(2 * DELAY_SECONDS)
+    assert stage.joined(token).generation == 1
+    stage.settle(first)
+    late = stage.join(first, {"range": b"claims"}, number=3)
+    assert stage.error(late) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert stage.group.state == "Stable"
+    second = stage.joined(stage.join(number=1)).member_id
+    waiting = stage.join(second, number=2)
+    assert stage.is_waiting(waiting)
+    assert stage.error(stage.join(second, number=1)) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert stage.is_waiting(waiting)
+    stage.join(first, {"range": b"claims"}, number=5)
+    assert stage.joined(waiting).generation == 2
+
+
+def test_joins_without_numbers_count() -> None:
+    """Of older clients, in the order in which they come."""
+    stage = Stage()
+    (member,) = stage.stable(1)
+    assert stage.joined(stage.join(member, {"range": b"one"}, number=7)).generation == 2
+    stage.settle(member)
+    assert stage.joined(stage.join(member, {"range": b"other"})).generation == 3

@@ -11,6 +11,7 @@ from raftmq.broker.groups import group_requests
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import CommitOffsets, SaveGroup, decode_command
 from raftmq.metadata.image import slot_of
+from raftmq.wire.messages.group_offsets import OffsetCommit
 from raftmq.wire.messages.groups import (
     DescribeGroups,
     Heartbeat,
@@ -254,17 +255,37 @@ async def test_commits_that_come_late(autojump_clock: MockClock) -> None:
         assert here.committed() == 40
 
 
-async def test_numbers_of_members_that_have_left(autojump_clock: MockClock) -> None:
-    """Members come and go while one stays: what is remembered of them does not pile up."""
+async def test_a_commit_without_partitions_settles_what_is_on_its_way(
+    autojump_clock: MockClock,
+) -> None:
+    """Once it is answered nothing that was sent before it changes anything: whoever lets somebody
+    else commit for it, a transaction say, begins with that."""
     async with coordinating() as here:
         (member,) = await stable(here, 1)
-        hosted = slot_of_group(here).groups[GROUP]
-        for number in range(1, 300):
-            hosted.note_commit(f"gone-{number}", number)
-        hosted.note_commit(member.member_id, 5)
-        assert len(hosted._numbers) < 150
-        assert hosted.is_late(member.member_id, 4)
-        assert not hosted.is_late(member.member_id, 5)
+        who = {"generation": member.generation, "member_id": member.member_id}
+        nothing = OffsetCommit(GROUP, partitions=(), number=2, **who)
+        assert (await here.ask(nothing)).error == ErrorCode.NONE
+        assert (await here.commit(7, number=1, **who)).error == ErrorCode.INVALID_UPDATE_VERSION
+        assert here.committed() is None
+
+
+async def test_a_commit_without_partitions_waits_for_what_is_in_line(
+    autojump_clock: MockClock,
+) -> None:
+    """A commit that has arrived, and whose sender has given it up, is carried out before that; if
+    that cannot be known in time, it is not said."""
+    async with coordinating() as here, trio.open_nursery() as nursery:
+        (member,) = await stable(here, 1)
+        who = {"generation": member.generation, "member_id": member.member_id}
+        here.cluster.delay_seconds = 2.0
+        nursery.start_soon(here.begin(commit_of(7, number=1, **who)).answer)
+        await settle()
+        hasty = OffsetCommit(GROUP, partitions=(), number=2, timeout_ms=500, **who)
+        assert (await here.ask(hasty)).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert here.committed() is None
+        nothing = OffsetCommit(GROUP, partitions=(), number=3, **who)
+        assert (await here.ask(nothing)).error == ErrorCode.NONE
+        assert here.committed() == 7
 
 
 async def test_a_pause_of_the_process(autojump_clock: MockClock) -> None:

@@ -52,8 +52,10 @@ async def leave(here: Coordinating, *members: JoinGroupReply) -> None:
 
 
 async def joined_as(here: Coordinating, instance_id: str) -> list[JoinGroupReply]:
-    """Without a second step."""
-    reply = await here.ask(join_of(instance_id=instance_id))
+    """In both steps."""
+    given = await here.ask(join_of(instance_id=instance_id))
+    assert given.error == ErrorCode.MEMBER_ID_REQUIRED, given.message
+    reply = await here.ask(join_of(given.member_id, instance_id=instance_id))
     assert reply.error == ErrorCode.NONE, reply.message
     return [reply]
 
@@ -237,6 +239,41 @@ async def test_offsets_of_nobody_expire_one_by_one(autojump_clock: MockClock) ->
         assert (here.committed(0), here.committed(1)) == (None, 2)
         await expire(here)
         assert GROUP not in here.cluster.leader.image.offsets
+
+
+async def test_a_clock_that_nobody_believes_forgets_nothing(autojump_clock: MockClock) -> None:
+    """Neither offsets of nobody, nor those of topics that are gone; once the clock is confirmed
+    again, both.
+    """
+    async with coordinating() as here:
+        await make(here.cluster, (1,), topic_id=TOPIC)
+        await here.commit(1)
+        await said(here.cluster, DeleteTopic(TOPIC))
+        here.is_clock_confirmed = False
+        await expire(here, after_ms=5 * WEEK_MS)
+        assert here.committed() == 1
+        here.is_clock_confirmed = True
+        await expire(here, after_ms=0)
+        assert here.committed() is None
+
+
+async def test_a_clock_that_jumps_after_the_look_forgets_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """What was found waits in line: it is looked at again, with the time of then."""
+    async with coordinating() as here:
+        await make(here.cluster, (1,), topic_id=TOPIC)
+        await here.commit(1)
+        await settle()
+        here.now_ms += WEEK_MS
+        here.cluster.delay_seconds = 1.0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(here.begin(commit_of(2, 1)).answer)
+            await settle()
+            await here.expiry.look()
+            here.is_clock_confirmed = False
+            await trio.sleep(10.0)
+        assert (here.committed(0), here.committed(1)) == (1, 2)
 
 
 async def test_offsets_of_members_stay(autojump_clock: MockClock) -> None:

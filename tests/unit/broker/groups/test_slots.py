@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 
@@ -16,12 +17,15 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
 )
 from raftmq.metadata.image import SlotState, slot_of
-from raftmq.wire.bodies import ABSENT
-from raftmq.wire.messages.group_offsets import OffsetFetch
+from raftmq.wire.bodies import ABSENT, TopicPartition
+from raftmq.wire.messages.group_offsets import OffsetDelete, OffsetFetch
 from raftmq.wire.messages.groups import (
+    DeleteGroups,
     DescribeGroups,
     FindCoordinator,
     Heartbeat,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
     SyncGroup,
 )
@@ -30,6 +34,7 @@ from tests.unit.broker.groups.coordinating import (
     ELSEWHERE,
     GROUP,
     HERE,
+    TOPIC,
     Asked,
     Coordinating,
     commit_of,
@@ -229,6 +234,94 @@ async def test_who_coordinates(autojump_clock: MockClock) -> None:
         await fence(here.cluster, 3)
         (dead,) = (await here.ask(FindCoordinator((GROUP,)))).coordinators
         assert dead.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+CHANGES = (
+    join_of("m"),
+    join_of(instance_id="i"),
+    commit_of(1),
+    SyncGroup(GROUP, 1, "m"),
+    Heartbeat(GROUP, 1, "m"),
+    LeaveGroup(GROUP, (LeavingMember("m"),)),
+    OffsetDelete(GROUP, (TopicPartition(TOPIC, 0),)),
+)
+
+
+@pytest.mark.parametrize("request_", CHANGES, ids=lambda it: type(it).__name__)
+async def test_what_was_asked_of_another_tenure(
+    request_: Request, autojump_clock: MockClock
+) -> None:
+    """The slot was elsewhere, and is back at this broker: what was meant for the tenure before, and
+    for one of which it has not heard yet, is refused, and changes nothing."""
+    async with coordinating() as here:
+        before = here.slot_state().epoch
+        await here.give(ELSEWHERE)
+        await here.give(HERE)
+        await settle()
+        now = here.slot_state().epoch
+        for slot_epoch in (before, now + 1):
+            asked = msgspec.structs.replace(request_, slot_epoch=slot_epoch)
+            assert (await here.ask(asked)).error == ErrorCode.NOT_COORDINATOR
+        meant = msgspec.structs.replace(request_, slot_epoch=now)
+        assert (await here.ask(meant)).error != ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_commit_that_comes_late_across_tenures(autojump_clock: MockClock) -> None:
+    """A member commits 20 and then 30 where the slot went meanwhile; a proxy delivers the first 20
+    when it is back: the group stays where it was. So it is for who is no member, and so is the
+    deletion of a group."""
+    async with coordinating() as here:
+        (member,) = await stable(here, 1)
+        before = here.slot_state().epoch
+        who = {"generation": member.generation, "member_id": member.member_id}
+        late = commit_of(20, number=1, slot_epoch=before, **who)
+        await here.give(ELSEWHERE)
+        await here.give(HERE)
+        await settle()
+        now = here.slot_state().epoch
+        reply = await here.commit(30, number=2, slot_epoch=now, **who)
+        assert reply.error == ErrorCode.NONE
+        await here.give(ELSEWHERE)
+        await here.give(HERE)
+        await settle()
+        assert (await here.ask(late)).error == ErrorCode.NOT_COORDINATOR
+        await here.ask(LeaveGroup(GROUP, (LeavingMember(member.member_id),)))
+        outsider = await here.commit(20, slot_epoch=before)
+        assert outsider.error == ErrorCode.NOT_COORDINATOR
+        (deleted,) = (await here.ask(DeleteGroups((GROUP,), slot_epoch=before))).groups
+        assert deleted.error == ErrorCode.NOT_COORDINATOR
+        assert here.committed() == 30
+
+
+async def test_ids_of_instances_come_from_the_newest_coordinator(autojump_clock: MockClock) -> None:
+    """Whoever was deposed and does not know gives out none: the id would look older than that of a
+    process which has ended since, and its process would be fenced. Nor does who knows nothing."""
+    async with coordinating() as here:
+        here.cluster.follow_seconds = 1.0
+        number = slot_of(GROUP)
+        await said(here.cluster, AssignSlot(number, here.slot_state().epoch, ELSEWHERE))
+        assert (await here.ask(join_of())).error == ErrorCode.MEMBER_ID_REQUIRED
+        refused = await here.ask(join_of(instance_id="i"))
+        assert refused.error == ErrorCode.NOT_COORDINATOR
+        assert not refused.member_id
+    async with coordinating() as here:
+        here.link.is_cut = True
+        refused = await here.ask(join_of(instance_id="i"))
+        assert refused.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_a_session_that_is_not_allowed_waits_for_no_look(autojump_clock: MockClock) -> None:
+    """A static member is told at once what is wrong, not to ask again for ever; one that may have a
+    session of minutes is told within seconds that nobody can confirm its coordinator."""
+    async with coordinating() as here:
+        here.link.is_cut = True
+        for timeout_ms in (5, 10_000_000):
+            refused = await here.ask(join_of(instance_id="i", session_timeout_ms=timeout_ms))
+            assert refused.error == ErrorCode.INVALID_SESSION_TIMEOUT
+        started = trio.current_time()
+        refused = await here.ask(join_of(instance_id="i", session_timeout_ms=1_800_000))
+        assert refused.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert trio.current_time() - started <= 10.0
 
 
 @pytest.mark.parametrize("request_", [join_of("m"), commit_of(1), OffsetFetch(GROUP)], ids=repr)

@@ -17,7 +17,7 @@ from tests.unit.broker.groups.stage import (
 def stable(stage: Stage) -> tuple[str, str]:
     """A dynamic leader and a static member, instance `i`."""
     leader, token = stage.enter()
-    static = stage.join(instance="i")
+    static = stage.come("i")
     stage.wait(2 * DELAY_SECONDS)
     assert stage.joined(token).leader == leader
     member_id = stage.joined(static).member_id
@@ -25,22 +25,70 @@ def stable(stage: Stage) -> tuple[str, str]:
     return leader, member_id
 
 
-def test_a_static_member_joins_in_one_step() -> None:
-    """Its retries are no second member: the instance is known."""
+def test_a_static_member_joins_in_two_steps() -> None:
+    """Whose answer was lost takes the first one again; of what was given out the last is used."""
     stage = Stage()
-    first = stage.join(instance="i")
-    second = stage.join(instance="i")
-    assert stage.error(first) == ErrorCode.FENCED_INSTANCE_ID
+    first = stage.given("i")
+    token = stage.come("i")
     stage.wait(DELAY_SECONDS)
-    reply = stage.joined(second)
+    reply = stage.joined(token)
     assert [member.instance_id for member in reply.members] == ["i"]
+    assert stage.error(stage.join(first, instance="i")) == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_first_step_that_comes_late_is_no_second_process() -> None:
+    """Nobody uses the id: the only process stays a member, and what waits for it ends by itself."""
+    stage = Stage()
+    leader, static = stable(stage)
+    stage.given("i")
+    assert stage.heartbeat(static, instance="i") == ErrorCode.NONE
+    assert stage.commit(static, 1, "i") == ErrorCode.NONE
+    stage.join(leader)
+    assert stage.joined(stage.join(static, instance="i")).generation == 2, "nobody is waited for"
+    stage.settle(leader)
+    stage.wait(SESSION_SECONDS + 1, leader)
+    assert stage.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS, "it was silent, and is gone"
+
+
+def test_a_second_step_that_comes_late_is_void() -> None:
+    """Of a process that has ended: another one has joined since, and stays. Once that one is gone
+    as well, the id is nobody's."""
+    stage = Stage()
+    leader, _ = stable(stage)
+    ended = stage.given("i")
+    token = stage.come("i")
+    stage.save()
+    runs = stage.joined(token).member_id
+    assert stage.error(stage.join(ended, instance="i")) == ErrorCode.FENCED_INSTANCE_ID
+    assert stage.heartbeat(runs, instance="i") == ErrorCode.NONE
+    assert stage.leave(LeavingMember("", "i")) == [ErrorCode.NONE]
+    assert stage.error(stage.join(ended, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_ids_that_were_given_out_end_with_the_tenure() -> None:
+    """The next coordinator knows none of them: its process asks for another one."""
+    stage = Stage()
+    _, old = stable(stage)
+    given = stage.given("i")
+    stage.move(stage.first_save())
+    assert stage.error(stage.join(given, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.heartbeat(old, instance="i") == ErrorCode.NONE
+
+
+def test_an_id_belongs_to_the_instance_that_asked_for_it() -> None:
+    """Nobody else joins with it, nor does somebody who is dynamic."""
+    stage = Stage()
+    given = stage.given("i")
+    assert stage.error(stage.join(given, instance="j")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.error(stage.join(given)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_that_is_back_keeps_its_part() -> None:
     """Nobody else hears of it; it is told once its new id stands in the metadata."""
     stage = Stage()
     leader, old = stable(stage)
-    token = stage.join(instance="i")
+    token = stage.come("i")
     assert stage.is_waiting(token)
     save = stage.save()
     reply = stage.joined(token)
@@ -56,15 +104,15 @@ def test_what_it_claimed_before_is_no_reason_to_deal_anew() -> None:
     stage = Stage()
     before = encode_subscription(["orders"], [("orders", 0)], generation=1, is_holding=True)
     leader, token = stage.enter()
-    static = stage.join("", {"range": before}, instance="i")
+    static = stage.come("i", {"range": before})
     stage.wait(2 * DELAY_SECONDS)
     assert stage.joined(token).leader == leader
     stage.settle(leader, stage.joined(static).member_id)
-    back = stage.join("", {"range": encode_subscription(["orders"])}, instance="i")
+    back = stage.come("i", {"range": encode_subscription(["orders"])})
     kept = {member.subscription for member in stage.save().members if member.instance_id}
     assert kept == {before}, "beside the plan that was made with it, or the quorum refuses"
     assert not stage.joined(back).must_sync_anew
-    other = stage.join("", {"range": encode_subscription(["returns"])}, instance="i")
+    other = stage.come("i", {"range": encode_subscription(["returns"])})
     assert stage.is_waiting(other)
     assert stage.group.state == "PreparingRebalance"
 
@@ -73,7 +121,7 @@ def test_the_process_before_is_fenced() -> None:
     """Of two processes with one instance id the later one runs."""
     stage = Stage()
     _, old = stable(stage)
-    token = stage.join(instance="i")
+    token = stage.come("i")
     assert stage.heartbeat(old, instance="i") == ErrorCode.FENCED_INSTANCE_ID
     assert stage.error(stage.sync(old, instance="i")) == ErrorCode.FENCED_INSTANCE_ID
     assert stage.error(stage.join(old, instance="i")) == ErrorCode.FENCED_INSTANCE_ID
@@ -88,7 +136,7 @@ def test_the_next_coordinator_knows_who_is_back() -> None:
     """What was saved is the new process."""
     stage = Stage()
     leader, old = stable(stage)
-    token = stage.join(instance="i")
+    token = stage.come("i")
     stage.move(stage.save())
     new = stage.joined(token).member_id
     assert stage.heartbeat(new, instance="i") == ErrorCode.NONE
@@ -99,10 +147,10 @@ def test_the_next_coordinator_knows_who_is_back() -> None:
 def test_a_static_leader_that_is_back_leads_on() -> None:
     """It is told who the members are, so that it can watch their topics."""
     stage = Stage()
-    token = stage.join(instance="i")
+    token = stage.come("i")
     stage.wait(DELAY_SECONDS)
     stage.settle(stage.joined(token).member_id)
-    token = stage.join(instance="i")
+    token = stage.come("i")
     stage.save()
     reply = stage.joined(token)
     assert (reply.leader, len(reply.members)) == (reply.member_id, 1)
@@ -113,7 +161,7 @@ def test_a_static_member_that_is_back_with_other_wishes_makes_all_join() -> None
     """The plan was made for what it wanted before."""
     stage = Stage()
     leader, _ = stable(stage)
-    token = stage.join("", {"range": b"other topics"}, instance="i")
+    token = stage.come("i", {"range": b"other topics"})
     assert not stage.saves
     assert stage.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
     stage.join(leader)
@@ -124,10 +172,10 @@ def test_a_static_member_that_changes_the_vote_makes_all_join() -> None:
     """It now likes another assignor better, which all others know as well."""
     stage = Stage()
     both = {"range": b"", "sticky": b""}
-    token = stage.join("", both, instance="i")
+    token = stage.come("i", both)
     stage.wait(DELAY_SECONDS)
     stage.settle(stage.joined(token).member_id)
-    token = stage.join("", {"sticky": b"", "range": b""}, instance="i")
+    token = stage.come("i", {"sticky": b"", "range": b""})
     assert stage.joined(token).protocol == "sticky"
 
 
@@ -136,7 +184,7 @@ def test_a_static_member_is_back_while_the_others_join() -> None:
     stage = Stage()
     leader, old = stable(stage)
     stage.join(leader)
-    token = stage.join(instance="i")
+    token = stage.come("i")
     assert stage.joined(token).generation == 2
     stage.settle(leader, stage.joined(token).member_id)
     assert stage.heartbeat(old, instance="i") == ErrorCode.FENCED_INSTANCE_ID
@@ -149,7 +197,7 @@ def test_a_static_member_is_back_while_the_leader_plans() -> None:
     stage.join(leader)
     stage.join(old, instance="i")
     syncs = [stage.sync(leader, {old: b""}), stage.sync(old, instance="i")]
-    token = stage.join(instance="i")
+    token = stage.come("i")
     assert stage.error(syncs[0]) == ErrorCode.REBALANCE_IN_PROGRESS
     assert stage.error(syncs[1]) == ErrorCode.FENCED_INSTANCE_ID
     stage.join(leader)
@@ -160,7 +208,7 @@ def test_a_rebalance_begins_before_the_return_is_saved() -> None:
     """Its join is a join like the others'."""
     stage = Stage()
     leader, _ = stable(stage)
-    token = stage.join(instance="i")
+    token = stage.come("i")
     stage.join(leader)
     reply = stage.joined(token)
     assert (reply.generation, reply.must_sync_anew) == (2, True)
@@ -172,7 +220,7 @@ def test_a_static_member_is_back_twice_at_once() -> None:
     """It crashed again before its return was saved: only the last one is told."""
     stage = Stage()
     _, old = stable(stage)
-    first, second = stage.join(instance="i"), stage.join(instance="i")
+    first, second = stage.come("i"), stage.come("i")
     assert stage.error(first) == ErrorCode.FENCED_INSTANCE_ID
     stage.save()
     assert stage.is_waiting(second)
@@ -185,11 +233,11 @@ def test_a_return_that_cannot_be_saved_makes_all_join() -> None:
     """Nobody may go on under an id that no other coordinator would know."""
     stage = Stage()
     leader, _ = stable(stage)
-    token = stage.join(instance="i")
+    token = stage.come("i")
     stage.fail(InvalidCommand("refused"))
     assert stage.error(token) == ErrorCode.INVALID_REQUEST
     assert stage.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
-    again = stage.join(instance="i")
+    again = stage.come("i")
     stage.join(leader)
     stage.settle(leader, stage.joined(again).member_id)
 
@@ -198,7 +246,7 @@ def test_a_static_member_stays_until_its_session_ends() -> None:
     """It may be away for a moment: it keeps its place in a rebalance that it misses."""
     stage = Stage()
     leader, _ = stage.enter(rebalance=5.0)
-    static = stage.join(instance="i", rebalance=5.0)
+    static = stage.come("i", rebalance=5.0)
     stage.wait(2 * DELAY_SECONDS)
     away = stage.joined(static).member_id
     stage.settle(leader, away)
@@ -268,11 +316,11 @@ def test_a_process_that_came_later_is_not_fenced() -> None:
     """
     stage = Stage()
     leader, old = stable(stage)
-    lost = stage.join("", {"range": b"other"}, instance="i")
+    lost = stage.come("i", {"range": b"other"})
     stage.join(leader)
     new = stage.joined(lost).member_id
     stage.move(stage.first_save())
     assert stage.error(stage.sync(new, instance="i")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.heartbeat(old, instance="i") == ErrorCode.NONE
-    stage.join(instance="i")
+    stage.come("i")
     assert stage.heartbeat(old, instance="i") == ErrorCode.FENCED_INSTANCE_ID

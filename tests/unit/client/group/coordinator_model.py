@@ -73,7 +73,7 @@ class CoordinatorModel:
         self.members: dict[str, Known] = {}
         self.phase, self.generation = Phase.EMPTY, 0
         self.leader = self.protocol = ""
-        self._pending: set[str] = set()
+        self._pending: dict[str, str | None] = {}
         self._due = self._gathered_at = math.inf
         self.plan: dict[str, bytes] | None = None  # to be saved
         self._saved: tuple[dict[str, Known], int, str, str] = ({}, 0, "", "")
@@ -141,16 +141,16 @@ class CoordinatorModel:
         )
         if instance is None:
             namesake = None
-        if not name and instance is None:
-            self._pending.add(name := next(self._ids))
+        if not name:
+            self._pending[name := next(self._ids)] = instance
             self._refuse(JoinGroup, token, ErrorCode.MEMBER_ID_REQUIRED, member_id=name)
-        elif not name and namesake is not None:
-            self._replace(namesake, next(self._ids), request, token, now)
-        elif name and namesake not in (None, name):
+        elif name in self._pending and namesake is not None:
+            self._use(name)
+            self._replace(namesake, name, request, token, now)
+        elif namesake not in (None, name):
             self._refuse(JoinGroup, token, ErrorCode.FENCED_INSTANCE_ID)
-        elif name in self._pending or not name:
-            self._pending.discard(name)
-            name = name or next(self._ids)
+        elif name in self._pending:
+            self._use(name)
             self._prepare(now)
             self.members[name] = Known(request, now, joining=token)
         elif name not in self.members:
@@ -158,6 +158,14 @@ class CoordinatorModel:
         else:
             self._join_again(name, request, token, now)
         self._maybe_complete(now)
+
+    def _use(self, name: str) -> None:
+        """What was given out to its instance before is void."""
+        given = list(self._pending)
+        instance = self._pending.pop(name)
+        for one in given[: given.index(name)]:
+            if instance is not None and self._pending[one] == instance:
+                del self._pending[one]
 
     def _join_again(self, name: str, request: JoinGroup, token: object, now: float) -> None:
         known = self.members[name]

@@ -124,6 +124,11 @@ class Grouped:
         found = self._cluster.leader.image.offsets.get(group, {}).get(key)
         return None if found is None else found.offset
 
+    def asked(self, kind: type[Any]) -> list[Any]:
+        """What came to the coordinators, those in turn; of each in its order."""
+        bodies = [body for broker in self.world.brokers.values() for body in broker.asked]
+        return [body for body in bodies if isinstance(body, kind)]
+
     def saved(self, group: str = GROUP) -> GroupState:
         return self._cluster.leader.image.groups[group]
 

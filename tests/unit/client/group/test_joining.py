@@ -55,6 +55,20 @@ def test_it_joins_in_two_steps() -> None:
     assert me.membership.state is State.JOINING
 
 
+def test_joins_have_numbers() -> None:
+    """Each one a higher one than the one before, also one that is asked again as nobody answered:
+    which of them comes last, the coordinator need not believe."""
+    me = Alone()
+    me.start()
+    numbers = [me.joined.number]
+    me.answer(JoinGroup, JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="me"))
+    numbers.append(me.joined.number)
+    me.answer(JoinGroup, Disconnected("broke"))
+    me.wait(1.0)
+    numbers.append(me.joined.number)
+    assert 0 < numbers[0] < numbers[1] < numbers[2]
+
+
 def test_a_follower_gets_its_part() -> None:
     """Somebody else leads: it asks for its part and reads."""
     me = Alone()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from raftmq.client.administration.admin import Admin
@@ -22,7 +23,7 @@ from tests.unit.client.administration.bureau import LOST, Bureau
 from tests.unit.client.world import World, never, open_world
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from tests.unit.client.world import Broker
 
@@ -52,6 +53,7 @@ class Registry:
     fetched_max: partitions in one answer.
     listed_max: groups in one answer.
     before: called as the next commit arrives.
+    seen: slot epoch and last change, as each look at offsets is told next.
     """
 
     def __init__(self, bureau: Bureau) -> None:
@@ -64,6 +66,7 @@ class Registry:
         self.lists: dict[int, list[ErrorCode]] = {}
         self.fetched_max = self.listed_max = 1000
         self.before: Callable[[], None] = lambda: None
+        self.seen: Iterator[tuple[int, int]] = repeat((0, 0))  # an older broker
         for broker in self.world.brokers.values():
             self._employ(broker)
 
@@ -181,10 +184,15 @@ class Registry:
         known = self.offsets.get(body.group, {})
         if body.partitions is None and len(known) > self.fetched_max:
             return Reply(group_offsets.OffsetFetchReply(ErrorCode.INVALID_REQUEST, "too many"))
-        keys = [(one.topic_id, one.partition) for one in body.partitions or ()] or list(known)
+        asked = body.partitions
+        keys = [(one.topic_id, one.partition) for one in asked] if asked is not None else known
         assert len(keys) <= self.fetched_max, "more than an answer holds"
         found = tuple(known.get(key, group_offsets.FetchedOffset(*key)) for key in keys)
-        return Reply(group_offsets.OffsetFetchReply(partitions=found))
+        epoch, change = next(self.seen)
+        reply = group_offsets.OffsetFetchReply(
+            partitions=found, slot_epoch=epoch, last_change=change
+        )
+        return Reply(reply)
 
     def _commit(self, body: group_offsets.OffsetCommit, error: ErrorCode) -> Reply:
         before, self.before = self.before, lambda: None

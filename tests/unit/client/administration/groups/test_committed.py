@@ -20,7 +20,13 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
 )
 from raftmq.wire.apis import ApiKey
-from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetCommitReply, OffsetDelete
+from raftmq.wire.messages.group_offsets import (
+    OffsetCommit,
+    OffsetCommitReply,
+    OffsetDelete,
+    OffsetFetchReply,
+)
+from raftmq.wire.messages.groups import DeleteGroups
 from tests.unit.client.administration.bureau import LOST
 from tests.unit.client.administration.groups.registry import member, open_registry
 
@@ -76,8 +82,11 @@ async def test_offsets_are_set(autojump_clock: MockClock) -> None:
         registry.errors = [ErrorCode.NOT_COORDINATOR, LOST]
         await admin.alter_group_offsets("g", {("u", 0): 500, ("t", 0): 0})
         assert registry.committed("g") == {("t", 0): 0, ("u", 0): 500}
-        (*_, body) = registry.bureau.asked(OffsetCommit)
-        assert (body.generation, body.member_id) == (-1, "")
+        bodies = registry.bureau.asked(OffsetCommit)
+        assert {(body.generation, body.member_id) for body in bodies} == {(-1, "")}
+        assert [body.number for body in bodies] == [1, 2, 3], "so the first one may come late"
+        assert len({body.sender for body in bodies}) == 1
+        assert bodies[0].sender
 
 
 async def test_what_is_expected(autojump_clock: MockClock) -> None:
@@ -211,6 +220,36 @@ async def test_offsets_are_forgotten(autojump_clock: MockClock) -> None:
         registry.world.version += 1
         await admin.delete_group_offsets("g", [("u", 0), (gone, 0), (gone, 5)])
         assert registry.committed("g") == {("u", 1): 6}
+
+
+async def test_a_deletion_bears_what_was_seen(autojump_clock: MockClock) -> None:
+    """It looks anew before each attempt, and says under which epoch it saw which change last. If
+    the group has changed since, nothing is deleted, and nobody asks again by himself."""
+    async with open_registry() as (registry, admin):
+        registry.add("g")
+        registry.commit("g", {("u", 0): 5})
+        registry.seen = iter([(7, 30), (8, 2), (8, 5)])
+        registry.errors = [ErrorCode.NOT_COORDINATOR]
+        await admin.delete_group_offsets("g", [("u", 0)])
+        asked = registry.bureau.asked(OffsetDelete)
+        assert [(one.slot_epoch, one.last_change) for one in asked] == [(7, 30), (8, 2)]
+        registry.errors = [ErrorCode.INVALID_UPDATE_VERSION]
+        with pytest.raises(InvalidUpdateVersion):
+            await admin.delete_group("g")
+        (one,) = registry.bureau.asked(DeleteGroups)
+        assert (one.slot_epoch, one.last_change) == (8, 5)
+
+
+async def test_a_deletion_that_cannot_look(autojump_clock: MockClock) -> None:
+    """Then certainly nothing was deleted."""
+    async with open_registry() as (registry, admin):
+        registry.bureau.instead[1, ApiKey.OFFSET_FETCH] = OffsetFetchReply(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        with pytest.raises(RaftmqError) as caught:
+            await admin.delete_group_offsets("g", [("u", 0)])
+        assert caught.value.definite
+        assert registry.bureau.count(OffsetDelete) == 0
 
 
 async def test_offsets_of_a_topic_that_never_was(autojump_clock: MockClock) -> None:

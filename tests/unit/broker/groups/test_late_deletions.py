@@ -1,0 +1,115 @@
+"""Deletions that a proxy kept back: what was committed since they were sent stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from raftmq.broker.groups import slots
+from raftmq.errors import ErrorCode
+from raftmq.wire.bodies import TopicPartition
+from raftmq.wire.messages.group_offsets import OffsetDelete, OffsetFetch
+from raftmq.wire.messages.groups import DeleteGroups, LeaveGroup, LeavingMember
+from tests.unit.broker.groups.coordinating import (
+    GROUP,
+    TOPIC,
+    Coordinating,
+    commit_of,
+    coordinating,
+    settle,
+    stable,
+)
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+Deletion = OffsetDelete | DeleteGroups
+
+DELETIONS = (OffsetDelete(GROUP, (TopicPartition(TOPIC, 0),)), DeleteGroups((GROUP,)))
+each_deletion = pytest.mark.parametrize(
+    "request_", DELETIONS, ids=lambda request: type(request).__name__
+)
+
+
+async def seen(here: Coordinating, request: Deletion) -> Deletion:
+    """It bears what a look shows now."""
+    told = await here.ask(OffsetFetch(GROUP, ()))
+    return msgspec.structs.replace(
+        request, slot_epoch=told.slot_epoch, last_change=told.last_change
+    )
+
+
+async def error_of(here: Coordinating, request: Deletion) -> int:
+    reply = await here.ask(request)
+    if isinstance(request, OffsetDelete):
+        return int(reply.error or reply.partitions[0].error)
+    return int(reply.groups[0].error)
+
+
+@each_deletion
+async def test_a_deletion_that_comes_late(request_: Deletion, autojump_clock: MockClock) -> None:
+    """Its sender asked again and was answered, then somebody committed: the first copy is refused.
+    It does not help it that the same offset was committed as was there before."""
+    async with coordinating() as here:
+        await here.commit(3)
+        first = await seen(here, request_)
+        again = await seen(here, request_)
+        assert await error_of(here, again) == ErrorCode.NONE
+        assert here.committed() is None
+        await here.commit(3)
+        for late in (first, again):
+            assert await error_of(here, late) == ErrorCode.INVALID_UPDATE_VERSION
+        assert here.committed() == 3
+        assert await error_of(here, await seen(here, request_)) == ErrorCode.NONE
+        assert here.committed() is None
+
+
+@each_deletion
+async def test_a_commit_in_line(request_: Deletion, autojump_clock: MockClock) -> None:
+    """Whoever committed first is in line before the late deletion arrives, though not answered."""
+    async with coordinating() as here:
+        await here.commit(3)
+        late = await seen(here, request_)
+        commit = here.begin(commit_of(500))
+        assert await error_of(here, late) == ErrorCode.INVALID_UPDATE_VERSION
+        await commit.answer()
+        assert here.committed() == 500
+
+
+async def test_a_group_that_had_members_since(autojump_clock: MockClock) -> None:
+    """It has begun anew, though without a commit; other groups are no reason to refuse."""
+    async with coordinating() as here:
+        await here.commit(3)
+        late = await seen(here, DeleteGroups((GROUP,)))
+        (member,) = await stable(here, 1)
+        await here.ask(LeaveGroup(GROUP, (LeavingMember(member.member_id),)))
+        await settle()
+        assert await error_of(here, late) == ErrorCode.INVALID_UPDATE_VERSION
+        assert here.committed() == 3
+
+
+@each_deletion
+async def test_a_client_that_has_not_looked(request_: Deletion, autojump_clock: MockClock) -> None:
+    """Those from before this field; they delete as they did."""
+    async with coordinating() as here:
+        await here.commit(3)
+        assert await error_of(here, request_) == ErrorCode.NONE
+        assert here.committed() is None
+
+
+def test_few_groups_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that is known no more, no later change is overlooked."""
+    monkeypatch.setattr(slots, "CHANGED_MAX", 2)
+    order = slots.ChangeOrder()
+    at = {}
+    for name in "abc":
+        order.note(name)
+        at[name] = order.last
+    assert order.is_changed_since("a", 1)
+    assert not order.is_changed_since("a", at["a"])
+    assert order.is_changed_since("never", 1)
+    assert not order.is_changed_since("never", at["c"])
+    assert order.is_changed_since("c", at["b"])
+    assert not order.is_changed_since("b", at["b"])
