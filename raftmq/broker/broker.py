@@ -10,7 +10,9 @@ quorum if it is among the voters, else it follows it; either way it hosts partit
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import SystemRandom
@@ -40,6 +42,7 @@ from raftmq.broker.lifetime import Lifetime, Profile, Surroundings, wait_known
 from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata import ClusterMetadata
 from raftmq.broker.offsets import Offsets
+from raftmq.broker.own_clock import OwnClock
 from raftmq.broker.produce import Producing
 from raftmq.broker.producer_ids import ProducerIds
 from raftmq.broker.proposals import Proposals
@@ -48,9 +51,10 @@ from raftmq.broker.repairs import Repairs
 from raftmq.broker.replicas import Replicas
 from raftmq.broker.replicate import Replicating
 from raftmq.broker.requests import authorize, table_of
+from raftmq.broker.rot_watch import RotWatch
 from raftmq.broker.topics import Topics
 from raftmq.broker.waiting_fetches import WaitingFetches
-from raftmq.disk.files import OsFiles
+from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
 from raftmq.metadata.raft.observing import open_observer
@@ -59,6 +63,7 @@ from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.metadata.raft.timing import Timing
 from raftmq.partition.storage.opening import open_log_directory, run_in_thread
 from raftmq.rpc.context import Identity
+from raftmq.rpc.limits import connections_within
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.server import Server
 from raftmq.wire.messages.hello import Hello
@@ -74,6 +79,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.flusher import RunSync
+    from raftmq.rpc.limits import Limits
     from raftmq.rpc.network import Network
 
 SOFTWARE = "raftmq"
@@ -88,7 +94,8 @@ class Host:
 
     Attributes:
         run_sync: runs what waits for the disk; None for threads.
-        now_ms: the wall clock, for timestamps and retention only.
+        descriptors_max: of the process.
+        now_ms: the wall clock, for timestamps and what is deleted for its age.
         timing: of the quorum.
     """
 
@@ -103,6 +110,7 @@ class Host:
         timing: Timing | None = None,
     ) -> None:
         self.network, self.files = network, files or OsFiles()
+        self.descriptors_max = allow_many_files() if files is None else sys.maxsize
         self.random = random or SystemRandom()
         self.run_sync, self.now_ms = run_sync, now_ms
         self.timing = timing or Timing()
@@ -137,7 +145,15 @@ class Broker:
             on_left=self._on_left,
             **host.rpc_arguments(),
         )
-        self.office = ControllerOffice(node_id, quorum, host.network)
+        self.clock = OwnClock(node_id, directory.now_ms)
+        directory.now_ms = self.clock.stamp_ms
+        self.office = ControllerOffice(
+            node_id,
+            quorum,
+            host.network,
+            voters=settings.voters.keys(),
+            clock_difference_ms_max=settings.clock_difference_ms_max,
+        )
         self._link = ControllerLink(
             node_id, quorum, self._peers, beat_here=self.office.on_heartbeat
         )
@@ -160,33 +176,49 @@ class Broker:
             broker_epoch=self._epoch,
             catch_up=partial(self._changes.catch_up, timeout_ms=CATCH_UP_MS),
         )
-        self._coordinator = Coordinator(
-            node_id,
-            quorum,
-            self._link,
-            self._changes,
-            settings.groups,
-            broker_epoch=self._epoch,
-            sequences=command_numbers,
-            now_ms=directory.now_ms,
-        )
-        self._expiry = Expiry(self._coordinator)
+        self._coordinator = self._make_coordinator(command_numbers)
+        self._expiry = Expiry(self._coordinator, self.clock.confirmed_ms)
         self._producer_ids = ProducerIds(node_id, self._link, broker_epoch=self._epoch)
         self._repairs = Repairs(
             node_id, self.replicas, directory, self._damage_reports, host.random
         )
-        self.replicas.connect(self._fetchers, self._proposals, self._repairs)
+        self._rot_watch = RotWatch(self.replicas, directory, self._repairs.watch)
+        self.replicas.connect(self._fetchers, self._proposals, self._repairs, self._rot_watch.doubt)
         self.lifetime = self._make_lifetime()
         self._waiting_fetches = WaitingFetches()
         self._server = Server(
             Identity(settings.cluster_id, node_id),
             table_of(self._families()),
             authorize=authorize,
+            limits=self._limits(),
             metadata_version=lambda: quorum.image.version,
             on_batch=self._waiting_fetches.on_batch,
             on_left=self._on_left,
             **host.rpc_arguments(),
         )
+
+    def _make_coordinator(self, sequences: Iterator[int]) -> Coordinator:
+        return Coordinator(
+            self.settings.node_id,
+            self.quorum,
+            self._link,
+            self._changes,
+            self.settings.groups,
+            broker_epoch=self._epoch,
+            sequences=sequences,
+            now_ms=self.clock.stamp_ms,
+        )
+
+    def _limits(self) -> Limits:
+        """As set, with no more connections than leave the disks their descriptors."""
+        limits, descriptors = self.settings.limits, self._host.descriptors_max
+        logs = len(self._directory.found())
+        wanted = limits.connections_max
+        found = connections_within(descriptors, wanted=wanted, logs=logs)
+        level = logging.WARNING if found < wanted else logging.INFO
+        what = "connections: max=%d wanted=%d descriptors=%d logs=%d"
+        logger.log(level, what, found, wanted, descriptors, logs)
+        return replace(limits, connections_max=found)
 
     def _make_lifetime(self) -> Lifetime:
         settings = self.settings
@@ -200,7 +232,12 @@ class Broker:
             self._meta,
             self.quorum,
             self._link,
-            Surroundings(self.replicas.damaged, self._directory.oldest_pending_age, self._on_epoch),
+            Surroundings(
+                self.replicas.damaged,
+                self._directory.oldest_pending_age,
+                self._on_epoch,
+                self.clock,
+            ),
             random=self._host.random,
         )
 
@@ -218,12 +255,18 @@ class Broker:
             registered_epoch=self._registered_epoch,
         )
         yield Offsets(replicas, directory)
-        yield RecordDeletion(replicas, directory)
+        yield RecordDeletion(
+            self.settings.node_id, replicas, directory, changes, broker_epoch=self._epoch
+        )
+        yield self._rot_watch
         yield ClusterMetadata(
-            quorum, cluster_id=self.settings.cluster_id, voters=self.settings.voters
+            quorum,
+            cluster_id=self.settings.cluster_id,
+            voters=self.settings.voters,
+            wrong_clocks=lambda: self.clock.wrong,
         )
         yield Descriptions(quorum)
-        yield Topics(changes, self._host.random)
+        yield Topics(changes, self._host.random, voters=self.settings.voters)
         yield TopicConfigs(changes)
         yield Elections(changes)
         yield self._producer_ids
@@ -249,6 +292,7 @@ class Broker:
     def _on_epoch(self, broker_epoch: int) -> None:
         self.replicas.broker_epoch = broker_epoch
         self._coordinator.follow()
+        self._producer_ids.on_epoch()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; started once it listens."""
@@ -267,10 +311,12 @@ class Broker:
                 self._expiry.run,
                 self._damage_reports.run,
                 self._repairs.run,
+                self._rot_watch.run,
                 self.replicas.run,
                 self.replicas.run_ticks,
                 self.replicas.run_checkpoints,
                 self.lifetime.run,
+                partial(self._directory.run_retention, self.clock.confirmed_ms),
             ):
                 nursery.start_soon(task)
             task_status.started()
@@ -280,8 +326,10 @@ class Broker:
         listener: ListenerSettings,
         task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
     ) -> None:
+        told = self.settings.listener(listener)
+
         async def serve(stream: trio.abc.Stream) -> None:
-            await self._server.serve_stream(stream, listener.listener)
+            await self._server.serve_stream(stream, told)
 
         await self._host.network.serve(serve, listener.bind, task_status=task_status)
 
@@ -323,7 +371,9 @@ async def open_broker(settings: BrokerSettings, host: Host) -> AsyncIterator[Bro
         quorum = await stack.enter_async_context(_open_metadata(settings, host))
         broker = Broker(settings, host, quorum, directory, meta, high_watermarks)
         await wait_known(quorum, meta.meta.broker_epoch)
-        await broker.replicas.open_found(directory.found())
+        found = directory.found()
+        high_watermarks.keep(map("/".join, found))
+        await broker.replicas.open_found(found)
         async with open_background() as nursery:
             await nursery.start(broker.run)
             yield broker
@@ -339,6 +389,7 @@ async def _open_metadata(settings: BrokerSettings, host: Host) -> AsyncIterator[
         settings.node_id,
         settings.voters,
         timing=host.timing,
+        is_replacement=settings.is_replacement,
     )
     arguments: dict[str, Any] = {"files": host.files, "random": host.random}
     if host.run_sync is not None:

@@ -124,6 +124,7 @@ class ControllerLink:
             said.metadata_version,
             said.pending_flush_seconds,
             said.wants_shutdown,
+            said.wall_clock_ms,
         )
         reply: BrokerHeartbeatReply = (await self._ask(leader, body, deadline)).body
         return reply

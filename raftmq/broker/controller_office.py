@@ -21,9 +21,12 @@ from raftmq.errors import (
     QuorumBusy,
     StaleBrokerEpoch,
 )
-from raftmq.wire.messages.cluster import BrokerHeartbeatReply
+from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
+from raftmq.wire.messages.cluster import BrokerHeartbeatReply, WrongClock
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.liveness import Heartbeat
     from raftmq.metadata.quorum import Leadership, MetadataQuorum
@@ -40,13 +43,23 @@ class ControllerOffice:
     Args:
         node_id: for messages.
         listener: the name of the endpoints at which brokers are probed.
+        voters: of the quorum, all of which register as brokers, too.
+        clock_difference_ms_max: by how much brokers' wall clocks may differ and still agree.
     """
 
     def __init__(
-        self, node_id: int, quorum: MetadataQuorum, network: Network, *, listener: str = BROKERS
+        self,
+        node_id: int,
+        quorum: MetadataQuorum,
+        network: Network,
+        *,
+        listener: str = BROKERS,
+        voters: Collection[int] = (),
+        clock_difference_ms_max: int = DIFFERENCE_MS_MAX,
     ) -> None:
         self._node_id, self._quorum, self._network = node_id, quorum, network
-        self._listener = listener
+        self._listener, self._voters = listener, voters
+        self._clock_difference_ms_max = clock_difference_ms_max
         self._term: ControllerTerm | None = None
 
     @property
@@ -79,7 +92,14 @@ class ControllerOffice:
         if answer.code == ErrorCode.STALE_BROKER_EPOCH:
             raise StaleBrokerEpoch(f"{who} is not registered under epoch {said.broker_epoch}")
         assert answer.code == ErrorCode.NONE, f"{answer} to {said}"
-        return BrokerHeartbeatReply(answer.is_fenced, answer.may_stop)
+        wrong = tuple(WrongClock(*one) for one in answer.clocks.wrong)
+        return BrokerHeartbeatReply(
+            answer.is_fenced,
+            answer.may_stop,
+            answer.clocks.is_confirmed,
+            wrong,
+            answer.clocks.ahead_ms,
+        )
 
     def on_connection_reset(self, broker_id: int) -> None:
         """The other end of a connection with this broker, whoever dialled it, has hung up.
@@ -110,7 +130,13 @@ class ControllerOffice:
     async def _serve(self, leadership: Leadership, nursery: trio.Nursery) -> None:
         image = await self._confirmed()
         term = ControllerTerm(
-            self._quorum, self._network, leadership, listener=self._listener, nursery=nursery
+            self._quorum,
+            self._network,
+            leadership,
+            listener=self._listener,
+            voters=self._voters,
+            clock_difference_ms_max=self._clock_difference_ms_max,
+            nursery=nursery,
         )
         if not term.is_current:
             return  # the nursery is about to be cancelled

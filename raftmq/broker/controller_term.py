@@ -19,6 +19,7 @@ from raftmq.metadata.commands import (
     BeginControlledShutdown,
     FenceBroker,
     Refused,
+    SetFeatureLevel,
     UnfenceBroker,
 )
 from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome, Propose
@@ -26,7 +27,7 @@ from raftmq.metadata.controller.controller import TICK_SECONDS
 from raftmq.model import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from raftmq.metadata.commands import AnyResult
     from raftmq.metadata.controller import Effect, HeartbeatAnswer
@@ -57,11 +58,13 @@ class ControllerTerm:
         leadership: Leadership,
         *,
         listener: str,
+        voters: Collection[int],
+        clock_difference_ms_max: int,
         nursery: trio.Nursery,
     ) -> None:
         self._quorum, self._network, self._listener = quorum, network, listener
         self.leadership, self._nursery = leadership, nursery
-        self._controller = Controller()
+        self._controller = Controller(voters, clock_difference_ms_max=clock_difference_ms_max)
 
     @property
     def is_current(self) -> bool:
@@ -165,3 +168,5 @@ def _tell(effect: Propose, result: AnyResult) -> None:
     elif isinstance(command, FenceBroker | UnfenceBroker | BeginControlledShutdown):
         what = _TOLD[type(command)]
         logger.info("broker %s: broker=%d epoch=%d", what, command.broker_id, command.broker_epoch)
+    elif isinstance(command, SetFeatureLevel):
+        logger.info("feature level raised: level=%d", command.level)

@@ -125,6 +125,8 @@ class FetchSession:
 
     def watch(self, partition: SessionPartition, replica: Replica | None) -> None:
         """From now on that one, or none."""
+        if replica is not None and replica.is_closed:
+            replica = None  # it would live as long as the session
         if partition.replica is replica:
             return
         if partition.replica is not None:
@@ -135,7 +137,10 @@ class FetchSession:
 
     def on_news(self, key: PartitionKey) -> None:
         partition = self.partitions.get(key)
-        if partition is None or partition.rests:
+        if partition is None:
+            return
+        self.watch(partition, partition.replica)
+        if partition.rests:
             return
         self.news[key] = None
         if self.turn is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import trio
 
 from raftmq.disk.files import WouldBlock
-from raftmq.errors import CorruptRecord, RaftmqError, StorageError
+from raftmq.errors import CorruptRecord, RaftmqError, StorageError, without_frames
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
@@ -226,7 +226,7 @@ class FetchTurn:
         try:
             found = self._find_now(partition, self._look(partition))
         except RaftmqError as error:
-            found = _Found(partition, None, error=error)
+            found = _Found(partition, None, error=without_frames(error))
         except WouldBlock:
             return False
         self._judge(key, found)
@@ -250,7 +250,7 @@ class FetchTurn:
         try:
             return await self._find(partition, self._look(partition))
         except RaftmqError as error:
-            return _Found(partition, None, error=error)
+            return _Found(partition, None, error=without_frames(error))
 
     def _judge(self, key: PartitionKey, found: _Found) -> None:
         """1. Too late. 2. What cannot wait. 3. Records. 4. What is told for the first time.
@@ -351,7 +351,8 @@ class FetchTurn:
     ) -> PartitionFetched:
         """Of what is not here nothing is remembered, or names alone would fill the memory."""
         replica, leader, leader_epoch = partition.replica, ABSENT, ABSENT
-        if replica is not None and isinstance(error, CorruptRecord | StorageError):
+        is_known = replica is not None and replica.log.is_rotten_at(partition.wanted.fetch_offset)
+        if replica is not None and isinstance(error, CorruptRecord | StorageError) and not is_known:
             logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
         partition.rests, partition.told = True, None
         if replica is None:

@@ -10,23 +10,27 @@ import logging
 from typing import TYPE_CHECKING
 
 from raftmq.errors import (
+    CorruptRecord,
     FencedLeaderEpoch,
     NotLeaderOrFollower,
     RaftmqError,
     UnknownLeaderEpoch,
 )
 from raftmq.rpc.backoff import Backoff, Pauses
+from raftmq.wire.messages.corruption import ReportCorruption
 from raftmq.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
     from random import Random
 
+    from raftmq.broker.asking import Asking
     from raftmq.partition.around import PartitionKey
     from raftmq.partition.follower import Follower
     from raftmq.partition.replica import Replica
 
 NOWHERE = -1  # as an offset: nothing was asked or told in this session
 PAUSES = Pauses(0.05, 5.0)
+REPORT_SECONDS_MAX = 10.0
 # One of both sides has not heard of an election yet.
 PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower)
 
@@ -137,6 +141,15 @@ class Followed:
     def on_answer(self) -> None:
         self._problem = ""
         self._backoff.reset()
+
+    def report(self, error: RaftmqError | None, peers: Asking) -> None:
+        """If it is about bytes of the leader's that were refused: it should look at its disk. What
+        it finds it shows by what it does; the next refusal is reported, too.
+        """
+        if isinstance(error, CorruptRecord) and error.offset is not None:
+            report = ReportCorruption(*self.key, error.offset, self.part.leader_epoch)
+            leader, seconds = self.part.leader, REPORT_SECONDS_MAX
+            peers.ask(leader, report, lambda _outcome: None, timeout_seconds=seconds)
 
     def pause_after(self, error: RaftmqError | None) -> float:
         """Seconds until it should ask again; says once what is wrong."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from raftmq.disk.files import Files
@@ -30,19 +30,29 @@ class HighWatermarks:
             run_sync,
         )
         self._known: dict[str, int] = {}
+        self._written: dict[str, int] = {}
 
     async def load(self) -> None:
         """Once, before anything is asked."""
         known = await self._run_sync(lambda: read_checkpoint(self._files, self._path))
-        self._known = known or {}
+        self._known, self._written = known or {}, known or {}
 
     def of(self, name: str) -> int:
         """0 where nothing is known."""
         return self._known.get(name, 0)
 
+    def keep(self, names: Iterable[str]) -> None:
+        """Of these logs; there are no others."""
+        self._known = {name: self._known[name] for name in names if name in self._known}
+
+    def forget(self, name: str) -> None:
+        """The log is deleted."""
+        self._known.pop(name, None)
+
     async def write(self, high_watermarks: Mapping[str, int]) -> None:
         """Raises StorageError."""
-        known = {**self._known, **high_watermarks}
-        if known != self._known:
+        self._known = {**self._known, **high_watermarks}
+        known = dict(self._known)
+        if known != self._written:
             await self._run_sync(partial(write_checkpoint, self._files, self._path, known))
-            self._known = known
+            self._written = known

@@ -49,6 +49,7 @@ def assignment_of(state: PartitionState, config: TopicConfig) -> Assignment:
         isr=state.isr,
         min_isr=min(config.min_insync_replicas, len(state.replicas)),
         is_recovering=state.recovery_state is RecoveryState.RECOVERING,
+        log_start_offset=state.log_start_offset,
     )
 
 

@@ -32,6 +32,7 @@ from raftmq.errors import (
     RaftmqError,
     StaleBrokerEpoch,
     error_for,
+    without_frames,
 )
 from raftmq.partition.around import Fetched, PartitionKey
 from raftmq.partition.leader import Diverged
@@ -135,7 +136,7 @@ class LeaderFetcher:
             try:
                 await self._talk()
             except RaftmqError as error:
-                problem = error
+                problem = without_frames(error)
             self._requests.cancel_scope.cancel()
         self._requests = None
         return problem
@@ -391,6 +392,7 @@ class LeaderFetcher:
             self._woken.set()
 
     def _rest(self, followed: Followed, error: RaftmqError | None = None) -> None:
+        followed.report(error, self._myself.peers)
         self._resting.add(followed, until=trio.current_time() + followed.pause_after(error))
 
     def _wake_rested(self) -> None:

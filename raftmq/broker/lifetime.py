@@ -24,6 +24,7 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.metadata.apply.brokers import DAMAGED_MAX
+from raftmq.metadata.clocks import Verdict, WrongClock
 from raftmq.metadata.commands import (
     NO_EPOCH,
     SUPPORTED_LEVEL,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from raftmq.broker.controller_link import ControllerLink
     from raftmq.broker.meta import MetaFile
+    from raftmq.broker.own_clock import OwnClock
     from raftmq.metadata.commands import AnyResult, Endpoint
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
@@ -74,11 +76,13 @@ class Surroundings(NamedTuple):
         damaged: partitions whose logs lost what was durable, found when they were opened.
         pending_flush_seconds: for how long the oldest flush has not returned.
         on_epoch: told of each epoch once it is on the disk, and of -1 when it is lost.
+        clock: told what the controller thinks of it.
     """
 
     damaged: Callable[[], Sequence[tuple[bytes, int]]]
     pending_flush_seconds: Callable[[], float]
     on_epoch: Callable[[int], None]
+    clock: OwnClock
 
 
 class Lifetime:
@@ -251,13 +255,14 @@ class Lifetime:
             await self._quorum.wait_changed(self.broker_epoch - 1)
 
     async def _beat(self) -> None:
-        is_stopping = self._stop_wanted.is_set()
+        is_stopping, reading = self._stop_wanted.is_set(), self._around.clock.read()
         said = Heartbeat(
             self._profile.broker_id,
             self.broker_epoch,
             self._quorum.image.version,
             self._around.pending_flush_seconds(),
             is_stopping,
+            reading.wall_ms,
         )
         try:
             reply = await self._link.heartbeat(said)
@@ -269,6 +274,9 @@ class Lifetime:
         self._note_heard("")
         self._heard_at = trio.current_time()
         self.is_fenced = reply.is_fenced
+        wrong = tuple(WrongClock(it.broker_id, it.ahead_ms) for it in reply.wrong_clocks)
+        verdict = Verdict(reply.is_clock_confirmed, wrong, reply.clock_ahead_ms)
+        self._around.clock.on_answer(reading, verdict)
         self._may_stop = is_stopping and reply.may_shut_down
 
     def _note_heard(self, problem: str) -> None:

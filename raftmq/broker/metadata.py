@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
+from raftmq.config import min_isr_in
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import PartitionId
 from raftmq.metadata.image import EMPTY_IMAGE
@@ -35,8 +36,9 @@ from raftmq.wire.messages.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from raftmq.metadata.clocks import WrongClock
     from raftmq.metadata.commands import Endpoint
     from raftmq.metadata.image import BrokerState, MetadataImage, TopicState
     from raftmq.metadata.quorum import MetadataQuorum
@@ -56,7 +58,11 @@ SLICE_PARTITIONS = 500  # told in one go, in a millisecond or two
 
 
 class ClusterMetadata:
-    """`voters`: of the quorum, where they listen for each other."""
+    """
+    Args:
+        voters: of the quorum, where they listen for each other.
+        wrong_clocks: whose clocks are wrong, as far as is known here.
+    """
 
     def __init__(
         self,
@@ -64,7 +70,9 @@ class ClusterMetadata:
         *,
         cluster_id: str,
         voters: Mapping[int, Address] = NOBODY,
+        wrong_clocks: Callable[[], Sequence[WrongClock]] = tuple,
     ) -> None:
+        self._wrong_clocks = wrong_clocks
         self._quorum, self._cluster_id, self._voters = quorum, cluster_id, voters
         self._topic_ids, self._names = EMPTY_IMAGE.topic_ids, list[str]()
 
@@ -95,13 +103,16 @@ class ClusterMetadata:
     def describe_cluster(
         self, _context: RequestContext, _request: DescribeCluster, _payload: Buffer
     ) -> Reply:
-        image = self._quorum.image
+        image, wrong_clocks = self._quorum.image, dict(self._wrong_clocks())
         body = DescribeClusterReply(
             cluster_id=self._cluster_id,
             controller_id=self._controller_id(),
             metadata_version=image.version,
             feature_level=image.feature_level,
-            brokers=tuple(_describe(broker) for _, broker in sorted(image.brokers.items())),
+            brokers=tuple(
+                _describe(broker, wrong_clocks.get(broker_id))
+                for broker_id, broker in sorted(image.brokers.items())
+            ),
             voters=tuple(VoterAddress(node, *at) for node, at in sorted(self._voters.items())),
         )
         return Reply(body)
@@ -204,7 +215,8 @@ def _topic(
 ) -> TopicMetadata:
     if topic is None:
         return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-    return TopicMetadata(ErrorCode.NONE, name, topic.topic_id, tuple(partitions))
+    told, min_isr = tuple(partitions), min_isr_in(topic.configs)
+    return TopicMetadata(ErrorCode.NONE, name, topic.topic_id, told, min_isr)
 
 
 def _endpoint(broker: BrokerState, listener: str) -> Endpoint | None:
@@ -212,7 +224,7 @@ def _endpoint(broker: BrokerState, listener: str) -> Endpoint | None:
     return found[0] if found else None
 
 
-def _describe(broker: BrokerState) -> BrokerDescription:
+def _describe(broker: BrokerState, clock_ahead_ms: int | None) -> BrokerDescription:
     return BrokerDescription(
         broker_id=broker.broker_id,
         broker_epoch=broker.broker_epoch,
@@ -220,6 +232,7 @@ def _describe(broker: BrokerState) -> BrokerDescription:
         rack=broker.rack,
         is_fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
+        clock_ahead_ms=clock_ahead_ms,
     )
 
 

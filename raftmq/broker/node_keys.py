@@ -17,8 +17,10 @@ from raftmq.broker.groups.limits import GroupSettings
 from raftmq.broker.groups.settings import OFFSETS_RETENTION_MS
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.apply.limits import MEMBERS_MAX
+from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.raft.settings import CLUSTER_ID_LENGTH_MAX, NODE_ID_MAX
 from raftmq.rpc.address import parse_address
+from raftmq.rpc.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +29,10 @@ BROKERS = "brokers"  # the name of the listener on which brokers talk to each ot
 NAME_LENGTH_MAX = 32
 MILLISECONDS_MAX = (1 << 31) - 1  # as requests say them
 OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000
+CONNECTIONS_MOST = 1_000_000
+UNHANDLED_BYTES_MOST = 1 << 40
 RULES = GroupSettings()
+LIMITS = Limits()
 _LISTENER_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 
@@ -39,6 +44,7 @@ class Kind(Enum):
     NAME = "a name"
     PATH = "a path"
     ADDRESS = "host:port"
+    SWITCH = "true or false"
 
 
 class NodeKey(NamedTuple):
@@ -65,6 +71,8 @@ class NodeKey(NamedTuple):
             return f"a text of 1 to {self.maximum} printable characters"
         if self.kind is Kind.NAME:
             return f"a name of 1 to {self.maximum} characters a-z, 0-9, _ and -, a letter first"
+        if self.kind is Kind.SWITCH:
+            return "true or false"
         return "a path" if self.kind is Kind.PATH else '"host:port"'
 
     @property
@@ -99,6 +107,16 @@ RACK = NodeKey(
     CLUSTER_ID_LENGTH_MAX,
     default="none",
 )
+CLOCK_DIFFERENCE = NodeKey(
+    "node.clock_difference_ms_max",
+    Kind.NUMBER,
+    "By how much the clocks of brokers may differ and still agree. A broker with which not more"
+    " than half of all registered brokers agree, itself counted, deletes nothing for its age. The"
+    " same on all nodes: the one that leads the quorum compares.",
+    MILLISECONDS_MAX,
+    default=str(DIFFERENCE_MS_MAX),
+    minimum=10_000,
+)
 VOTER = NodeKey(
     "quorum.voters.<id>",
     Kind.ADDRESS,
@@ -106,11 +124,22 @@ VOTER = NodeKey(
     " ids is for ever; take three or five. A voter listens at its own address, unless its own"
     " settings name another one there, such as `0.0.0.0:9293`.",
 )
+REPLACE = NodeKey(
+    "quorum.replace",
+    Kind.SWITCH,
+    "Whether this voter, *if its directory is empty*, takes the seat of a disk that is lost for"
+    " good: without it, a voter with an empty directory is let into no quorum that has begun. Give"
+    " it once, as `-o quorum.replace=true`, and not in the file: whoever starts a copy of such a"
+    " file on an empty directory while this voter is down takes its seat, and its own disk never"
+    " comes back.",
+    default="false",
+)
 LISTENER_NAME = NodeKey(
     "listeners.<name>.name",
     Kind.NAME,
-    f'Exactly one is named `"{BROKERS}"`, and is for the other brokers. All others are for clients,'
-    " who are told the addresses of the listeners that have the same name on the other brokers.",
+    f'Exactly one is named `"{BROKERS}"`, and is for the other brokers: clients are refused there,'
+    " unless it is the only one. All others are for clients, who are told the addresses of the"
+    " listeners that have the same name on the other brokers.",
     NAME_LENGTH_MAX,
 )
 BIND = NodeKey(
@@ -168,6 +197,28 @@ OFFSETS_RETENTION = NodeKey(
     default=str(OFFSETS_RETENTION_MS),
     minimum=1,
 )
+CONNECTIONS_MAX = NodeKey(
+    "limits.connections_max",
+    Kind.NUMBER,
+    "How many connections clients may have with this node; more are closed at once. It takes fewer"
+    " where the process may not have so many descriptors (`LimitNOFILE` of systemd, `ulimit -n`):"
+    " what its logs need is kept back, and the node says at its start what is left. Brokers have"
+    " places apart, also where one listener serves both.",
+    CONNECTIONS_MOST,
+    default=str(LIMITS.connections_max),
+    minimum=1,
+)
+UNHANDLED_BYTES_MAX = NodeKey(
+    "limits.unhandled_bytes_max",
+    Kind.NUMBER,
+    "How many bytes of requests that have not arrived whole, or are not handled yet, this node"
+    " holds for all clients together, and as many for all brokers. Beyond it one large request at a"
+    " time is read, in turn, until there is room; small ones, up to 64 KiB, go on.",
+    UNHANDLED_BYTES_MOST,
+    default=str(LIMITS.unhandled_bytes_max),
+    minimum=LIMITS.frame_bytes_max,
+)
+LIMIT_KEYS = (CONNECTIONS_MAX, UNHANDLED_BYTES_MAX)
 GROUP_KEYS = (
     REBALANCE_DELAY,
     SESSION_TIMEOUT_MIN,
@@ -180,11 +231,14 @@ NODE_KEYS = (
     CLUSTER_ID,
     DIRECTORY,
     RACK,
+    CLOCK_DIFFERENCE,
     VOTER,
+    REPLACE,
     LISTENER_NAME,
     BIND,
     ADVERTISED,
     *GROUP_KEYS,
+    *LIMIT_KEYS,
 )
 
 
@@ -270,10 +324,17 @@ def _address(_key: NodeKey, value: object) -> object:
         raise ValueError(str(error).partition(": ")[2]) from error
 
 
+def _switch(key: NodeKey, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"expected {key.allowed}, without quotes")
+
+
 _CONVERT: dict[Kind, Callable[[NodeKey, object], object]] = {
     Kind.NUMBER: _number,
     Kind.TEXT: _text,
     Kind.NAME: _name,
     Kind.PATH: _path,
     Kind.ADDRESS: _address,
+    Kind.SWITCH: _switch,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.broker.acknowledging import Acknowledging
-from raftmq.errors import ErrorCode, RaftmqError
+from raftmq.errors import ErrorCode, InvalidTimestamp, MessageTooLarge, RaftmqError
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from raftmq.rpc.service import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.produce import Produce, ProducePartition
+
+
+TOLD_LIMITS = (MessageTooLarge, InvalidTimestamp)
 
 
 class _Appended(NamedTuple):
@@ -94,6 +97,7 @@ class Producing:
             leader=leader,
             leader_epoch=leader_epoch,
             base_offsets=appended.base_offsets if appended else (),
+            allowed=error.allowed if isinstance(error, TOLD_LIMITS) else ABSENT,
         )
 
     def _answer(

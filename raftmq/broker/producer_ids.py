@@ -1,20 +1,25 @@
 """InitProducerId: ids for producers, out of blocks that the quorum gives to this broker.
 
 Owns the ids that this broker may give out, and one proposal at a time for more of them: whoever
-asks meanwhile waits for that one. What is left of a block is lost with the process, and a block
-whose proposal has an unknown outcome is, too: there are more than enough. None is given out twice.
+asks meanwhile waits for that one. Blocks are fetched ahead, at the first registration and whenever
+the stock is low, so that new producers are served while the quorum is not to be reached. What is
+left of a block is lost with the process, and a block whose proposal has an unknown outcome is, too:
+there are more than enough. None is given out twice.
+
+Invariant: LOW_COUNT ids are there, or more are being asked for, as long as it is registered.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
 from raftmq.errors import NotController, RaftmqError, error_for
-from raftmq.metadata.commands import AllocateProducerIds, Refused
+from raftmq.metadata.commands import NO_EPOCH, AllocateProducerIds, Refused
 from raftmq.metadata.commands import ProducerIds as Block
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
@@ -32,8 +37,9 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.producers import InitProducerId
 
 BLOCK_COUNT = 1000
-LOW_COUNT = 100  # with fewer left the next block is asked for, before anybody has to wait
+LOW_COUNT = 500  # with fewer left the next block is asked for: so many producers need no quorum
 PROPOSE_SECONDS = 5.0  # then those who wait had better ask another broker
+AGAIN_SECONDS = 5.0  # after an attempt to fetch ahead that failed, if nobody asks before
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +70,7 @@ class ProducerIds:
         self._ids: deque[int] = deque()
         self._round = _Round()
         self._wanted, self._is_asking = trio.Event(), False
+        self._said = ""  # why there are none; once, not at each attempt
 
     def handlers(self) -> dict[ApiKey, Handler]:
         return {ApiKey.INIT_PRODUCER_ID: self.init}
@@ -73,14 +80,27 @@ class ProducerIds:
     ) -> Reply | Awaitable[Reply]:
         return self._give() if self._ids else self._wait(request.timeout_ms / 1000)
 
+    def on_epoch(self) -> None:
+        """This broker is registered, under another epoch than before, or not any more."""
+        if self._is_low:
+            self._want()
+
+    @property
+    def _is_low(self) -> bool:
+        return len(self._ids) < LOW_COUNT and self._broker_epoch() != NO_EPOCH
+
     async def run(self) -> NoReturn:
         while True:
-            await self._wanted.wait()
+            with trio.move_on_after(AGAIN_SECONDS if self._is_low else inf):
+                await self._wanted.wait()
             self._wanted, self._is_asking = trio.Event(), True
             try:
                 self._take_in(await self._propose())
+                self._said = ""
             except RaftmqError as error:
-                logger.info("no producer ids: reason=%s", error)
+                if str(error) != self._said:
+                    self._said = str(error)
+                    logger.info("no more producer ids: left=%d reason=%s", len(self._ids), error)
                 self._round.problem = error
             self._is_asking = False
             current, self._round = self._round, _Round()
@@ -88,7 +108,7 @@ class ProducerIds:
 
     def _give(self) -> Reply:
         producer_id = self._ids.popleft()
-        if len(self._ids) < LOW_COUNT:
+        if self._is_low:
             self._want()
         return Reply(InitProducerIdReply(producer_id=producer_id))
 

@@ -19,9 +19,11 @@ from raftmq.metadata.commands import (
     BeginControlledShutdown,
     FenceBroker,
     FinishReview,
+    RaiseLogStart,
     RegisterBroker,
     ReportDamage,
     ReviewPartitions,
+    SetFeatureLevel,
     UnfenceBroker,
     decode_command,
 )
@@ -29,6 +31,7 @@ from raftmq.metadata.liveness import Heartbeat
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import ProposeReply, ReadBarrierReply
+from raftmq.wire.nesting import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -49,11 +52,12 @@ OF_CONTROLLER = (
     ReviewPartitions,
     FinishReview,
     AssignSlot,
+    SetFeatureLevel,
 )
-OF_SENDER = (RegisterBroker, AlterPartition, AllocateProducerIds, ReportDamage)
+OF_SENDER = (RegisterBroker, AlterPartition, AllocateProducerIds, ReportDamage, RaiseLogStart)
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[AnyResult] = msgspec.msgpack.Decoder(AnyResult)
+_decoder = Decoder[AnyResult](AnyResult)
 
 
 def encode_result(result: AnyResult) -> bytes:
@@ -68,7 +72,7 @@ def decode_result(data: bytes) -> AnyResult:
     """
     try:
         return _decoder.decode(data)
-    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+    except ValueError as error:  # msgspec's errors are ValueErrors
         raise InvalidRequest(f"result of {len(data)} bytes does not decode: {error}") from error
 
 
@@ -116,6 +120,7 @@ class Proposals:
             request.metadata_version,
             request.pending_flush_seconds,
             request.wants_shutdown,
+            request.wall_clock_ms,
         )
         return Reply(self._office.on_heartbeat(said))
 

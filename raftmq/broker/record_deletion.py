@@ -1,8 +1,9 @@
-"""DeleteRecords: the leader forgets the beginning of a partition; its followers do so after it.
+"""DeleteRecords: a partition starts later from now on, whoever leads it.
 
-Owns the request. Only what is committed is deleted: an uncommitted record may never have been.
-Once answered, the new start is durable on the leader. A deletion that has begun is not given up,
-however long the disk takes: nobody could say what became of it.
+Owns the request. Only what is committed is deleted: an uncommitted record may never have been. The
+new start stands in the quorum first (docs/decisions/0024), which takes it from the leader of this
+epoch only; then this log begins there; then it is answered. Whoever leads next lets its log begin
+there before it shows anything.
 """
 
 from __future__ import annotations
@@ -11,14 +12,26 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.errors import OffsetNotAvailable, OffsetOutOfRange, RaftmqError, RequestTimedOut
+from raftmq.broker.changes import Step, plan_each
+from raftmq.errors import (
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RaftmqError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from raftmq.metadata.commands import FeatureLevel, PartitionId, RaiseLogStart
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raftmq.broker.changes import Change, Changes, Outcome
     from raftmq.broker.replicas import Replicas
+    from raftmq.metadata.image import MetadataImage
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
@@ -28,8 +41,19 @@ if TYPE_CHECKING:
 
 
 class RecordDeletion:
-    def __init__(self, replicas: Replicas, directory: LogDirectory) -> None:
-        self._replicas, self._directory = replicas, directory
+    """`broker_epoch`: of this process; -1 before it is registered."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: Replicas,
+        directory: LogDirectory,
+        changes: Changes,
+        *,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._broker_id, self._broker_epoch = broker_id, broker_epoch
+        self._replicas, self._directory, self._changes = replicas, directory, changes
 
     def handlers(self) -> dict[ApiKey, Handler]:
         return {ApiKey.DELETE_RECORDS: self.delete}
@@ -37,26 +61,96 @@ class RecordDeletion:
     async def delete(
         self, _context: RequestContext, request: DeleteRecords, _payload: Buffer
     ) -> Reply:
-        """One after the other: each is a few operations on files."""
+        """In the quorum several at a time; on the disk one after the other, a few operations on
+        files each.
+        """
         deadline = trio.current_time() + request.timeout_ms / 1000
-        told = [await self._deleted(wanted, deadline) for wanted in request.partitions]
+        planned = plan_each(
+            request.partitions, self._plan, key=lambda it: (it.topic_id, it.partition)
+        )
+        outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
+        told = [
+            await self._told(wanted, change, outcome, deadline)
+            for wanted, change, outcome in zip(request.partitions, planned, outcomes, strict=True)
+        ]
         return Reply(DeleteRecordsReply(tuple(told)))
 
-    async def _deleted(self, wanted: RecordsToDelete, deadline: float) -> RecordsDeleted:
-        try:
-            replica = self._replicas.get(wanted.topic_id, wanted.partition)
-            start = await self._delete(replica, wanted.before_offset, deadline)
-        except RaftmqError as error:
-            message = clip_message(str(error))
-            return RecordsDeleted(wanted.topic_id, wanted.partition, error.code, message)
-        return RecordsDeleted(wanted.topic_id, wanted.partition, log_start_offset=start)
-
-    async def _delete(self, replica: Replica, before_offset: int, deadline: float) -> int:
-        offset = _committed_end(replica) if before_offset == ABSENT else before_offset
+    def _plan(self, wanted: RecordsToDelete) -> Change:
+        """What retention has deleted here is answered as well, and so it has to stand as well."""
+        _check_level(self._changes.image)
+        replica = self._replicas.get(wanted.topic_id, wanted.partition)
+        leader_epoch = replica.leading().leader_epoch
+        is_all = wanted.before_offset == ABSENT
+        offset = _committed_end(replica) if is_all else wanted.before_offset
         _check_committed(replica, offset)
-        with trio.move_on_at(deadline):
-            return await self._directory.delete_records(replica.log, offset)
-        raise RequestTimedOut(f"{replica.log.name}: the disk took too long; ask again")
+        start, key = max(offset, replica.log.log_start_offset), PartitionId(*replica.key)
+
+        def stands(image: MetadataImage) -> bool:
+            state = image.partitions.get(key)
+            return state is not None and state.log_start_offset >= start
+
+        command = RaiseLogStart(self._broker_id, self._broker_epoch(), *key, leader_epoch, start)
+        # It need not show here yet: an image that lets this broker lead in another epoch is newer.
+        return (Step(command, lambda _image: True, proves=stands),)
+
+    async def _told(
+        self,
+        wanted: RecordsToDelete,
+        change: Change | RaftmqError,
+        outcome: Outcome,
+        deadline: float,
+    ) -> RecordsDeleted:
+        error = outcome.error
+        if error is None:
+            assert not isinstance(change, RaftmqError), "an error is its own outcome"
+            command = change[0].command
+            assert isinstance(command, RaiseLogStart), f"{command} for {wanted}"
+            try:
+                await self._trim(command, deadline)
+                start = command.start_offset
+                return RecordsDeleted(wanted.topic_id, wanted.partition, log_start_offset=start)
+            except RaftmqError as problem:
+                error = problem
+        message = clip_message(str(error))
+        return RecordsDeleted(wanted.topic_id, wanted.partition, error.code, message)
+
+    async def _trim(self, command: RaiseLogStart, deadline: float) -> None:
+        """What has begun is not given up, however long the disk takes. Whoever leads in a later
+        epoch has done so before.
+
+        Raises:
+            RequestTimedOut: the start stands, but this log may still show what is before it.
+        """
+        try:
+            replica = self._replicas.get(command.topic_id, command.partition)
+            replica.leading(command.leader_epoch)
+        except RaftmqError:
+            return
+        reason = "the disk took too long"
+        try:
+            with trio.move_on_at(deadline):
+                await self._directory.delete_records(replica.log, command.start_offset)
+                return
+        except RaftmqError as error:
+            reason = str(error)
+        raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
+
+
+def _check_level(image: MetadataImage) -> None:
+    level = FeatureLevel.LOG_STARTS
+    if image.feature_level >= level:
+        return
+    older = sorted(b.broker_id for b in image.brokers.values() if b.feature_level_max < level)
+    way_out = (
+        f"upgrade brokers {older}; one that is gone for good counts, too: start a node of today's"
+        " version under its id"
+        if older
+        else "a voter has not registered yet: start it"
+    )
+    raise UnsupportedVersion(
+        "records are deleted only once every voter and every broker knows how to keep them deleted"
+        f" (raftmq cluster info shows the feature level): {way_out}"
+    )
 
 
 def _committed_end(replica: Replica) -> int:

@@ -7,6 +7,8 @@ order; a disk that goes on failing is tried again, ever more rarely.
     no log        opened; if the disk cannot read it, and another one leads: begun anew
     offline       told, if anybody counts on it or it may have lost something; opened anew; goes on
     damaged       told; once another one leads (or it was elected all the same): cut; goes on
+    rotten        goes on while no other one is in sync; else told; once another one leads: cut;
+                  goes on
 
 Invariants: what is cut below anything that was promised was reported before, and the report was
 answered; a log is discarded only while another active broker leads.
@@ -69,6 +71,7 @@ class _Case:
     """One partition.
 
     Attributes:
+        reopened_at: the last time that its log was opened anew; soon after that it has to wait.
         told_epoch: the last report has ended it, or a later one; the ones after that count.
         unreadable: failures to read, one after the other.
         is_damage_told: the replica is trusted with nothing.
@@ -81,7 +84,8 @@ class _Case:
         self.loss_told: PartitionLog | None = None  # of this object all is told
         self.must_start_over = False
         self.unreadable = self.failures = 0
-        self.steady_since = float("-inf")
+        self.steady_since = self.reopened_at = float("-inf")
+        self.has_said_rot = False
         self.scope: trio.CancelScope | None = None
         self.ended = trio.Event()
         self.woken = trio.Event()
@@ -110,6 +114,9 @@ class Repairs:
         case = self._cases.get(key)
         now = trio.current_time()
         if case is not None and case.scope is not None:
+            replica = self._ward.find(key)
+            if replica is not None and replica.log.offline_reason:
+                case.woken.set()  # it waited for a leader perhaps, with a log that has failed now
             return
         if case is None or now - case.steady_since > STEADY_SECONDS:
             backoff = Backoff(self._random, PAUSES)
@@ -169,12 +176,14 @@ class Repairs:
             case.scope = None
             case.ended.set()
         replica = self._ward.find(case.key)
-        if not scope.cancelled_caught and replica is not None and not replica.log.is_sound:
+        if not scope.cancelled_caught and replica is not None and not replica.log.is_whole:
             self.watch(case.key)  # since a moment ago
 
     def _tell_end(self, case: _Case) -> None:
         case.steady_since, case.is_damage_told = trio.current_time(), False
         case.failures, case.unreadable, case.must_start_over = 0, 0, False
+        case.has_said_rot = False
+        case.loss_told = None  # or that log would live on
         replica = self._ward.find(case.key)
         if replica is not None:
             log = replica.log
@@ -213,10 +222,14 @@ class Repairs:
         if replica is None:
             return True  # not hosted here any more
         if replica.log.offline_reason:
+            if case.loss_told is not replica.log:  # since a moment ago
+                await self._tell_at_once(case)
+                if trio.current_time() - case.reopened_at < STEADY_SECONDS:
+                    await self._pause(case)
             await self._reopen(case, replica)
-        if replica.log.damage and not await self._mend(case, replica):
+        if not replica.log.is_whole and not await self._mend(case, replica):
             return False
-        return replica.log.is_sound
+        return replica.log.is_whole
 
     # -- what is told ----------------------------------------------------------------------
 
@@ -227,8 +240,8 @@ class Repairs:
         replica = self._ward.find(case.key)
         if replica is None or not replica.log.offline_reason:
             return
+        case.loss_told = replica.log
         if self._may_lack(replica):
-            case.loss_told = replica.log
             await self._tell(case, Loss.UNSYNCED)
         elif replica.leader is not None:
             await self._hand_over(case)
@@ -273,6 +286,32 @@ class Repairs:
             case.told_epoch = max(case.told_epoch, state.leader_epoch - 1)
         logger.info("reported: %s loss=%s", _name(case.key), loss.name)
 
+    async def _tell_rot(self, case: _Case) -> bool:
+        """Whether nothing counts on this replica. While nobody else is in sync it goes on with all
+        that can be read: untrusted, it would lead nothing, and nobody would have more.
+        """
+        image, state = self._ward.image(), self._ward.state_of(case.key)
+        if state is None:
+            return False
+        is_trusted = self._broker_id in {*state.isr, *state.eligible}
+        if is_trusted or not case.is_damage_told:
+            # Who is only eligible may lack what this leader has acknowledged with acks=1.
+            if not any(map(image.is_active, {*state.isr} - {self._broker_id})):
+                self._say_rot_stays(case)
+                return False
+            case.is_damage_told = False
+            # Not for as long as it takes: by then this one may be the last in sync.
+            with trio.move_on_after(TELLING_SECONDS_MAX):
+                await self._tell_damage(case)
+        return case.is_damage_told
+
+    def _say_rot_stays(self, case: _Case) -> None:
+        replica = self._ward.find(case.key)
+        if replica is not None and not case.has_said_rot:
+            name, rot = replica.log.name, replica.log.rotten[0]
+            logger.error("rot stays, no other replica is in sync: log=%s %s", name, rot)
+            case.has_said_rot = True
+
     async def _tell_damage(self, case: _Case) -> None:
         if not case.is_damage_told:
             await self._tell(case, Loss.RECORDS)
@@ -304,13 +343,12 @@ class Repairs:
 
     async def _reopen(self, case: _Case, replica: Replica) -> None:
         """A leader begins another epoch then: what it appended in this one may be gone."""
-        if self._may_lack(replica) and case.loss_told is not replica.log:
-            await self._tell_at_once(case)
         try:
             log = await self._directory.reopen(replica.log)
         except StorageError:
             await self._hand_over(case)
             raise
+        case.reopened_at = trio.current_time()
         await replica.replace_log(log)
         self._ward.on_repaired(case.key, replica)
         known = replica.assignment
@@ -319,17 +357,21 @@ class Repairs:
 
     async def _mend(self, case: _Case, replica: Replica) -> bool:
         """Whether it was cut: the controller knows that it holds nothing, and who has the rest."""
-        await self._tell_damage(case)
+        if replica.log.damage:
+            await self._tell_damage(case)
+        elif not await self._tell_rot(case):
+            return False
         known = replica.assignment
         if known is None or not (
             self._has_other_leader(case, known.leader, known.leader_epoch)
-            or self._is_elected_all_the_same(case, known)
+            or (replica.log.damage and self._is_elected_all_the_same(case, known))
         ):
             return False
         try:
-            await replica.cut_damage(start_over=case.must_start_over)
+            leads = known.leader == self._broker_id
+            await replica.cut_damage(leads=leads, start_over=case.must_start_over)
         except StorageError as error:
-            follows = known.leader != self._broker_id
+            follows = not leads
             case.must_start_over = follows and isinstance(error.__cause__, CorruptRecord)
             raise
         self._ward.on_repaired(case.key, replica)

@@ -2,8 +2,9 @@
 
 Owns the replicas and follows the images. An image changes nothing before it knows this very
 process (its broker epoch): what an earlier one led is not ours. Nothing is deleted but what an
-older image had and a newer one has not. A replica whose log cannot be used is there all the same,
-and in no part; `repairs` brings it back.
+older image had and a newer one has not, and what the newer one says was deleted while this broker
+was down (docs/decisions/0030). A replica whose log cannot be used is there all the same, and in no
+part; `repairs` brings it back.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
 from raftmq.partition.around import PartitionKey, Surroundings
 from raftmq.partition.assignment import NO_LEADER
 from raftmq.partition.replica import Replica
+from raftmq.partition.storage.directory import LogId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from raftmq.broker.high_watermarks import HighWatermarks
     from raftmq.metadata.delta import Duty, MetadataDelta
@@ -86,24 +88,33 @@ class Replicas:
         self.broker_epoch = -1
         self._replicas: dict[PartitionKey, Replica] = {}
         self._logs: dict[PartitionKey, PartitionLog] = {}  # opened, and without a replica yet
+        self._unknown: dict[PartitionKey, LogId] = {}  # folders of topics that nobody knows here
         self._seen = EMPTY_IMAGE
         self._acted_upon = EMPTY_IMAGE  # or just now
         self._told: frozenset[PartitionKey] = frozenset()  # damaged, as the registration says
         self._following: Following
         self._proposing: Proposing
         self._repairing: Repairing
+        self._doubting: Callable[[PartitionKey, int], None]
         self._around = Surroundings(
             broker_id,
             self._epoch_of,
             lambda key, proposal: self._proposing.propose(self._replicas[key], proposal),
             lambda key: self._following.on_held(key),
             lambda key: self._repairing.watch(key),
+            lambda key, offset: self._doubting(key, offset),
         )
 
-    def connect(self, following: Following, proposing: Proposing, repairing: Repairing) -> None:
-        """Before `run`."""
+    def connect(
+        self,
+        following: Following,
+        proposing: Proposing,
+        repairing: Repairing,
+        doubting: Callable[[PartitionKey, int], None],
+    ) -> None:
+        """Before `run`. `doubting(key, offset)`: reading there failed."""
         self._following, self._proposing = following, proposing
-        self._repairing = repairing
+        self._repairing, self._doubting = repairing, doubting
 
     def _epoch_of(self, broker_id: int) -> int | None:
         """This one may be in its own in-sync sets even while it shuts down: it leads them."""
@@ -148,6 +159,10 @@ class Replicas:
     def state_of(self, key: PartitionKey) -> PartitionState | None:
         return self._quorum.image.partitions.get(PartitionId(*key))
 
+    def ailing(self) -> list[Replica]:
+        """Those whose logs are damaged, or rotten somewhere."""
+        return [one for one in self._replicas.values() if one.log.damage or one.log.rotten]
+
     def damaged(self) -> list[PartitionKey]:
         """Whose logs have lost what was durable, and are not repaired yet."""
         logs = {**self._logs, **{key: replica.log for key, replica in self._replicas.items()}}
@@ -158,12 +173,11 @@ class Replicas:
     async def open_found(self, folders: Sequence[tuple[str, str]]) -> None:
         """Open every log whose partition the metadata knows, before this broker registers."""
         image = self._quorum.image
-        found = [key for folder in folders if (key := key_of(*folder))]
+        found = {key: folder for folder in folders if (key := key_of(*folder))}
         known = [key for key in found if key.topic_id in image.topics]
-        for key in sorted(set(found) - set(known)):
-            logger.info(
-                "log of a topic that is not known yet: %s-%d", key.topic_id.hex(), key.partition
-            )
+        for key in sorted(found.keys() - set(known)):
+            self._unknown[key] = LogId(found[key][0], key.partition)
+            logger.info("log of a topic that is not known yet: %s", self._unknown[key].name)
         await self._open(known, image)
         self._told = frozenset(self.damaged())
 
@@ -173,6 +187,8 @@ class Replicas:
             return  # or every change of the metadata would wait for the disk
         topics = {key: image.topics[key.topic_id] for key in keys}
         ids = {key: log_id_of(topic, key.partition) for key, topic in topics.items()}
+        for key in keys:
+            self._unknown.pop(key, None)
         wanted = [(ids[key], config_of(topics[key])) for key in keys]
         try:
             await self._directory.open_logs(wanted)
@@ -208,8 +224,28 @@ class Replicas:
                 await self._do(duty, delta.image)
             except RaftmqError as error:
                 logger.error("duty failed: %s reason=%s", duty, error)
+        await self._let_go_deleted(delta.image)
         await self._reconfigure(delta)
         self._seen = delta.image
+
+    async def _let_go_deleted(self, image: MetadataImage) -> None:
+        """What was deleted while this broker was down: its folders are there, or opened by now.
+
+        Only what the quorum remembers to have deleted: another one, or one that began anew, does
+        not know these topics either. And only by an image that knows this very process: it is newer
+        than all that earlier ones have hosted, so that none of these is a topic that was made anew.
+        """
+        found = sorted({*self._unknown, *self._logs})
+        if not found or image.deleted_topics is self._seen.deleted_topics:
+            return
+        deleted = set(image.deleted_topics)
+        for key in found:
+            if key.topic_id in deleted:
+                try:
+                    await self._let_go(key)
+                except RaftmqError as error:
+                    name = f"{key.topic_id.hex()}-{key.partition}"
+                    logger.error("not removed: log=%s reason=%s", name, error)
 
     async def _do(self, duty: Duty, image: MetadataImage) -> None:
         key = _key(duty.partition_id)
@@ -273,7 +309,7 @@ class Replicas:
             self._around,
             high_watermark=self._high_watermarks.of(log.name),
         )
-        if not log.is_sound:
+        if not log.is_whole:
             self._repairing.watch(key, is_told=key in self._told)
         return replica
 
@@ -286,11 +322,22 @@ class Replicas:
         self._told -= {key}
         if replica is not None:
             del self._replicas[key]
-            await self._directory.delete_log(replica.log)
+            await self._delete(replica.log)
         elif (log := self._logs.pop(key, None)) is not None:
-            await self._directory.delete_log(log)
+            await self._delete(log)
+        elif (log_id := self._unknown.pop(key, None)) is not None:
+            logger.warning("its topic was deleted, and it goes: log=%s", log_id.name)
+            await self._discard(log_id)
         elif (topic := self._seen.topics.get(key.topic_id)) is not None:
-            await self._directory.discard(log_id_of(topic, key.partition))
+            await self._discard(log_id_of(topic, key.partition))
+
+    async def _delete(self, log: PartitionLog) -> None:
+        self._high_watermarks.forget(log.name)
+        await self._directory.delete_log(log)
+
+    async def _discard(self, log_id: LogId) -> None:
+        self._high_watermarks.forget(log_id.name)
+        await self._directory.discard(log_id)
 
     async def _reconfigure(self, delta: MetadataDelta) -> None:
         """Configs are no change of a partition, but min.insync.replicas is part of its rules."""
@@ -314,14 +361,19 @@ class Replicas:
     async def run_ticks(self) -> NoReturn:
         while True:
             await trio.sleep(TICK_SECONDS)
-            now = trio.current_time()
-            for replica in list(self._replicas.values()):
-                replica.tick(now)
+            self._tick()
+
+    def _tick(self) -> None:
+        """On its own: what its loop took last would live until the next one."""
+        now = trio.current_time()
+        for replica in list(self._replicas.values()):
+            replica.tick(now)
 
     async def run_checkpoints(self) -> NoReturn:
         while True:
             await trio.sleep(CHECKPOINT_SECONDS)
             await self.checkpoint()
+            await self._keep_starts()
 
     async def checkpoint(self) -> None:
         try:
@@ -330,6 +382,14 @@ class Replicas:
             )
         except StorageError as error:  # the older one is as true, only lower
             logger.warning("no checkpoint of high watermarks: reason=%s", error)
+
+    async def _keep_starts(self) -> None:
+        """Of a start that rose after whoever had asked for it was told that nobody knows."""
+        for replica in list(self._replicas.values()):
+            try:
+                await replica.keep_start()
+            except RaftmqError as error:
+                logger.warning("log start stays: log=%s reason=%s", replica.log.name, error)
 
 
 def _key(partition_id: PartitionId) -> PartitionKey:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from raftmq.broker.fetch_sessions import Bounds, FetchSessions
 from raftmq.broker.fetch_turn import FetchTurn, Limits, Seen
-from raftmq.errors import InvalidRequest, OffsetOutOfRange, RaftmqError, StaleBrokerEpoch
+from raftmq.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    RaftmqError,
+    StaleBrokerEpoch,
+    error_for,
+    without_frames,
+)
 from raftmq.partition.effects import Fetch
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
@@ -106,13 +113,13 @@ class Replicating:
                 leader_epoch=wanted.leader_epoch,
             )
         except RaftmqError as error:
-            return error
+            return without_frames(error)
 
     def look(self, replica: Replica, partition: SessionPartition) -> Seen:
         """Raises RaftmqError: what to tell in place of records."""
         wanted, verdict, log = partition.wanted, partition.verdict, replica.log
         if isinstance(verdict, RaftmqError):
-            raise verdict
+            raise error_for(verdict.code, str(verdict))  # not the one that is kept, see `_verdict`
         replica.leading(wanted.leader_epoch)
         if wanted.fetch_offset < log.log_start_offset:  # as of now: it may have been deleted since
             raise OffsetOutOfRange(f"{log.name} starts at {log.log_start_offset}")

@@ -19,8 +19,10 @@ from raftmq.broker.groups.limits import GroupSettings
 from raftmq.broker.groups.settings import CoordinatorSettings
 from raftmq.broker.node_keys import BROKERS as BROKERS  # users of settings need it, too
 from raftmq.broker.node_keys import (
+    CLOCK_DIFFERENCE,
     CLUSTER_ID,
     DIRECTORY,
+    LIMIT_KEYS,
     NODE_ID,
     OFFSETS_RETENTION,
     RACK,
@@ -37,8 +39,10 @@ from raftmq.broker.settings_checks import (
 )
 from raftmq.broker.settings_reader import SettingsReader
 from raftmq.errors import InvalidConfig
+from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.raft.timing import Timing
 from raftmq.rpc.context import Listener
+from raftmq.rpc.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,8 +67,8 @@ class ListenerSettings:
     advertised: Address
 
     @property
-    def listener(self) -> Listener:
-        return Listener(self.name, is_for_brokers=self.name == BROKERS)
+    def is_for_brokers(self) -> bool:
+        return self.name == BROKERS
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,12 @@ class BrokerSettings:
     voters: of the quorum, by node id; a node that is not among them follows it.
     listeners: one is named "brokers", for the other nodes; the rest are for clients.
     rack: replicas of one partition are spread over racks.
+    clock_difference_ms_max: by how much the clocks of brokers may differ and still agree.
     timing: of the quorum; tests shorten it, no settings file names it.
     groups: what consumer groups may ask of this broker.
+    is_replacement: whether, with an empty directory, it takes the seat of a voter whose disk is
+        lost for good.
+    limits: of its connections.
     """
 
     directory: Path
@@ -86,6 +94,9 @@ class BrokerSettings:
     rack: str | None = None
     timing: Timing = field(default_factory=Timing)
     groups: CoordinatorSettings = field(default_factory=CoordinatorSettings)
+    clock_difference_ms_max: int = DIFFERENCE_MS_MAX
+    is_replacement: bool = False
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         problems = list(name_problems([one.name for one in self.listeners]))
@@ -95,6 +106,15 @@ class BrokerSettings:
     @property
     def is_voter(self) -> bool:
         return self.node_id in self.voters
+
+    def listener(self, one: ListenerSettings) -> Listener:
+        """One of the listeners, as those who come there are told of it."""
+        others = [
+            f"listener {other.name!r} at {other.advertised}"
+            for other in self.listeners
+            if one.is_for_brokers and not other.is_for_brokers
+        ]
+        return Listener(one.name, one.is_for_brokers, " or ".join(others))
 
     @property
     def warnings(self) -> list[str]:
@@ -139,9 +159,12 @@ def parse_settings(
     reader.check_names()
     keys = {"directory": DIRECTORY, "cluster_id": CLUSTER_ID, "node_id": NODE_ID, "rack": RACK}
     found = {name: reader.node(key) for name, key in keys.items()}
+    difference_ms = reader.node(CLOCK_DIFFERENCE)
     voters, listeners = reader.voters(), reader.listeners()
-    rules = {name: reader.groups(key) for name, key in _RULES.items()}
-    retention_ms = reader.groups(OFFSETS_RETENTION)
+    rules = {name: reader.optional(key) for name, key in _RULES.items()}
+    retention_ms = reader.optional(OFFSETS_RETENTION)
+    limits = {key.last_name: reader.optional(key) for key in LIMIT_KEYS}
+    is_replacement = reader.replace()
     problems = [*reader.problems, *address_problems(found["node_id"], voters, listeners)]
     problems += session_problems(rules["session_timeout_ms_min"], rules["session_timeout_ms_max"])
     names = [one.name for one in listeners if one.name is not None]
@@ -155,6 +178,9 @@ def parse_settings(
         voters=known,
         listeners=tuple(map(_settings_of, listeners)),
         groups=CoordinatorSettings(GroupSettings(**rules), retention_ms),
+        is_replacement=is_replacement,
+        clock_difference_ms_max=difference_ms or DIFFERENCE_MS_MAX,
+        limits=Limits(**limits),
     )
 
 

@@ -14,6 +14,7 @@ from raftmq.broker.node_keys import (
     LISTENER_NAME,
     NODE_ID,
     NODE_KEYS,
+    REPLACE,
     VOTER,
     Kind,
     NodeKey,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raftmq.model import Address
+
+
+OPTIONAL = ("groups", "limits")  # sections in which every key has a default
 
 
 class Origin(NamedTuple):
@@ -62,13 +66,19 @@ class SettingsReader:
 
     def check_names(self) -> None:
         """Of the sections that are tables of keys; before the keys are read."""
-        for section in ("node", "groups"):
+        for section in ("node", *OPTIONAL):
             self._check_names(f"{section}.", self._section(section), known_below(section))
 
-    def groups(self, key: NodeKey) -> int:
-        """The value of one of [groups]' keys; its default where it is left out, or wrong."""
-        value: int | None = self._read(key, self._section("groups"))
+    def optional(self, key: NodeKey) -> int:
+        """The value of a key of a section that may be missing; its default where it is left out, or
+        wrong.
+        """
+        value: int | None = self._read(key, self._section(key.name.partition(".")[0]))
         return int(key.default) if value is None else value
+
+    def replace(self) -> bool:
+        """Whether this node takes the seat of a disk that is lost."""
+        return bool(self._read(REPLACE, self._section("quorum")))
 
     def voters(self) -> dict[int, Address | None]:
         """None stands for an address that is wrong."""
@@ -127,7 +137,7 @@ class SettingsReader:
                 self.problems.append(f"{name}: missing, expected {key.allowed}")
             return None
         value, origin = table[last_name], self._origins.get(name)
-        if origin and key.kind is not Kind.NUMBER:
+        if origin and key.kind not in (Kind.NUMBER, Kind.SWITCH):
             value = value if isinstance(value, str) else origin.text  # node.rack=3 is a text
         try:
             return convert(key, value)
@@ -143,11 +153,11 @@ class SettingsReader:
         for name, value in self._values.items():
             if name not in known:
                 self._unknown_section(name, value, known)
-        for name in ("node", "quorum", "groups"):
+        for name in ("node", "quorum", *OPTIONAL):
             value = self._values.get(name, {})
             if not isinstance(value, dict):
                 self.problems.append(f"{name} = {brief(value)}: expected a section [{name}]")
-            elif name != "groups" and name not in self._values and name not in self._meant:
+            elif name not in OPTIONAL and name not in self._values and name not in self._meant:
                 self.problems.append(f"[{name}]: this section is missing")
 
     def _unknown_section(self, name: str, value: object, known: list[str]) -> None:

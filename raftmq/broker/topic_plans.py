@@ -18,6 +18,7 @@ from raftmq.config import parse_topic_config
 from raftmq.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
+    InvalidReplicationFactor,
     InvalidRequest,
     UnknownTopicId,
 )
@@ -33,6 +34,7 @@ from raftmq.metadata.placement import (
 from raftmq.wire.bodies import ABSENT, ID_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from random import Random
 
     from raftmq.broker.changes import Change
@@ -45,7 +47,7 @@ REQUEST_PARTITIONS_MAX = 10_000  # that one request makes: placing them holds up
 
 
 class TopicDefaults(NamedTuple):
-    """Of a new topic. With fewer active brokers than `replication_factor` there is one on each."""
+    """Of a new topic. A cluster of fewer nodes than `replication_factor` has one on each."""
 
     partition_count: int = 1
     replication_factor: int = 3
@@ -55,6 +57,7 @@ class TopicPlanner:
     """For one request: each wish is placed as if those before it were carried out.
 
     Args:
+        voters: of the quorum: nodes of this cluster, whether they have registered yet or not.
         doubt: why nobody knows whether the image is new enough; raised for each wish of which that
             would have to be known.
 
@@ -68,9 +71,11 @@ class TopicPlanner:
         chance: Random,
         defaults: TopicDefaults,
         *,
+        voters: Collection[int] = (),
         doubt: RaftmqError | None = None,
     ) -> None:
         self._image, self._chance, self._defaults = image, chance, defaults
+        self._voters = frozenset(voters)
         self._doubt, self.lacks_brokers = doubt, False
         self._known_hosts: list[Host] | None = None
         self._left = REQUEST_PARTITIONS_MAX
@@ -109,10 +114,26 @@ class TopicPlanner:
         if partition_count == ABSENT:
             partition_count = self._defaults.partition_count
         if replication_factor == ABSENT:
-            self._note_hosts(self._defaults.replication_factor)
-            possible = max(1, len(self._hosts))
-            replication_factor = min(self._defaults.replication_factor, possible)
+            replication_factor = self._default_factor(wanted.name)
         return self._place(partition_count, replication_factor=replication_factor)
+
+    def _default_factor(self, name: str) -> int:
+        """One for each node of a small cluster, whether that is there now or not: replicas cannot
+        be added later, and who did not ask for a number would not look whether there are fewer.
+        """
+        self._note_hosts(self._defaults.replication_factor)
+        nodes = self._voters.union(self._image.brokers)
+        factor = min(self._defaults.replication_factor, max(1, len(nodes)))
+        active = {host.broker_id for host in self._hosts}
+        if factor <= len(active):
+            return factor
+        missing = ", ".join(map(str, sorted(nodes - active)))
+        fewer = max(1, len(active))
+        raise InvalidReplicationFactor(
+            f"topic {name}: by default it has {factor} replicas, for good, and of the nodes of this"
+            f" cluster these are not active: {missing}; start them, or ask for fewer replicas with"
+            f" --replication-factor {fewer} (SDK: replication_factor={fewer})"
+        )
 
     def _added(self, topic: TopicState, wanted: MorePartitions) -> Assignments:
         count = topic.partition_count

@@ -27,7 +27,7 @@ from raftmq.wire.messages.topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from random import Random
 
     from raftmq.broker.changes import Change, Changes, Outcome
@@ -50,12 +50,18 @@ DEFAULTS = TopicDefaults()
 
 
 class Topics:
-    """`chance` draws the ids of topics and places their replicas."""
+    """`chance` draws the ids of topics and places their replicas; `voters` are of the quorum."""
 
     def __init__(
-        self, changes: Changes, chance: Random, defaults: TopicDefaults = DEFAULTS
+        self,
+        changes: Changes,
+        chance: Random,
+        defaults: TopicDefaults = DEFAULTS,
+        *,
+        voters: Collection[int] = (),
     ) -> None:
         self._changes, self._chance, self._defaults = changes, chance, defaults
+        self._voters = voters
 
     def handlers(self) -> dict[ApiKey, Handler]:
         return {
@@ -134,7 +140,9 @@ class Topics:
         return plan(self._planner(doubt)), max(0, timeout_ms - spent_ms)
 
     def _planner(self, doubt: RaftmqError | None = None) -> TopicPlanner:
-        return TopicPlanner(self._changes.image, self._chance, self._defaults, doubt=doubt)
+        return TopicPlanner(
+            self._changes.image, self._chance, self._defaults, voters=self._voters, doubt=doubt
+        )
 
 
 def _deletion(before: MetadataImage, topic_id: bytes) -> Step:

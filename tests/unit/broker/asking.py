@@ -111,9 +111,9 @@ def changes(cluster: FakeCluster, link: Link | None = None) -> Changes:
     return Changes(cluster.nodes[NODE], link or Link(cluster))
 
 
-async def ask(handler: Handler, request: Request) -> Any:
+async def ask(handler: Handler, request: Request, context: RequestContext = CONTEXT) -> Any:
     """The body of the answer, as it arrives: within all limits."""
-    reply: Reply | Awaitable[Reply | None] | None = handler(CONTEXT, request, b"")
+    reply: Reply | Awaitable[Reply | None] | None = handler(context, request, b"")
     if isinstance(reply, Awaitable):
         reply = await reply
     assert reply is not None, f"{request} was not answered"

@@ -13,8 +13,10 @@ from raftmq.broker.high_watermarks import HighWatermarks
 from raftmq.broker.isr_proposals import IsrProposals
 from raftmq.broker.repairs import Repairs
 from raftmq.broker.replicas import Replicas
+from raftmq.broker.rot_watch import RotWatch
 from raftmq.errors import NotController
 from raftmq.metadata.commands import (
+    SUPPORTED_LEVEL,
     BrokerRegistered,
     CreateTopic,
     Done,
@@ -80,6 +82,10 @@ class DirectLink:
         leader = self._cluster.leader
         return await leader.propose(command, timeout=timeout, command_id=command_id)
 
+    async def read_barrier(self, *, timeout: float = 5.0) -> int:  # noqa: ASYNC109  # as in the protocol
+        with trio.fail_after(timeout):
+            return (await self._cluster.leader.read_barrier()).version
+
 
 class Reports(DamageReports):
     """Attributes:
@@ -122,7 +128,8 @@ class Node:
         self.wishes: list[ProposeIsr] = []
         self.reports = Reports(self)
         self.repairs = Repairs(broker_id, self.replicas, directory, self.reports, Random(broker_id))
-        self.replicas.connect(self.followed, self, self.repairs)
+        self.rot_watch = RotWatch(self.replicas, directory, self.repairs.watch)
+        self.replicas.connect(self.followed, self, self.repairs, self.rot_watch.doubt)
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
         self.wishes.append(proposal)
@@ -171,6 +178,7 @@ async def register(
         previous_broker_epoch=-1 if known is None else known.broker_epoch,
         boot_id="boot",
         damaged=damaged,
+        feature_level_max=SUPPORTED_LEVEL,
     )
     registered = await cluster.leader.propose(command)
     assert isinstance(registered, BrokerRegistered)
@@ -225,7 +233,10 @@ async def opened(
     ) as directory:
         node = Node(broker_id, cluster, directory, files)
         await node.high_watermarks.load()
-        await node.replicas.open_found(directory.found())
+        await directory.remove_deleted()
+        found = directory.found()
+        node.high_watermarks.keep(map("/".join, found))
+        await node.replicas.open_found(found)
         async with trio.open_nursery() as nursery:
             for task in (
                 node.replicas.run,
@@ -233,6 +244,7 @@ async def opened(
                 node.proposals.run,
                 node.reports.run,
                 node.repairs.run,
+                node.rot_watch.run,
             ):
                 nursery.start_soon(task)
             yield node

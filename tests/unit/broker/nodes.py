@@ -19,6 +19,7 @@ from raftmq.broker.controller_office import ControllerOffice
 from raftmq.broker.controller_term import address_of
 from raftmq.broker.lifetime import Lifetime, Profile, Surroundings
 from raftmq.broker.meta import MetaFile, open_meta
+from raftmq.broker.own_clock import OwnClock
 from raftmq.broker.proposals import Proposals
 from raftmq.metadata.commands import Endpoint
 from raftmq.model import Address
@@ -31,6 +32,7 @@ from tests.simulation.disk import SimulatedFiles
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.network_pipe import Latency
 from tests.simulation.quorum_fake import FakeCluster
+from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -88,6 +90,7 @@ class Node:
     """Attributes:
     files: its disk, whatever process runs.
     slow_flush_seconds, damaged: what its next process says of its logs.
+    clock_ahead_ms: what its wall clock is ahead of the true one.
     epochs: all that its present process was told.
     """
 
@@ -95,6 +98,7 @@ class Node:
     office: ControllerOffice
     link: ControllerLink
     lifetime: Lifetime
+    clock: OwnClock
     file: MetaFile
     peers: Peers
     proposals: Proposals
@@ -108,6 +112,7 @@ class Node:
         self.damaged: list[tuple[bytes, int]] = []
         self.epochs: list[int] = []
         self.run_sync = run_inline
+        self.clock_ahead_ms = 0
         self._starts = 0
         self._scope = trio.CancelScope()
 
@@ -119,6 +124,9 @@ class Node:
     @property
     def is_active(self) -> bool:
         return self._world.image.is_active(self.node_id)
+
+    def now_ms(self) -> int:
+        return NOW_MS + int(trio.current_time() * 1000) + self.clock_ahead_ms
 
     async def start(self, *, with_lifetime: bool = True, with_office: bool = True) -> None:
         self._starts += 1
@@ -176,8 +184,9 @@ class Node:
         self.file = await open_meta(self.files, DIRECTORY, owner, random=random, run_sync=run_sync)
         endpoint = Endpoint(listener, self.host, PORT)
         profile = Profile(self.node_id, (endpoint,), self.files.boot_id())
+        self.clock = OwnClock(self.node_id, self.now_ms)
         around = Surroundings(
-            lambda: self.damaged, lambda: self.slow_flush_seconds, self.epochs.append
+            lambda: self.damaged, lambda: self.slow_flush_seconds, self.epochs.append, self.clock
         )
         self.lifetime = Lifetime(profile, self.file, self.quorum, self.link, around, random=random)
 

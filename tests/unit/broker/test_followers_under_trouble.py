@@ -10,11 +10,12 @@ import trio
 
 from raftmq.broker.asking import FetchSettings
 from raftmq.rpc.limits import Limits
+from raftmq.wire.messages.corruption import ReportCorruption
 from raftmq.wire.messages.fetch import WITHOUT_SESSION, Fetch
 from tests.unit.broker.copying import world
 from tests.unit.broker.test_fetcher import acknowledged
 from tests.unit.broker.test_leader_fetcher import fetched, following, reply
-from tests.unit.partition.replica_world import led_by, settle
+from tests.unit.partition.replica_world import KEY, led_by, settle
 from tests.unit.storage.batches import batch, values_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ async def test_a_newcomer_joins_where_the_log_begins_within_a_batch(
 
 
 async def test_a_bad_first_batch_is_asked_for_again(autojump_clock: MockClock) -> None:
-    """An empty log gets a damaged one, and nothing else is under way that would wake anybody."""
+    """An empty log gets a damaged one, and nothing else is under way that would wake anybody. The
+    leader is told, so that it looks at its disk.
+    """
     async with following() as (leader, _, replica):
         good = bytearray(batch(b"new"))
         good[12:16] = bytes(4)  # as the leader of epoch 0 writes it
@@ -79,6 +82,7 @@ async def test_a_bad_first_batch_is_asked_for_again(autojump_clock: MockClock) -
         await leader.answer(1, reply(fetched(len(bad)), data=bytes(bad)))
         with trio.fail_after(10):
             await leader.wait_requests(3)
+        assert leader.reports == [ReportCorruption(*KEY, 0, 0)]
         assert values_of(replica.log) == []
         await leader.answer(2, reply(fetched(len(good)), data=bytes(good)))
         assert values_of(replica.log) == [b"new"]

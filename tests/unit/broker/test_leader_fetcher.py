@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from raftmq.broker.fetcher import Fetchers
 from raftmq.errors import Disconnected, ErrorCode, RaftmqError
 from raftmq.rpc.reply import Answer
+from raftmq.wire.messages.corruption import ReportCorruption
 from raftmq.wire.messages.fetch import NEW_SESSION, FetchReply, PartitionFetched
 from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
 from tests.unit.partition.replica_world import KEY, led_by, machine
@@ -32,12 +33,14 @@ class ScriptedLeader:
     """The other side of `Asking`: notes what it is asked and answers when it is told to.
 
     Attributes:
+        reports: of bytes that were refused.
         takes: whether what is sent one way leaves at all.
     """
 
     def __init__(self) -> None:
         self.requests: list[ReplicaFetch] = []
         self.told: list[ReplicaProgress] = []
+        self.reports: list[ReportCorruption] = []
         self.takes = True
         self.is_connected = False
         self._asked = trio.lowlevel.ParkingLot()
@@ -70,6 +73,9 @@ class ScriptedLeader:
     ) -> bool:
         if not self.is_connected:
             return False
+        if isinstance(body, ReportCorruption):
+            self.reports.append(body)
+            return True
         assert isinstance(body, ReplicaFetch)
         assert timeout_seconds > body.max_wait_ms / 1000
         self.requests.append(body)

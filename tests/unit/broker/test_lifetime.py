@@ -10,6 +10,7 @@ import trio
 
 from raftmq.errors import NotController, RaftmqError
 from raftmq.metadata.commands import (
+    SUPPORTED_LEVEL,
     BrokerRegistered,
     CreateTopic,
     FenceBroker,
@@ -182,7 +183,9 @@ async def test_a_stale_epoch_is_given_up(autojump_clock: MockClock) -> None:
         await world.all_in_service()
         node, known = world.nodes[2], state(world.nodes[2])
         directory_id = node.file.meta.directory_id.bytes
-        rival = RegisterBroker(2, b"r" * 16, directory_id, known.endpoints)
+        rival = RegisterBroker(
+            2, b"r" * 16, directory_id, known.endpoints, feature_level_max=SUPPORTED_LEVEL
+        )
         await world.cluster.leader.propose(rival)
         await eventually(lambda: len(node.epochs) == 3, within=3)
         assert node.epochs[:2] == [known.broker_epoch, -1]

@@ -50,6 +50,15 @@ async def test_a_topic_by_name(autojump_clock: MockClock) -> None:
     assert reply.is_complete
 
 
+async def test_how_many_have_to_be_in_sync(autojump_clock: MockClock) -> None:
+    """As it was set, or the default."""
+    cluster = await cluster_of(None)
+    await make(cluster, (1,))
+    await make(cluster, (1,), topic_id=topic_id(1), name="safe", **{"min.insync.replicas": "3"})
+    reply: MetadataReply = await ask(answers(cluster).metadata, Metadata(None))
+    assert [topic.min_insync_replicas for topic in reply.topics] == [2, 3]
+
+
 async def test_names_that_nobody_has(autojump_clock: MockClock) -> None:
     """They are answered where they were asked for, and once; a deleted topic is such a name."""
     cluster = await cluster_of(None)

@@ -17,9 +17,15 @@ from raftmq.broker.node_keys import (
 
 def test_known_names() -> None:
     """What may stand in each section, in the order of the definitions."""
-    assert known_below("") == ["node", "quorum", "listeners", "groups"]
-    assert known_below("node") == ["id", "cluster_id", "directory", "rack"]
-    assert known_below("quorum") == ["voters"]
+    assert known_below("") == ["node", "quorum", "listeners", "groups", "limits"]
+    assert known_below("node") == [
+        "id",
+        "cluster_id",
+        "directory",
+        "rack",
+        "clock_difference_ms_max",
+    ]
+    assert known_below("quorum") == ["voters", "replace"]
     assert known_below("listeners.<name>") == ["name", "bind", "advertised"]
 
 

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 import trio.testing
 
-from raftmq.broker.producer_ids import BLOCK_COUNT, PROPOSE_SECONDS, ProducerIds
+from raftmq.broker.producer_ids import (
+    AGAIN_SECONDS,
+    BLOCK_COUNT,
+    PROPOSE_SECONDS,
+    ProducerIds,
+)
 from raftmq.errors import ErrorCode, error_for
+from raftmq.metadata.commands import NO_EPOCH
 from raftmq.rpc.reply import Reply
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
 from tests.unit.broker.asking import CONTEXT, NODE, Link, cluster_of
@@ -134,6 +140,39 @@ async def test_a_registration_that_is_over(autojump_clock: MockClock) -> None:
     async with open_stage(epoch=999_999) as (_, _, ids):
         reply = await ask(ids)
         assert error_for(reply.error, "").retriable
+
+
+async def test_a_registration_brings_a_block(autojump_clock: MockClock) -> None:
+    """Ids are there before anybody asks, one command for each process; another registration of the
+    same process needs no more of them."""
+    async with open_stage() as (cluster, link, ids):
+        for _ in range(3):
+            ids.on_epoch()
+            await trio.sleep(60)
+        assert len(link.sent) == 1
+        cluster.delay_seconds = 2 * PROPOSE_SECONDS
+        for _ in range(BLOCK_COUNT):
+            assert (await ask(ids)).error == ErrorCode.NONE
+
+
+async def test_a_block_is_fetched_when_that_can_be_done(autojump_clock: MockClock) -> None:
+    """The quorum is gone at the registration: it is asked again, though nobody wants an id."""
+    async with open_stage() as (cluster, _, ids):
+        cluster.delay_seconds = 2 * PROPOSE_SECONDS
+        ids.on_epoch()
+        await trio.sleep(100)
+        cluster.delay_seconds = 0.0
+        await trio.sleep(2 * PROPOSE_SECONDS + AGAIN_SECONDS)
+        cluster.delay_seconds = 2 * PROPOSE_SECONDS
+        assert (await ask(ids)).error == ErrorCode.NONE
+
+
+async def test_who_is_not_registered_asks_for_none(autojump_clock: MockClock) -> None:
+    """The quorum would refuse it."""
+    async with open_stage(epoch=NO_EPOCH) as (_, link, ids):
+        ids.on_epoch()
+        await trio.sleep(100)
+        assert link.sent == []
 
 
 async def test_what_is_left_is_given_out_meanwhile(autojump_clock: MockClock) -> None:

@@ -28,11 +28,13 @@ from raftmq.metadata.commands import (
     OffsetsCommitted,
     PartitionAltered,
     ProducerIds,
+    RaiseLogStart,
     RecoveryState,
     Refused,
     RegisterBroker,
     ReportDamage,
     ReviewPartitions,
+    SetFeatureLevel,
     UnfenceBroker,
     encode_command,
 )
@@ -80,6 +82,7 @@ def test_what_is_no_result_is_refused(data: bytes) -> None:
         ReviewPartitions(2, 1, ()),
         FinishReview(2, 1, 1),
         AssignSlot(0, 0, 2),
+        SetFeatureLevel(1, 1),
     ],
 )
 async def test_the_controllers_commands_are_its_own(
@@ -99,6 +102,7 @@ async def test_the_controllers_commands_are_its_own(
         (RegisterBroker(3, b"i" * 16, b"d" * 16), None),
         (AllocateProducerIds(3, 1, 10), None),
         (ReportDamage(3, 1, ()), None),
+        (RaiseLogStart(3, 1, b"t" * 16, 0, 1, 900), None),
         (AllocateProducerIds(2, 1, 10), CommandId(3, 1, 1)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Records are deleted from the front, durably, and only what is committed."""
+"""Records are deleted from the front, only what is committed, and once the quorum knows (A3.4)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from raftmq.broker.changes import Changes
 from raftmq.broker.record_deletion import RecordDeletion
 from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import Done, FeatureLevel, FenceBroker, RaiseLogStart
 from raftmq.wire.messages.topics import DeleteRecords, RecordsDeleted, RecordsToDelete
 from tests.unit.broker.asking import UNKNOWN, ask
-from tests.unit.broker.hosting import TOPIC_ID, settle
+from tests.unit.broker.hosting import TOPIC_ID, DirectLink, settle, state_of
 from tests.unit.broker.test_offsets import leading, next_epoch
 from tests.unit.storage.batches import batch
 from tests.unit.storage.directories import Disk
@@ -19,13 +21,24 @@ from tests.unit.storage.directories import Disk
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from raftmq.metadata.image import MetadataImage
+    from raftmq.partition.replica import Replica
     from tests.unit.broker.hosting import Node
 
 
+def deletion(node: Node) -> RecordDeletion:
+    return RecordDeletion(
+        node.broker_id,
+        node.replicas,
+        node.directory,
+        Changes(node.cluster.nodes[node.broker_id], DirectLink(node.cluster)),
+        broker_epoch=lambda: node.replicas.broker_epoch,
+    )
+
+
 async def delete(node: Node, before_offset: int, *, topic_id: bytes = TOPIC_ID) -> RecordsDeleted:
-    handler = RecordDeletion(node.replicas, node.directory).delete
     request = DeleteRecords((RecordsToDelete(topic_id, 0, before_offset),))
-    deleted: RecordsDeleted = (await ask(handler, request)).partitions[0]
+    deleted: RecordsDeleted = (await ask(deletion(node).delete, request)).partitions[0]
     return deleted
 
 
@@ -37,7 +50,7 @@ async def test_the_beginning_is_forgotten(autojump_clock: MockClock) -> None:
         for before, start in [(2, 2), (1, 2), (-1, 3), (-1, 3)]:
             deleted = await delete(node, before)
             assert (deleted.error, deleted.log_start_offset) == (ErrorCode.NONE, start)
-            assert replica.log.log_start_offset == start
+            assert replica.log.log_start_offset == state_of(node).log_start_offset == start
 
 
 async def test_what_is_not_committed_stays(autojump_clock: MockClock) -> None:
@@ -61,7 +74,6 @@ async def test_a_new_leader_does_not_know_what_is_committed(autojump_clock: Mock
             (-1, ErrorCode.OFFSET_NOT_AVAILABLE),
             (1, ErrorCode.OFFSET_NOT_AVAILABLE),
             (3, ErrorCode.OFFSET_OUT_OF_RANGE),
-            (0, ErrorCode.NONE),
         ]:
             assert (await delete(node, before)).error == code
 
@@ -84,9 +96,93 @@ async def test_a_disk_that_takes_too_long(autojump_clock: MockClock) -> None:
         disk.seconds = 10.0
         replica.append(batch(b"a"), acks=-1)
         assert replica.high_watermark == 1
-        handler = RecordDeletion(node.replicas, node.directory).delete
         request = DeleteRecords((RecordsToDelete(TOPIC_ID, 0, 1),), timeout_ms=2_000)
         started = trio.current_time()
-        assert (await ask(handler, request)).partitions[0].error == ErrorCode.REQUEST_TIMED_OUT
+        assert (await ask(deletion(node).delete, request)).partitions[
+            0
+        ].error == ErrorCode.REQUEST_TIMED_OUT
         assert trio.current_time() - started == pytest.approx(2.0)
         assert replica.log.log_start_offset == 0
+
+
+async def test_what_was_deleted_before_it_was_asked_for_stands_as_well(
+    autojump_clock: MockClock,
+) -> None:
+    """Retention has gone further than what is asked for: what is answered, the quorum keeps."""
+    async with leading(1) as (node, replica):
+        replica.append(batch(b"a", b"b", b"c"), acks=-1)
+        await settle()
+        await node.directory.delete_records(replica.log, 2)
+        assert state_of(node).log_start_offset == 0
+        assert (await delete(node, 1)).log_start_offset == state_of(node).log_start_offset == 2
+
+
+async def committed_by(node: Node, replica: Replica) -> None:
+    replica.append(batch(b"a", b"b", b"c"), acks=-1)
+    await settle()
+    assert replica.high_watermark == 3
+
+
+async def test_a_deposed_leader_deletes_nothing(autojump_clock: MockClock) -> None:
+    """It has not heard of it: the quorum refuses, for certain, and the records stay."""
+    async with leading(1) as (node, replica):
+        await committed_by(node, replica)
+        node.cluster.isolate(1)
+        await node.cluster.leader.propose(FenceBroker(1, node.replicas.broker_epoch))
+        assert replica.leader is not None
+        assert (await delete(node, 2)).error == ErrorCode.FENCED_LEADER_EPOCH
+        assert replica.log.log_start_offset == 0
+
+
+async def test_without_the_quorum_nothing_is_deleted(autojump_clock: MockClock) -> None:
+    """Nobody leads it: that is certain. An answer is lost with the command: nobody knows."""
+    async with leading(1) as (node, replica):
+        await committed_by(node, replica)
+        node.cluster.depose()
+        assert (await delete(node, 2)).error == ErrorCode.NOT_CONTROLLER
+        node.cluster.elect(1)
+        node.cluster.lose_answers(1, applied=False)
+        assert (await delete(node, 2)).error == ErrorCode.REQUEST_TIMED_OUT
+        assert replica.log.log_start_offset == state_of(node).log_start_offset == 0
+
+
+async def test_an_answer_of_the_quorum_is_lost(autojump_clock: MockClock) -> None:
+    """The start shows in the metadata all the same: the records are deleted."""
+    async with leading(1) as (node, replica):
+        await committed_by(node, replica)
+        node.cluster.lose_answers(1, applied=True)
+        assert (await delete(node, 2)).log_start_offset == replica.log.log_start_offset == 2
+
+
+async def test_deleting_waits_for_its_feature_level(autojump_clock: MockClock) -> None:
+    """A broker of an older version is there: nothing is asked of the quorum, and it says so."""
+    async with leading(1) as (node, replica):
+        await committed_by(node, replica)
+        older = OlderMetadata(node.cluster.nodes[1], DirectLink(node.cluster))
+        handler = RecordDeletion(
+            1, node.replicas, node.directory, older, broker_epoch=lambda: node.replicas.broker_epoch
+        )
+        request = DeleteRecords((RecordsToDelete(TOPIC_ID, 0, 2),))
+        told = (await ask(handler.delete, request)).partitions[0]
+        assert told.error == ErrorCode.UNSUPPORTED_VERSION
+        assert "a voter has not registered yet" in told.message
+        assert replica.log.log_start_offset == state_of(node).log_start_offset == 0
+
+
+class OlderMetadata(Changes):
+    @property
+    def image(self) -> MetadataImage:
+        return super().image._replace(feature_level=FeatureLevel.FIRST)
+
+
+async def test_a_start_that_came_late_is_kept(autojump_clock: MockClock) -> None:
+    """Whoever asked had no answer; then the command is applied: the leader deletes all the same."""
+    async with leading(1) as (node, replica):
+        await committed_by(node, replica)
+        known = replica.assignment
+        assert known is not None
+        command = RaiseLogStart(1, node.replicas.broker_epoch, TOPIC_ID, 0, known.leader_epoch, 2)
+        assert await node.cluster.leader.propose(command) == Done()
+        await settle()
+        await replica.keep_start()
+        assert replica.log.log_start_offset == 2

@@ -105,7 +105,7 @@ async def test_a_log_that_is_just_being_opened_anew(
         await order(cluster, DeleteTopic(TOPIC_ID))
         await trio.sleep(5)
         check_gone(files, node)
-        assert not node.directory._changing
+        assert not node.directory._changes
 
 
 async def test_a_log_that_fails_in_a_cut(files: SimulatedFiles, autojump_clock: MockClock) -> None:

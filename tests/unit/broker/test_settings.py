@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from raftmq.broker.groups.settings import CoordinatorSettings
-from raftmq.broker.settings import BROKERS, load_settings, parse_settings
+from raftmq.broker.settings import BROKERS, load_settings, parse_settings, read_settings
+from raftmq.broker.settings_reader import Origin
+from raftmq.cli.nodes.overrides import override
 from raftmq.errors import InvalidConfig
 from raftmq.model import Address
 
@@ -46,9 +48,11 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert settings.voters == {1: Address("10.0.0.1", 9293), 2: Address("2001:db8::2", 9293)}
     clients, brokers = settings.listeners
     assert (clients.name, clients.advertised) == ("clients", Address("broker1", 9292))
-    assert not clients.listener.is_for_brokers
+    assert not settings.listener(clients).is_for_brokers
     assert (brokers.name, brokers.advertised) == (BROKERS, Address("10.0.0.1", 9294))
-    assert brokers.listener.is_for_brokers
+    assert settings.listener(brokers).is_for_brokers
+    assert settings.listener(brokers).clients_at == "listener 'clients' at broker1:9292"
+    assert not settings.listener(clients).clients_at
     assert settings.is_voter
 
 
@@ -81,6 +85,20 @@ def problems_of(text: str, path: Path) -> list[str]:
     with pytest.raises(InvalidConfig) as caught:
         load_settings(write(path / "node.toml", text))
     return caught.value.problems
+
+
+def test_a_replacement(tmp_path: Path) -> None:
+    """False unless said, in the file or above it; anything but true and false is a mistake."""
+    said = GOOD.replace("[quorum.voters]", "[quorum]\nreplace = true\n[quorum.voters]")
+    assert not load_settings(write(tmp_path / "plain.toml", GOOD)).is_replacement
+    assert load_settings(write(tmp_path / "said.toml", said)).is_replacement
+    values = read_settings(tmp_path / "plain.toml")
+    origins = dict[str, Origin]()
+    override(values, ["quorum.replace=true"], origins)
+    assert parse_settings(values, origins).is_replacement
+    assert problems_of(said.replace("true", '"yes"'), tmp_path) == [
+        "quorum.replace = 'yes': expected true or false, without quotes"
+    ]
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
@@ -214,6 +232,7 @@ def test_brokers_need_no_clients(tmp_path: Path) -> None:
     clients, rest = GOOD.index("[[listeners]]"), GOOD.rindex("[[listeners]]")
     settings = load_settings(write(tmp_path / "node.toml", GOOD[:clients] + GOOD[rest:]))
     assert [one.name for one in settings.listeners] == [BROKERS]
+    assert settings.listener(settings.listeners[0]).clients_at == ""  # whoever comes is served
 
 
 def test_a_section_that_is_missing(tmp_path: Path) -> None:

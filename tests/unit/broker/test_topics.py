@@ -11,8 +11,8 @@ import trio
 from raftmq.broker.changes import CATCH_UP_SECONDS_MAX
 from raftmq.broker.topics import Topics
 from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import BeginControlledShutdown, UnfenceBroker
 from raftmq.metadata.commands import CreatePartitions as GrowCommand
-from raftmq.metadata.commands import UnfenceBroker
 from raftmq.wire.messages.topics import (
     CreatePartitions,
     CreateTopics,
@@ -37,14 +37,18 @@ from tests.unit.broker.asking import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from trio.testing import MockClock
 
     from raftmq.metadata.image import MetadataImage
     from tests.simulation.quorum_fake import FakeCluster
 
 
-def topics_of(cluster: FakeCluster, link: Link | None = None) -> Topics:
-    return Topics(changes(cluster, link), Random(cluster.index))
+def topics_of(
+    cluster: FakeCluster, link: Link | None = None, voters: Collection[int] = ()
+) -> Topics:
+    return Topics(changes(cluster, link), Random(cluster.index), voters=voters)
 
 
 async def create(
@@ -70,16 +74,72 @@ async def test_a_topic_is_made_with_the_defaults(autojump_clock: MockClock) -> N
 
 
 async def test_fewer_brokers_than_the_default_asks_for(autojump_clock: MockClock) -> None:
-    """Two are active of three: the default is 2; who asks for 3 is refused, and told why."""
+    """Two are active of three: who asks for 3 is refused, and so is who relies on the default, as
+    the topic would have two for ever (A5.4); who asks for 2 gets 2."""
     cluster = await cluster_of(None, None, None)
     await fence(cluster, 3)
-    by_default, asked = await create(
-        cluster, NewTopic("orders"), NewTopic("users", replication_factor=3)
+    by_default, asked, fewer = await create(
+        cluster,
+        NewTopic("orders"),
+        NewTopic("users", replication_factor=3),
+        NewTopic("clicks", replication_factor=2),
     )
-    assert by_default.replication_factor == 2
-    assert asked.error == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert codes([by_default, asked]) == [ErrorCode.INVALID_REPLICATION_FACTOR] * 2
+    assert "these are not active: 3; start them" in by_default.message
+    assert "--replication-factor 2 (SDK: replication_factor=2)" in by_default.message
     assert "only 2 brokers are active (1, 2)" in asked.message
-    assert asked.topic_id is None
+    assert (by_default.topic_id, asked.topic_id) == (None, None)
+    assert (fewer.error, fewer.replication_factor) == (0, 2)
+
+
+async def test_one_of_four_that_nobody_needs(autojump_clock: MockClock) -> None:
+    """Three are left for three replicas."""
+    cluster = await cluster_of(None, None, None, None)
+    await fence(cluster, 4)
+    (created,) = await create(cluster, NewTopic("orders"))
+    assert (created.error, created.replication_factor) == (0, 3)
+
+
+async def test_a_broker_that_stops_is_not_there(autojump_clock: MockClock) -> None:
+    """It would be left out of the replicas."""
+    cluster = await cluster_of(None, None, None)
+    stopping = BeginControlledShutdown(3, cluster.leader.image.brokers[3].broker_epoch)
+    await said(cluster, stopping)
+    (created,) = await create(cluster, NewTopic("orders"))
+    assert created.error == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@pytest.mark.parametrize(
+    ("racks", "voters", "factor"),
+    [((None,), (1,), 1), ((None, None), (1,), 2), ((None, None), (), 2), ((None,) * 5, (1, 2), 3)],
+)
+async def test_a_small_cluster_is_whole(
+    racks: tuple[None, ...], voters: tuple[int, ...], factor: int, autojump_clock: MockClock
+) -> None:
+    """It has no more nodes: one replica on each, as ever."""
+    cluster = await cluster_of(*racks)
+    topics = topics_of(cluster, voters=voters)
+    reply = await ask(topics.create, CreateTopics((NewTopic("orders"),)))
+    assert [(it.error, it.replication_factor) for it in reply.topics] == [(0, factor)]
+
+
+async def test_a_cluster_that_is_just_starting(autojump_clock: MockClock) -> None:
+    """One broker of three voters has registered: the first topic does not get one replica."""
+    cluster = await cluster_of(None)
+    topics = topics_of(cluster, voters=(1, 2, 3))
+    reply = await ask(topics.create, CreateTopics((NewTopic("orders"),)))
+    (created,) = reply.topics
+    assert created.error == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "these are not active: 2, 3; start them" in created.message
+
+
+async def test_a_topic_does_not_grow_thinner(autojump_clock: MockClock) -> None:
+    """New partitions have as many replicas as the first one, or are refused."""
+    cluster = await cluster_of(None, None, None)
+    await make(cluster, (1, 2, 3))
+    await fence(cluster, 3)
+    reply = await ask(topics_of(cluster).grow, CreatePartitions((MorePartitions(ORDERS, 2),)))
+    assert codes(reply.topics) == [ErrorCode.INVALID_REPLICATION_FACTOR]
 
 
 async def test_a_broker_that_is_behind_refuses_nothing_for_that(
