@@ -31,7 +31,10 @@ def cluster() -> None:
 
     JSON: one object per line, for each look. It has is_healthy, cluster_id, controller_id, brokers,
     topics, partitions (numbers), brokers_down (broker ids), leaderless and under_replicated (lists:
-    topic, partition, missing, which are broker ids). What is not known is null.
+    topic, partition, missing, which are broker ids), fragile (a list: topic, replication_factor,
+    min_insync_replicas, warning), wrong_clocks (a list: broker_id, ahead_ms), damaged (a list:
+    topic, partition, broker_id, offset, what; 500 of each broker at most) and damaged_count (of
+    all). What is not known is null.
     """)
 )
 @click.option("--wait", is_flag=True, help="Until it is healthy, or --timeout is over.")
@@ -41,8 +44,12 @@ def cluster() -> None:
 def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str | None) -> int:
     """Look whether all is well.
 
-    All is well if the quorum has a leader, no broker is down, every partition is led, and every
-    replica is in sync. A broker that is stopping counts as down.
+    All is well if the quorum has a leader, no broker is down, every partition is led, every replica
+    is in sync and undamaged, as far as its broker knows, and the clocks of the brokers agree. A
+    broker that is stopping counts as down.
+
+    A warning is no reason to be unhealthy: it names topics that one broker which is down would
+    stop, as they have one replica, or as acks=all needs all of theirs.
 
     Exit code 7 if something is not. With --wait, 5 if nobody has answered until --timeout.
     """

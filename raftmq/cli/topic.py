@@ -106,7 +106,7 @@ def describe(names: tuple[str, ...], output: str, timeout: float, bootstrap: str
     type=REPLICATION_FACTOR,
     metavar="N",
     help="Copies of each record, on as many brokers; else the cluster's default, or one on each"
-    " broker where there are fewer.",
+    " node where the cluster has fewer. While one of these is down, it has to be said.",
 )
 @_config_option("A setting of the topic. May be repeated; `topic describe` lists all.")
 @click.option("--if-not-exists", is_flag=True, help="Be content if there is one already.")
@@ -122,7 +122,11 @@ def create(
 ) -> int:
     """Make a topic, and wait until it can be used.
 
-    Says what was made. Exit code 4 if a topic of this name exists; nothing is changed then.
+    Says what was made, and warns on stderr if one broker that is down would stop it.
+
+    Without --replication-factor it is refused while nodes are missing that the default would need:
+    replicas cannot be added later. Exit code 4 if a topic of this name exists; nothing is changed
+    then.
     """
     from raftmq.cli.clusters.topic_changes import Wanted, create_topic
 
@@ -159,7 +163,8 @@ def alter(
     """Change the configuration of a topic, or let it grow.
 
     The keys change all together or not at all; other keys stay as they are. A topic never shrinks.
-    After it has grown, new records of a key may come to another partition than its old ones.
+    After it has grown, new records of a key may come to another partition than its old ones. Warns
+    on stderr if one broker that is down would stop it, where what was changed has to do with that.
 
     Exit code 3 if there is no such topic.
     """
@@ -228,7 +233,7 @@ def trim(
     """Delete the oldest records of a topic, for good.
 
     Shows what would be deleted and asks; without a terminal it refuses unless --yes is given. Says
-    with which offset each partition begins afterwards.
+    with which offset each partition begins afterwards, whichever broker leads it. Needs the quorum.
 
     Exit code 3 if there is no such topic, or partition.
     """

@@ -21,13 +21,14 @@ from raftmq.errors import RaftmqError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raftmq.client.administration.results import AilingPartition, Health
+    from raftmq.client.administration.results import AilingPartition, Health, WrongClock
     from raftmq.client.client import Client
 
 WAIT_SECONDS = 0.5  # between looks
 WATCH_SECONDS = 1.0
 ANSWER_SECONDS_MAX = 5.0  # of one look among many
 NAMED_MAX = 10
+SPANS = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1_000))
 CLEAR = "\x1b[H\x1b[J"
 
 
@@ -122,7 +123,8 @@ def _lines(health: Health) -> list[str]:
         f" {counted(health.topic_count, 'topic')}, {counted(health.partition_count, 'partition')}"
     )
     found = problems_of(health)
-    return [f"{'unhealthy' if found else 'healthy'}: {what}", *(f"  {each}" for each in found)]
+    told = [*found, *(f"warning: {each}" for each in warnings_of(health))]
+    return [f"{'unhealthy' if found else 'healthy'}: {what}", *(f"  {each}" for each in told)]
 
 
 def problems_of(health: Health) -> list[str]:
@@ -137,13 +139,48 @@ def problems_of(health: Health) -> list[str]:
         found.append(f"{'broker' if len(health.brokers_down) == 1 else 'brokers'} down: {down}")
     if health.under_replicated:
         found.append(f"replicas not in sync: {_named(health.under_replicated)}")
+    for one in health.damaged[:NAMED_MAX]:
+        where = f"{one.topic}-{one.partition} on broker {one.broker_id}"
+        found.append(f"damaged replica: {where} from offset {one.offset} on: {one.what}")
+    more = health.damaged_count - min(len(health.damaged), NAMED_MAX)
+    if more > 0:
+        found.append(f"{more} more damaged {'replica' if more == 1 else 'replicas'}")
+    if health.wrong_clocks:
+        found.append(
+            f"clocks wrong: {', '.join(map(_clock, health.wrong_clocks))} (against the others'):"
+            " deletes nothing for its age, set it right"
+        )
     return found
 
 
+def warnings_of(health: Health) -> list[str]:
+    """What is no sign of ill health: a line for each kind, with the topics."""
+    topics: dict[str, list[str]] = {}
+    for one in health.fragile:
+        topics.setdefault(one.warning, []).append(one.topic)
+    return [f"{_listed(names)}: {warning}" for warning, names in sorted(topics.items())]
+
+
+def _clock(wrong: WrongClock) -> str:
+    return f"broker {wrong.broker_id} is {_span(abs(wrong.ahead_ms))} " + (
+        "ahead" if wrong.ahead_ms >= 0 else "behind"
+    )
+
+
+def _span(milliseconds: int) -> str:
+    for unit, length in SPANS:
+        if milliseconds >= 2 * length:
+            return f"{round(milliseconds / length)} {unit}"
+    return f"{milliseconds} ms"
+
+
 def _named(partitions: Sequence[AilingPartition]) -> str:
-    named = [f"{one.topic}-{one.partition}" for one in partitions[:NAMED_MAX]]
-    more = len(partitions) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
+    return _listed([f"{one.topic}-{one.partition}" for one in partitions])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _object(health: Health) -> Row:
@@ -157,4 +194,8 @@ def _object(health: Health) -> Row:
         "brokers_down": list(health.brokers_down),
         "leaderless": msgspec.to_builtins(health.leaderless),
         "under_replicated": msgspec.to_builtins(health.under_replicated),
+        "fragile": msgspec.to_builtins(health.fragile),
+        "wrong_clocks": msgspec.to_builtins(health.wrong_clocks),
+        "damaged": msgspec.to_builtins(health.damaged),
+        "damaged_count": health.damaged_count,
     }

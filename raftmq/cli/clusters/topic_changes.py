@@ -6,6 +6,7 @@ What a person has mistyped is told before anybody is asked.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.clusters.topic_reads import counted
@@ -13,7 +14,8 @@ from raftmq.cli.confirm import check_can_ask, confirm
 from raftmq.cli.connected import run_connected
 from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.client.administration.checks import check_changes, check_config, check_topic
-from raftmq.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from raftmq.config import MIN_ISR
+from raftmq.errors import RaftmqError, TopicAlreadyExists, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +58,7 @@ def create_topic(
     if wanted.replication_factor is None:
         factor += " (the cluster's choice)"
     _say(f"topic {made.name}: {counted(made.partition_count, 'partition')}, {factor}")
+    _warn(made.name, made.warning)
     return ExitCode.OK
 
 
@@ -83,6 +86,9 @@ def alter_topic(
         if partitions is not None:
             await admin.create_partitions(name, partitions)
             _say(f"topic {name}: {counted(partitions, 'partition')}")
+        if partitions is not None or MIN_ISR in changes:
+            with suppress(RaftmqError):  # what was asked for is done
+                _warn(name, (await admin.describe_topic(name)).warning)
 
     run_connected(alter, bootstrap, timeout_seconds=timeout)
     return ExitCode.OK
@@ -141,6 +147,11 @@ def _changes(settings: Sequence[str], resets: Sequence[str]) -> dict[str, str | 
 
 def _told(value: str | None) -> str:
     return "its default" if value is None else value
+
+
+def _warn(name: str, warning: str) -> None:
+    if warning:
+        sys.stderr.write(f"raftmq: warning: topic {name}: {warning}\n")
 
 
 def _say(line: str) -> None:

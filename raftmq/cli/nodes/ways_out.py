@@ -32,7 +32,8 @@ _DISK_ADVICE = {
     errno.EDQUOT: "the quota is used up: raise it and start again, nothing is lost",
     errno.EROFS: "the file system is read-only: if it was not meant to be, its disk has failed"
     " (see the kernel's log)",
-    errno.EIO: "the disk has failed (see the kernel's log): give the node another one, empty",
+    errno.EIO: "the disk has failed (see the kernel's log): give the node another one, empty,"
+    " and start it once with -o quorum.replace=true",
     errno.EMFILE: "too many open files: raise the limit (ulimit -n, LimitNOFILE)",
 }
 _ADDRESS_ADVICE = {

@@ -69,13 +69,15 @@ class Admin(GroupCalls):
         Args:
             partitions: None: the cluster's default.
             replication_factor: copies of each partition, on as many brokers. None: the cluster's
-                default, or the number of brokers where fewer are active; the result says which.
+                default, or the number of its nodes where there are fewer; the result says which.
             config: by dotted key, like {"retention.ms": 86_400_000}. The rest has its defaults.
 
         Raises:
             TopicAlreadyExists: definite, like the next four.
             InvalidTopic: not a name that a topic may have.
-            InvalidPartitions, InvalidReplicationFactor: too many, or fewer brokers are active.
+            InvalidPartitions: too many.
+            InvalidReplicationFactor: fewer brokers are active than that, or than there are nodes
+                for the default; the message names those that are missing.
             InvalidConfig: names every bad key, and what it may have meant.
             OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet.
         """
@@ -195,6 +197,8 @@ class Admin(GroupCalls):
         Raises:
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
             OffsetOutOfRange: beyond what is committed. Definite.
+            UnsupportedVersion: some voter or broker is of an older version, or was never started.
+                Definite.
             OutcomeUnknown: something was deleted, or may have been; says where.
         """
         checks.check_topic(topic)

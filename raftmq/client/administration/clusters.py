@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+import anyio
 
 from raftmq.client.administration.offsets import partitions_of
 from raftmq.client.administration.questions import ask_any, find_topic_id
@@ -13,15 +16,20 @@ from raftmq.client.administration.results import (
     BrokerDetails,
     BrokerLoad,
     ClusterDetails,
+    DamagedReplica,
     Election,
+    FragileTopic,
     Health,
+    WrongClock,
 )
 from raftmq.client.administration.topics import all_metadata
 from raftmq.client.routing.attempts import Repeats
-from raftmq.errors import ErrorCode, NotController, ServerError, error_for
+from raftmq.config import replication_warning
+from raftmq.errors import ErrorCode, NotController, RaftmqError, ServerError, error_for
 from raftmq.model import Address
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import DescribeCluster
+from raftmq.wire.messages.corruption import DescribeDamage
 from raftmq.wire.messages.topics import ElectLeaders, WantedElection
 
 if TYPE_CHECKING:
@@ -31,10 +39,11 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.bodies import PartitionOutcome
     from raftmq.wire.messages.cluster import BrokerDescription, DescribeClusterReply
-    from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata
+    from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata, TopicMetadata
     from raftmq.wire.messages.topics import ElectLeadersReply
 
 BROKERS = "brokers"  # the listener on which brokers talk to each other
+DAMAGE_SECONDS_MAX = 2.0  # that health waits for one broker to tell what it has found
 
 
 async def cluster_details(cluster: Cluster, *, deadline: float) -> ClusterDetails:
@@ -53,7 +62,43 @@ async def cluster_details(cluster: Cluster, *, deadline: float) -> ClusterDetail
 async def find_health(cluster: Cluster, *, deadline: float) -> Health:
     """As some broker knows it, which is not behind any other that was heard of."""
     details = await cluster_details(cluster, deadline=deadline)
-    return _health(details, await all_metadata(cluster, deadline=deadline))
+    health = _health(details, metadata := await all_metadata(cluster, deadline=deadline))
+    topics = {one.topic_id: one.name for one in metadata.topics if one.topic_id is not None}
+    damaged: list[DamagedReplica] = []
+    untold: list[int] = []
+    async with anyio.create_task_group() as tasks:
+        for one in details.brokers:
+            if one.state == "active":
+                seek = partial(_find_damage, cluster, one.broker_id, topics, damaged, untold)
+                tasks.start_soon(seek, deadline)
+    told = tuple(sorted(damaged, key=_place))
+    return replace(health, damaged=told, damaged_count=len(told) + sum(untold))
+
+
+async def _find_damage(
+    cluster: Cluster,
+    broker_id: int,
+    topics: Mapping[bytes, str],
+    damaged: list[DamagedReplica],
+    untold: list[int],
+    deadline: float,
+) -> None:
+    """Of a broker that does not answer, or does not know the question, nothing is known."""
+    limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
+    try:
+        told = (await cluster.ask(broker_id, DescribeDamage(), deadline=limit)).body
+    except RaftmqError:
+        return
+    damaged += [
+        DamagedReplica(topics[one.topic_id], one.partition, broker_id, one.offset, one.message)
+        for one in told.replicas
+        if one.topic_id in topics
+    ]
+    untold.append(max(0, told.count - len(told.replicas)))
+
+
+def _place(damaged: DamagedReplica) -> tuple[str, int, int]:
+    return damaged.topic, damaged.partition, damaged.broker_id
 
 
 async def broker_loads(cluster: Cluster, *, deadline: float) -> dict[int, BrokerLoad]:
@@ -129,6 +174,7 @@ def _details(reply: DescribeClusterReply, known: Mapping[int, Address]) -> Clust
                 listeners[one.broker_id],
                 one.rack,
                 _state(one),
+                one.clock_ahead_ms,
             )
             for one in reply.brokers
         ),
@@ -175,7 +221,21 @@ def _health(details: ClusterDetails, reply: MetadataReply) -> Health:
         brokers_down=tuple(sorted(down)),
         leaderless=tuple(_ailing(name, one) for name, one in placed if one.leader == ABSENT),
         under_replicated=tuple(_ailing(name, one) for name, one in placed if _missing(one)),
+        fragile=tuple(found for topic in reply.topics if (found := _fragile(topic))),
+        wrong_clocks=tuple(
+            WrongClock(one.broker_id, one.clock_ahead_ms)
+            for one in details.brokers
+            if one.clock_ahead_ms is not None
+        ),
     )
+
+
+def _fragile(topic: TopicMetadata) -> FragileTopic | None:
+    """Brokers of older versions do not tell what is needed for that."""
+    fewest = min((len(one.replicas) for one in topic.partitions), default=0)
+    min_isr = topic.min_insync_replicas
+    warning = "" if ABSENT in (fewest, min_isr) else replication_warning(fewest, min_isr)
+    return FragileTopic(topic.name, fewest, min_isr, warning) if warning else None
 
 
 def _missing(partition: PartitionMetadata) -> tuple[int, ...]:

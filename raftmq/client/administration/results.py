@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from raftmq.config import MIN_ISR, replication_warning
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -24,13 +26,16 @@ class CreatedTopic:
     """What was made. Where no numbers were given these are the cluster's own choice.
 
     Attributes:
-        replication_factor: fewer than the cluster's default where fewer brokers were active.
+        replication_factor: fewer than the cluster's default where the cluster has fewer nodes.
+        warning: what one broker that is down does to it, where another choice would have kept
+            it in service; empty: nothing.
     """
 
     name: str
     topic_id: bytes
     partition_count: int
     replication_factor: int
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,13 @@ class TopicDetails:
         """Of the partition that has the most replicas."""
         return max((len(one.replicas) for one in self.partitions), default=0)
 
+    @property
+    def warning(self) -> str:
+        """As of `CreatedTopic`: of the partition that has the fewest replicas."""
+        fewest = min((len(one.replicas) for one in self.partitions), default=0)
+        min_isr = self.config.get(MIN_ISR)
+        return replication_warning(fewest, int(min_isr.value) if min_isr else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Election:
@@ -114,6 +126,7 @@ class BrokerDetails:
     listeners: all addresses, by the names of the listeners.
     rack: None: it was not told.
     state: "down": the cluster does not count on it; "stopping": it hands over what it leads.
+    clock_ahead_ms: of a clock that is wrong, see `WrongClock`; None for all others.
     """
 
     broker_id: int
@@ -121,6 +134,7 @@ class BrokerDetails:
     listeners: Mapping[str, Address]
     rack: str | None
     state: BrokerState
+    clock_ahead_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +174,57 @@ class AilingPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedReplica:
+    """Of a broker that has found that what stands on its disk is not what was written.
+
+    Attributes:
+        offset: the first that it cannot read.
+        what: where it is, and what is wrong.
+    """
+
+    topic: str
+    partition: int
+    broker_id: int
+    offset: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class FragileTopic:
+    """A topic that one broker which is down takes out of service, for some or for all.
+
+    Attributes:
+        replication_factor: of the partition that has the fewest replicas.
+        min_insync_replicas: as configured; all replicas, where there are fewer.
+        warning: what that means, in words.
+    """
+
+    topic: str
+    replication_factor: int
+    min_insync_replicas: int
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrongClock:
+    """`ahead_ms`: of most other brokers' clocks; negative: it is behind them."""
+
+    broker_id: int
+    ahead_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """Attributes:
     brokers_down: broker ids; a voter of the quorum that never registered counts as well.
     leaderless: can be neither written nor read.
     under_replicated: can be used; one broker more that fails may change that.
+    fragile: topics made so that one broker that is down stops them. No sign of ill health: it was
+        chosen, or nobody has thought of it.
+    wrong_clocks: of brokers that delete nothing for its age until their clocks agree again.
+    damaged: as the brokers themselves say, until they have it from another one again; 500 of
+        each broker at most.
+    damaged_count: of all.
     """
 
     cluster_id: str
@@ -175,10 +235,18 @@ class Health:
     brokers_down: tuple[int, ...]
     leaderless: tuple[AilingPartition, ...]
     under_replicated: tuple[AilingPartition, ...]
+    fragile: tuple[FragileTopic, ...] = ()
+    wrong_clocks: tuple[WrongClock, ...] = ()
+    damaged: tuple[DamagedReplica, ...] = ()
+    damaged_count: int = 0
 
     @property
     def is_healthy(self) -> bool:
         has_controller = self.controller_id is not None
         return has_controller and not (
-            self.brokers_down or self.leaderless or self.under_replicated
+            self.brokers_down
+            or self.leaderless
+            or self.under_replicated
+            or self.wrong_clocks
+            or self.damaged_count
         )

@@ -28,6 +28,7 @@ from raftmq.client.administration.results import (
     TopicSummary,
 )
 from raftmq.client.routing.attempts import Repeats
+from raftmq.config import min_isr_in, replication_warning
 from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError, error_for
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
@@ -70,7 +71,8 @@ async def make_topic(
     )
     topic_id = id_of(made)
     await _wait_usable(cluster, name, f"topic {name} was made", deadline=deadline)
-    return CreatedTopic(name, topic_id, made.partition_count, made.replication_factor)
+    warning = replication_warning(made.replication_factor, min_isr_in(configs))
+    return CreatedTopic(name, topic_id, made.partition_count, made.replication_factor, warning)
 
 
 async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float) -> None:

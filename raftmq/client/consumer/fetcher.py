@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.client.consumer.metadata_watch import MetadataWatch
-from raftmq.errors import RaftmqError, RemoteProtocolError
+from raftmq.errors import RaftmqError, RemoteProtocolError, UnsupportedVersion
+from raftmq.wire.messages.corruption import ReportCorruption, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.fetch_plan import FetchPlan
     from raftmq.client.consumer.intake import Intake
     from raftmq.client.consumer.partition_state import PartitionState
-    from raftmq.client.consumer.questions import Question
+    from raftmq.client.consumer.questions import Asked, Question
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
 
 # So long a question is out at least before it is dropped: a broker goes on waiting for a while.
 OUT_SECONDS_MIN = 0.02
+REPORT_SECONDS_MAX = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -169,10 +171,27 @@ class Fetcher:
         except RaftmqError as error:
             self._note_failure(leader, error)
             changed = self._intake.on_failure(question, error, now=now)
+        for asked in self._intake.take_refused():
+            assert self._tasks is not None, "not running"
+            self._tasks.start_soon(self._report, asked)
         if any(places.find(*key) != asked.place for key, asked in question.asked.items()):
             self._find_leaders()
         self._watch.look()
         self._on_news(changed)
+
+    async def _report(self, asked: Asked) -> None:
+        """Whoever sent what failed its check should look at its disk."""
+        place = asked.place
+        body = ReportCorruption(place.topic_id, place.partition, asked.offset, place.leader_epoch)
+        deadline = anyio.current_time() + REPORT_SECONDS_MAX
+        try:
+            reply = (await self._cluster.ask(place.leader, body, deadline=deadline)).body
+        except UnsupportedVersion:  # it looks at nothing
+            self._intake.on_verdict(asked, Verdict.WHOLE)
+        except RaftmqError as error:
+            logger.info("damage is not reported: broker=%s reason=%s", place.leader, error)
+        else:
+            self._intake.on_verdict(asked, reply.verdict)
 
     def _note_failure(self, leader: _Leader, error: RaftmqError) -> None:
         if not leader.is_failing or isinstance(error, RemoteProtocolError):

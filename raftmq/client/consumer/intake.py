@@ -1,8 +1,8 @@
 """What an answer, or its absence, means for the partitions that were asked about. Pure.
 
 Owns which errors are tried again and which are told. What is retriable is tried for ever, but
-damage: that is fetched once more, perhaps from another leader, and then told. Invariant: an answer
-to what has changed since is dropped.
+damage: the leader is told of it and has it repaired, or somebody else lead, so it is fetched again
+for a while, and then told. Invariant: an answer to what has changed since is dropped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.consumer.checking import Expected, check_answer
+from raftmq.client.consumer.partition_state import DamageMet
 from raftmq.client.consumer.questions import match_fetched, match_offsets
 from raftmq.errors import (
     CorruptRecord,
@@ -20,6 +21,7 @@ from raftmq.errors import (
     Unreachable,
     error_for,
 )
+from raftmq.wire.messages.corruption import Verdict
 from raftmq.wire.messages.offsets import ListOffsets
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.fetch import PartitionFetched
 
 # A broker that finds damage in its log has it repaired, or somebody else lead, which takes a while.
-REPAIR_SECONDS_MAX = 5.0
+REPAIR_SECONDS_MAX = 5.0  # of each leader, from the first that it sent
+HANDOVERS_SECONDS_MAX = 30.0  # of one leader after the other
 ANSWER_SECONDS = 3.0  # beyond what a broker is told to wait
 ANSWER_SECONDS_MAX = 48.0  # of one that was silent before: its answers may just be slow
 
@@ -53,6 +56,7 @@ class Intake:
     ) -> None:
         self._subscription, self._routes, self._on_given_up = subscription, routes, on_given_up
         self._answer_seconds: dict[int, float] = {}
+        self._refused: list[Asked] = []
 
     def answer_seconds(self, broker_id: int) -> float:
         """How long to wait for an answer beyond the time that the broker may think."""
@@ -138,18 +142,34 @@ class Intake:
         if pieces:
             self._subscription.rotate([state.key])
         elif damage is not None:
-            self._on_damage(asked, damage, patience_seconds=0, now=now)
+            self._on_damage(asked, damage, now=now)
+            if state.error is None:
+                self._refused.append(asked)
 
-    def _on_damage(
-        self, asked: Asked, damage: RaftmqError, *, patience_seconds: float, now: float
-    ) -> None:
-        """Fetched once more, and for so long again and again."""
-        state = asked.state
-        if state.is_damaged and now >= state.failed_since + patience_seconds:
+    def _on_damage(self, asked: Asked, damage: RaftmqError, *, now: float) -> None:
+        """Fetched once more, and for a while again and again: but not from a leader that says that
+        what stands on its disk is right.
+        """
+        state, place = asked.state, asked.place
+        met = state.damage or DamageMet(place, since=now, first=now)
+        if met.place != place:  # who leads now has not been told yet
+            met = met._replace(place=place, since=now)
+        is_over = now >= min(met.since + REPAIR_SECONDS_MAX, met.first + HANDOVERS_SECONDS_MAX)
+        if is_over or state.vouched_at == place:
             state.fail(_told_damage(asked, damage))
-        else:
-            state.is_damaged = True
-            self._retry(asked, is_doubted=True, now=now)
+            return
+        state.damage = met
+        self._retry(asked, is_doubted=True, now=now)
+
+    def take_refused(self) -> list[Asked]:
+        """What came of these questions failed its check, and the leader does not know it yet."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def on_verdict(self, asked: Asked, verdict: int) -> None:
+        """What the leader found where it sent what was refused."""
+        if asked.is_current and verdict == Verdict.WHOLE:
+            asked.state.vouched_at = asked.place
 
     def _on_diverging(self, asked: Asked, end_offset: int) -> None:
         """What was not handed out yet may be all that the leader has not: then nothing is lost."""
@@ -172,7 +192,7 @@ class Intake:
     def _on_error(self, asked: Asked, error: RaftmqError, *, now: float) -> None:
         """1. Damage. 2. What another attempt may find changed. 3. What it takes a program for."""
         if isinstance(error, CorruptRecord):
-            self._on_damage(asked, error, patience_seconds=REPAIR_SECONDS_MAX, now=now)
+            self._on_damage(asked, error, now=now)
         elif error.retriable:
             is_doubted = error.refresh_metadata or isinstance(error, Unreachable)
             self._retry(asked, is_doubted=is_doubted, now=now)
@@ -203,6 +223,6 @@ def _told_damage(asked: Asked, damage: RaftmqError) -> RaftmqError:
     what = damage.what if isinstance(damage, CorruptRecord) else str(damage)
     state = asked.state
     return CorruptRecord(
-        f"{state} at offset {asked.offset}, twice: {what}; "
+        f"{state} at offset {asked.offset}, again and again: {what}; "
         f"seek({state.topic!r}, {state.partition}, offset=...) passes over it"
     )

@@ -7,7 +7,7 @@ changes `version`, and answers to questions of an older version are dropped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.consumer.batch import ConsumedBatch
 from raftmq.client.consumer.starts import FROM_EARLIEST, Start, StartKind
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
 
 Key: TypeAlias = tuple[str, int]  # topic and number
+
+
+class DamageMet(NamedTuple):
+    """Attributes:
+    place: who has sent it last.
+    since: when that leader sent it first.
+    first: when any leader did.
+    """
+
+    place: Place
+    since: float
+    first: float
 
 
 class PartitionState:
@@ -49,7 +61,8 @@ class PartitionState:
     error: why nothing more comes; told once everything before it was handed out.
     failures: attempts in a row.
     failed_since: when the first of them failed.
-    is_damaged: one of them brought damage.
+    damage: what is known of it if some of them brought damage.
+    vouched_at: the leader there has said that damage is none of its disk's.
     is_held_back: nothing of it is handed out for now, as it may be somebody else's soon.
     is_released: it is not read any more.
     """
@@ -140,7 +153,9 @@ class PartitionState:
         )
 
     def on_success(self) -> None:
-        self.failures, self.is_damaged = 0, False
+        self.failures = 0
+        self.damage: DamageMet | None = None
+        self.vouched_at: Place | None = None
         self.failed_since = self.not_before = float("-inf")
         self.failed_at: Place | None = None
         self._backoff.reset()

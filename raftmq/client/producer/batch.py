@@ -1,23 +1,28 @@
 """One batch from its first record to word of what became of it. Pure.
 
 Invariants: records are added only until it is closed; it is settled once, with an outcome for all
-of its records; it is encoded once, and what may have been appended never gets another number.
+of its records; what may have been appended never gets another number, nor other bytes. What was
+certainly not may be split: the records behind go on in a batch of their own, under their numbers.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from raftmq.client.producer.numbering import SEQUENCE_COUNT
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
 from raftmq.errors import RaftmqError
 from raftmq.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.header import RECORDS_MAX, renumbered
-from raftmq.wire.records import encode_batch
+from raftmq.wire.records import RecordBatch, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.client.producer.digest import RunningDigest
     from raftmq.client.producer.numbering import Number
     from raftmq.client.producer.record import Extras, GivenTags
     from raftmq.model import Compression
@@ -25,6 +30,12 @@ if TYPE_CHECKING:
     from raftmq.wire.columns import Key, Value
     from raftmq.wire.named import Account
 
+# Columns, and whether they hold the records that were skipped, too.
+_CUT = (
+    ("_values", False), ("_keys", False), ("_headers", False), ("_tags", False),
+    ("_timestamps", True), ("_unclaimed", True),
+)  # fmt: skip
+_SHARED = ("byte_count", "payload_bytes")
 OnDelivery: TypeAlias = "Callable[[RaftmqError | None, RecordMetadata | None], object]"
 
 
@@ -83,6 +94,9 @@ class ProducerBatch:
     may_have_happened: some attempt may have appended it, as far as this side knows.
     number: of the producer's, which its bytes carry; None before it is encoded, and without
         idempotence.
+    digest: of a named producer, of all its records before those of this batch.
+    pieces: all batches that what was one batch was split into, in order; empty if it never was.
+    start: where its first record was in what was one batch.
     skipped: so many of its records, the first ones, stand in the partition already, and are not
         among its bytes; only those of named producers.
     outcome: None as long as nobody knows; of the records that were not skipped, if there are any.
@@ -90,22 +104,25 @@ class ProducerBatch:
 
     __slots__ = (
         "_callbacks", "_count", "_data", "_has_keys", "_headers", "_keys", "_tags", "_timestamps",
-        "_values", "_watchers", "attempts", "byte_count", "is_closed", "is_repeated", "last_error",
-        "may_have_happened", "number", "opened_at", "outcome", "partition", "payload_bytes",
-        "skipped", "topic", "unclaimed",
+        "_unclaimed", "_values", "_watchers", "attempts", "byte_count", "digest", "is_closed",
+        "is_repeated", "last_error", "may_have_happened", "number", "opened_at", "outcome",
+        "partition", "payload_bytes", "pieces", "skipped", "start", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, opened_at: float) -> None:
         self.topic, self.partition, self.opened_at = topic, partition, opened_at
-        self._count = 0
-        self.byte_count = self.payload_bytes = self.attempts = self.unclaimed = self.skipped = 0
+        self._count = self.start = 0
+        self.byte_count = self.payload_bytes = self.attempts = self.skipped = 0
         self.is_closed = self.is_repeated = self.may_have_happened = False
         self.last_error: RaftmqError | None = None
         self.outcome: Outcome | None = None
         self.number: Number | None = None
+        self.digest: RunningDigest | None = None
+        self.pieces: list[ProducerBatch] = []
         self._values: list[Value] = []
         self._keys: list[Key] = []
         self._timestamps: list[int] = []
+        self._unclaimed = bytearray()  # of each record 1, if nobody would know of its failure
         self._has_keys = False
         self._headers: list[GivenHeaders] = []
         self._tags: list[GivenTags] = []
@@ -120,6 +137,10 @@ class ProducerBatch:
     def unskipped_count(self) -> int:
         """Of the records that leave with it."""
         return self._count - self.skipped
+
+    @property
+    def is_encoded(self) -> bool:
+        return self._data is not None
 
     @property
     def is_full(self) -> bool:
@@ -140,6 +161,7 @@ class ProducerBatch:
         if key is not None:
             self._has_keys = True
         self._timestamps.append(timestamp)
+        self._unclaimed.append(1)
         self.byte_count += size
         self.payload_bytes += size - RECORD_OVERHEAD_BYTES
         return index
@@ -168,6 +190,7 @@ class ProducerBatch:
         self._values.extend(values)
         self._count += len(values)
         self._timestamps.extend(timestamps)
+        self._unclaimed.extend(bytes(len(values)))  # whoever hands in many tells of them
         self.byte_count += size
         self.payload_bytes += size - RECORD_OVERHEAD_BYTES * len(values)
 
@@ -243,10 +266,100 @@ class ProducerBatch:
             account=account,
         )
 
+    def timestamps(self) -> Sequence[int]:
+        """Of the records that leave with it."""
+        return self._timestamps[self.skipped :]
+
+    def split(self, cuts: Sequence[int]) -> list[ProducerBatch]:
+        """Batches that follow this one, each of which begins at one of `cuts` in what leaves with
+        it. Under the same numbers: nobody has appended them.
+        """
+        assert not self.may_have_happened, "it may stand in the log as it is"
+        edges = [0, *cuts, self.unskipped_count]
+        assert cuts, "nothing to split"
+        assert all(start < end for start, end in pairwise(edges)), "a piece without records"
+        self._recall_records()
+        pieces = [self, *[self._piece(start, end) for start, end in pairwise(edges[1:])]]
+        self._cut_at(cuts[0])
+        self._join_pieces(pieces)
+        if self.digest is not None:
+            for before, after in pairwise(pieces):
+                assert before.digest is not None, "it follows one that has one"
+                after.digest = before.digest.followed_by(*before.keys_and_values())
+        told, self._callbacks = self._callbacks, []
+        for index, on_delivery in told:
+            holder, index = self.holder_of(index)
+            holder.call_back(index, on_delivery)
+        self._wake()  # who watches looks anew which batch holds the record
+        return pieces[1:]
+
+    def _piece(self, start: int, end: int) -> ProducerBatch:
+        """A batch of its own of some of the records that leave with it."""
+        piece = ProducerBatch(self.topic, self.partition, self.opened_at)
+        piece.is_closed, piece.attempts, piece.last_error = True, self.attempts, self.last_error
+        piece._has_keys, piece._count = self._has_keys, end - start
+        piece.start = self.start + self.skipped + start
+        for name, is_whole in _CUT:
+            before = self.skipped if is_whole else 0
+            setattr(piece, name, getattr(self, name)[before + start : before + end])
+        for name in _SHARED:
+            setattr(piece, name, self._share(name, end) - self._share(name, start))
+        if self.number is not None:
+            sequence = (self.number.base_sequence + start) % SEQUENCE_COUNT
+            piece.number = self.number._replace(base_sequence=sequence)
+        return piece
+
+    def _cut_at(self, end: int) -> None:
+        """It has no others any more of what leaves with it."""
+        for name, is_whole in _CUT:
+            del getattr(self, name)[end + (self.skipped if is_whole else 0) :]
+        for name in _SHARED:
+            setattr(self, name, self._share(name, end))
+        self._count = self.skipped + end
+
+    def _share(self, name: str, end: int) -> int:
+        """Of a sum, that of the records in front."""
+        return int(getattr(self, name)) * (self.skipped + end) // self._count
+
+    def _join_pieces(self, pieces: list[ProducerBatch]) -> None:
+        """They stand in place of this batch, the first of them, from now on."""
+        whole = self.pieces or [self]
+        place = bisect_right(whole, self.start, key=_start_of)
+        whole[place:place] = pieces[1:]
+        for piece in pieces:
+            piece.pieces = whole
+
+    def holder_of(self, index: int) -> tuple[ProducerBatch, int]:
+        """Which batch has that record by now, and where."""
+        if not self.pieces:
+            return self, index
+        index += self.start
+        holder = self.pieces[bisect_right(self.pieces, index, key=_start_of) - 1]
+        return holder, index - holder.start
+
+    def _recall_records(self) -> None:
+        """From its bytes, if that is where they are."""
+        if self._data is None:
+            return
+        records = RecordBatch.decode(self._data)
+        self._values, self._keys = list(records.values), list(records.keys)
+        self._headers = list(records.headers) if any(records.headers) else []
+        self._tags = list(records.tags) if any(records.tags) else []
+        self._data = None
+
     def _forget_records(self) -> None:
         self._values, self._keys, self._headers, self._tags = [], [], [], []
 
     # -- what became of it -----------------------------------------------------------------
+
+    @property
+    def unclaimed(self) -> int:
+        """Records that leave with it of whose failure nobody knows, nor will be told."""
+        return self._unclaimed.count(1, self.skipped)
+
+    def claim(self, index: int, count: int = 1, *, is_claimed: bool = True) -> None:
+        """Whether somebody knows what becomes of those records, or will be told."""
+        self._unclaimed[index : index + count] = bytes([not is_claimed]) * count
 
     def call_back(self, index: int, on_delivery: OnDelivery) -> None:
         """Have `on_delivery` told about one record."""
@@ -261,15 +374,18 @@ class ProducerBatch:
         """Once; who is to be called back, and for which record."""
         assert self.outcome is None, "settled twice"
         self.outcome = outcome
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            watcher()
+        self._wake()
         callbacks, self._callbacks = self._callbacks, []
         self._forget_records()
         self._data = None
         if isinstance(outcome, RaftmqError):
             del self._timestamps[self.skipped :]
         return callbacks
+
+    def _wake(self) -> None:
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher()
 
     def metadata_of(self, index: int) -> RecordMetadata:
         """Of one record. Raises what became of the batch instead, if it failed."""
@@ -282,6 +398,10 @@ class ProducerBatch:
         base = outcome.base_offset
         offset = ABSENT if base == ABSENT else base + ahead
         return RecordMetadata(self.topic, self.partition, offset, self._timestamps[index])
+
+
+def _start_of(batch: ProducerBatch) -> int:
+    return batch.start
 
 
 def _filled(column: list[GivenHeaders] | list[GivenTags], count: int) -> list | None:  # type: ignore[type-arg]

@@ -55,6 +55,18 @@ class Run:
     def __init__(self, batch: ProducerBatch, start: int, record_count: int) -> None:
         self.batch, self.start, self.record_count = batch, start, record_count
 
+    def pieces(self) -> list[Run]:
+        """It, or several where its batch was split meanwhile."""
+        if not self.batch.pieces:
+            return [self]  # it may still grow
+        found, start, left = [], self.start, self.record_count
+        while left:
+            batch, place = self.batch.holder_of(start)
+            count = min(left, len(batch) - place)
+            found.append(Run(batch, place, count))
+            start, left = start + count, left - count
+        return found
+
     def cut_skipped(self) -> BatchMetadata | None:
         """Those in front that were not sent, as they stand there already; they belong to it no
         more.
@@ -220,7 +232,7 @@ class Bulk:
 
     def _look_at_runs(self) -> None:
         """Take results of those in front that are settled."""
-        while self._runs and self._runs[0].batch.outcome is not None:
+        while self._runs and self._first_run().batch.outcome is not None:
             run = self._runs.popleft()
             outcome = run.batch.outcome
             if run.batch.skipped and (result := run.cut_skipped()):
@@ -231,6 +243,11 @@ class Bulk:
                 self._error = self._error or outcome
             elif outcome is not None:
                 self._results.append(_result(run, outcome))
+
+    def _first_run(self) -> Run:
+        pieces = self._runs.popleft().pieces()
+        self._runs.extendleft(reversed(pieces))
+        return pieces[0]
 
     async def _finish_all(self, topic: Topic) -> list[BatchMetadata]:
         await self._know_fences(topic)
@@ -248,7 +265,7 @@ class Bulk:
             self._look_at_runs()  # the last rows may have taken a while to come, or not to come
             while self._runs:
                 settled = anyio.Event()
-                self._runs[0].batch.watch(settled.set)
+                self._first_run().batch.watch(settled.set)
                 await settled.wait()
                 self._look_at_runs()
         finally:
@@ -269,11 +286,11 @@ class Bulk:
             failures = self._dispatcher.failures
             if self._error is not None:
                 failures.add(self._error, lambda: 1)
-            for run in self._runs:
+            for run in [piece for whole in self._runs for piece in whole.pieces()]:
                 if isinstance(run.batch.outcome, RaftmqError):
                     failures.add(run.batch.outcome, partial(int, run.record_count))
                 else:
-                    run.batch.unclaimed += run.record_count
+                    run.batch.claim(run.start, run.record_count, is_claimed=False)
 
 
 def _result(run: Run, outcome: BatchMetadata) -> BatchMetadata:

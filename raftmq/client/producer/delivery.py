@@ -31,12 +31,11 @@ class Delivery:
         self._batch: ProducerBatch | None = batch
         self._index = index
         self._claims = 0
-        batch.unclaimed += 1
 
     @property
     def is_done(self) -> bool:
         """Whether it is known what became of the record."""
-        return self._batch is not None and self._batch.outcome is not None
+        return self._batch is not None and self._held()[0].outcome is not None
 
     @property
     def is_claimed(self) -> bool:
@@ -52,19 +51,22 @@ class Delivery:
         """
         assert self._batch is not None, "not done yet"
         self.claim()
-        return self._batch.metadata_of(self._index)
+        batch, index = self._held()
+        return batch.metadata_of(index)
 
     def call_back(self, on_delivery: OnDelivery) -> None:
         """Have `on_delivery` told. Only before it `is_done`."""
         assert self._batch is not None, "in no batch yet"
         self.claim()
-        self._batch.call_back(self._index, on_delivery)
+        batch, index = self._held()
+        batch.call_back(index, on_delivery)
 
     def claim(self) -> None:
         """Somebody knows, or will."""
         self._claims += 1
         if self._claims == 1 and self._batch is not None:
-            self._batch.unclaimed -= 1
+            batch, index = self._held()
+            batch.claim(index)
 
     def __await__(self) -> Generator[Any, Any, RecordMetadata]:
         return self._wait().__await__()
@@ -84,11 +86,16 @@ class Delivery:
     def _disclaim(self) -> None:
         self._claims -= 1
         if not self._claims and self._batch is not None:
-            self._batch.unclaimed += 1
+            batch, index = self._held()
+            batch.claim(index, is_claimed=False)
+
+    def _held(self) -> tuple[ProducerBatch, int]:
+        """The batch that has the record by now, and its place there."""
+        assert self._batch is not None, "in no batch yet"
+        return self._batch.holder_of(self._index)
 
     def _watch(self, watcher: Callable[[], None]) -> None:
-        assert self._batch is not None, "in no batch yet"
-        self._batch.watch(watcher)
+        self._held()[0].watch(watcher)
 
 
 class EarlyDelivery(Delivery):
@@ -114,8 +121,8 @@ class EarlyDelivery(Delivery):
     def place(self, batch: ProducerBatch, index: int) -> None:
         """The record has joined a batch."""
         self._batch, self._index = batch, index
-        if not self._claims:
-            batch.unclaimed += 1
+        if self._claims:
+            batch.claim(index)
         self._wake()
 
     def refuse(self, error: RaftmqError) -> None:

@@ -12,6 +12,7 @@ records it is 0. Nothing here runs once per record in Python.
 
 from __future__ import annotations
 
+from copy import copy
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,12 @@ class RunningDigest:
         self.count += len(values)
         self._keys = crc32c(_items(keys), self._keys)
         self._values = crc32c(_items(values), self._values)
+
+    def followed_by(self, keys: Sequence[Key], values: Sequence[Value]) -> RunningDigest:
+        """Another one, with these as well."""
+        other = copy(self)
+        other.add(keys, values)
+        return other
 
     @property
     def value(self) -> int:

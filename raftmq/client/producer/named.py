@@ -190,7 +190,8 @@ class NamedNumbering:
             RaftmqError: it cannot be encoded, or something before it was given up.
         """
         if batch.number is not None:
-            return batch.encode(compression, batch.number)
+            account = None if batch.is_encoded else self._account_of(batch)
+            return batch.encode(compression, batch.number, account=account)
         if self._named.error is not None:
             raise self._named.error.copied()
         fence = self._fences.of(self._partition)
@@ -222,7 +223,14 @@ class NamedNumbering:
                 f"{base_sequence} records of it, of {RECORDS_MAX} that it can have; go on with "
                 "a higher generation"
             )
-        self._digest.add(*batch.keys_and_values())
+        batch.digest = self._digest
+        self._digest = self._digest.followed_by(*batch.keys_and_values())
         number = Number(fence.producer_id, fence.producer_epoch, base_sequence)
         account = Account(self._named.generation, self._digest.value)
         return batch.encode(compression, number, account=account)
+
+    def _account_of(self, batch: ProducerBatch) -> Account:
+        """Of one that was split off, or is left of one that was."""
+        assert batch.digest is not None, "it had no number before it was split"
+        digest = batch.digest.followed_by(*batch.keys_and_values())
+        return Account(self._named.generation, digest.value)

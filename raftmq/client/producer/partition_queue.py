@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from raftmq.client.producer.batch import ProducerBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from raftmq.client.producer.named import NamedNumbering
     from raftmq.client.producer.numbering import Numbering
@@ -31,6 +31,7 @@ class PartitionQueue:
 
     Attributes:
     in_flight: what each request on its way holds.
+    bytes_max: of a batch, as far as the leader has told; a record alone may be larger.
     not_before: until then nothing leaves, because the last attempt failed.
     open: the batch that takes records, if there is one; the last one.
     queued_bytes: of the batches here.
@@ -49,6 +50,7 @@ class PartitionQueue:
         self.numbering = numbering
         self.in_flight: list[list[ProducerBatch]] = []
         self.not_before, self.queued_bytes = -math.inf, 0
+        self.bytes_max: float = math.inf
         self.open: ProducerBatch | None = None
         self._options, self._backoff = options, backoff
         self._batches: deque[ProducerBatch] = deque()
@@ -164,3 +166,17 @@ class PartitionQueue:
 
 def _opened_at(batch: ProducerBatch) -> float:
     return batch.opened_at
+
+
+def ready_now(
+    queues: Iterable[PartitionQueue], now: float, *, is_hurried: bool
+) -> tuple[list[PartitionQueue], float]:
+    """Which queues may send now, and when the next one may."""
+    ready, later = [], math.inf
+    for queue in queues:
+        ready_at = queue.ready_at(is_hurried=is_hurried)
+        if ready_at <= now:
+            ready.append(queue)
+        else:
+            later = min(later, ready_at)
+    return ready, later

@@ -12,10 +12,13 @@ a successor in its epoch, or, where the producer has a name, any at all.
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.client.producer.batch import BatchMetadata
+from raftmq.client.producer.blame import blamed, may_split
 from raftmq.client.producer.numbering import NUMBER_REFUSALS
+from raftmq.client.producer.partition_queue import ready_now
 from raftmq.client.producer.requests import Part, ProduceRequest, offsets_of, portions
 from raftmq.errors import (
     DeliveryTimedOut,
@@ -93,7 +96,7 @@ class Sending:
                 self._ids.want_first()  # while others wait for metadata, or linger
             look_at = min(look_at, self._expire(topic, now))
             self._learn(topic, routes, now)
-            ready, ready_at = _ready(topic, now, is_hurried=is_hurried)
+            ready, ready_at = ready_now(topic.busy.values(), now, is_hurried=is_hurried)
             look_at = min(look_at, ready_at)
             if (ready or topic.waiting or topic.is_unfenced) and not routes.use(topic.name):
                 unknown.append(topic.name)  # whoever asks for it tells us when it is known
@@ -250,23 +253,33 @@ class Sending:
         """Into a request, but for what cannot be encoded."""
         if queue.open is None:
             topic.dealer.turn(queue.partition)
-        data = []
-        for batch in list(batches):
+        data: list[bytearray] = []
+        left = deque(batches)
+        batches.clear()
+        while left:
+            batch = left.popleft()
             try:
-                if queue.numbering is None:
-                    data.append(batch.encode(self._options.codec))
-                elif encoded := queue.numbering.encode(batch, self._options.codec):
-                    data.append(encoded)
-                else:
-                    batches.remove(batch)
-                    self._on_skipped(batch)
+                encoded = self._encoded(queue, batch)
             except RaftmqError as error:
-                batches.remove(batch)
                 self._give_up(batch, error)
+                continue
+            if encoded is None:
+                self._on_skipped(batch)
+            elif len(encoded) > queue.bytes_max and may_split(batch):
+                left.extendleft((*batch.split([batch.unskipped_count // 2]), batch))
+            else:
+                batches.append(batch)
+                data.append(encoded)
         if batches:
             by_leader.setdefault(place.leader, []).append(Part(place, queue, batches, data))
         else:
             queue.on_answer(batches)
+
+    def _encoded(self, queue: PartitionQueue, batch: ProducerBatch) -> bytearray | None:
+        """None: all of it stands there already. Raises RaftmqError: it cannot be encoded."""
+        if queue.numbering is None:
+            return batch.encode(self._options.codec)
+        return queue.numbering.encode(batch, self._options.codec)
 
     def _requests(self, by_leader: dict[int, list[Part]], now: float) -> list[ProduceRequest]:
         requests = []
@@ -305,23 +318,28 @@ class Sending:
             error = self._named.told(error)
         again: list[ProducerBatch] = []
         numbering = part.queue.numbering
-        for batch in part.batches:
+        batches, innocent = blamed(part, error)
+        for batch in batches:
             if batch.outcome is not None:  # it was late, and that was told
                 continue
-            if self._may_repeat(batch, error, now):
+            is_late = self._is_late(batch, now)
+            if batch in innocent and not is_late:
+                again.append(batch)
+            elif self._may_repeat(batch, error, now):
                 batch.is_repeated = numbering is None and batch.may_have_happened
                 again.append(batch)
             else:
                 may_pass = error.retriable or isinstance(error, self._renumbered)
-                is_late = may_pass and self._is_late(batch, now)
-                self._give_up(batch, self._timed_out(batch) if is_late else error)
+                is_out_of_time = is_late and (may_pass or batch in innocent)
+                self._give_up(batch, self._timed_out(batch) if is_out_of_time else error)
         if numbering is not None and (
-            len(again) < len(part.batches) or isinstance(error, self._renumbered)
+            len(again) < len(batches) or isinstance(error, self._renumbered)
         ):
             numbering.end_epoch()
         part.queue.put_back(again)
         place = routes.find(part.queue.topic, part.queue.partition)
-        part.queue.on_failure(now, at_once=_is_elsewhere(place, part.place))
+        at_once = bool(innocent) or _is_elsewhere(place, part.place)
+        part.queue.on_failure(now, at_once=at_once)
 
     def _may_repeat(self, batch: ProducerBatch, error: RaftmqError, now: float) -> bool:
         batch.last_error = error
@@ -362,18 +380,6 @@ class Sending:
         """Nothing follows what was given up, if the producer has a name."""
         if self._named is not None:
             self._named.end(error)
-
-
-def _ready(topic: Topic, now: float, *, is_hurried: bool) -> tuple[list[PartitionQueue], float]:
-    """Which queues may send now, and when the next one may."""
-    ready, later = [], math.inf
-    for queue in topic.busy.values():
-        ready_at = queue.ready_at(is_hurried=is_hurried)
-        if ready_at <= now:
-            ready.append(queue)
-        else:
-            later = min(later, ready_at)
-    return ready, later
 
 
 def _located(error: RaftmqError, topic: str, partition: int | None = None) -> RaftmqError:

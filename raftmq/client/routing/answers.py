@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from raftmq.errors import CorruptRecord, ErrorCode, LeaderElsewhere, ServerError, error_for
+from raftmq.errors import (
+    CorruptRecord,
+    ErrorCode,
+    InvalidTimestamp,
+    LeaderElsewhere,
+    MessageTooLarge,
+    ServerError,
+    error_for,
+)
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.header import iter_batches
 from raftmq.wire.messages.fetch import PartitionFetched
@@ -45,7 +53,12 @@ def error_in(answer: PartitionAnswer) -> RaftmqError | None:
     message = message or f"refused for partition {answer.partition}: {code}"
     if isinstance(answer, PartitionProduced) and _was_refused(answer):
         return LeaderElsewhere(message)
-    return error_for(answer.error, message)
+    error = error_for(answer.error, message)
+    if isinstance(answer, PartitionProduced) and isinstance(
+        error, (MessageTooLarge, InvalidTimestamp)
+    ):
+        error.allowed = answer.allowed
+    return error
 
 
 def _was_refused(answer: PartitionProduced) -> bool:

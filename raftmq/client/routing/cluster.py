@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import MetadataReply
 
 T = TypeVar("T")
+NAME_BITS = 96  # by chance, no two are the same
 _SILENCE = (Disconnected, RequestTimedOut, Unreachable)  # in place of an answer
 
 
@@ -147,6 +148,10 @@ class Cluster:
         """For whoever repeats something that is neither of the following."""
         backoff = Backoff(self._random, PAUSES)
         return Attempts(backoff, deadline=deadline, repeats=repeats)
+
+    def new_name(self) -> str:
+        """For whoever has to be told from all others, and has been given no name."""
+        return f"{self._random.getrandbits(NAME_BITS):x}"
 
     async def at_leader(
         self,

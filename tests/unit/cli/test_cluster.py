@@ -12,7 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from raftmq.cli.main import main
+from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import VoterAddress
+from raftmq.wire.messages.corruption import DamagedReplica, DescribeDamageReply
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -67,6 +69,41 @@ def test_all_is_not_well(here: Here) -> None:
     ]
 
 
+def test_topics_that_one_broker_stops(here: Here) -> None:
+    """A warning for each kind, and no reason to be unhealthy."""
+    here.bureau.min_isr = {"t": 2, "u": 2, "v": 1, "w": 2}
+    for name in ("u", "v", "w"):
+        here.bureau.world.add_topic(name, 1)
+        here.bureau.replicas[name, 0] = ((1, 2), (1, 2))
+    assert here.run("health").stdout.splitlines()[1:] == [
+        "  warning: u, w: acks=all needs all 2 replicas (min.insync.replicas = 2): one broker that"
+        " is down stops it",
+        "  warning: t: one replica: while its broker is down there is no writing and no reading,"
+        " and its records go with its disk",
+    ]
+    result = here.run("health -o json")
+    row = json.loads(result.stdout)
+    assert (result.exit_code, row["is_healthy"]) == (0, True)
+    assert [one["topic"] for one in row["fragile"]] == ["t", "u", "w"]
+    assert row["fragile"][1]["replication_factor"] == row["fragile"][1]["min_insync_replicas"] == 2
+
+
+def test_a_damaged_replica(here: Here) -> None:
+    """Where, and what its broker has found; also where nobody else has it."""
+    topic_id = here.bureau.world.topics["t"].topic_id
+    found = DamagedReplica(topic_id, 0, 42, "offsets 42 to 43 have changed")
+    here.bureau.lie(ApiKey.DESCRIBE_DAMAGE, DescribeDamageReply((found,), 1), 1)
+    result = here.run("health")
+    assert result.exit_code == 7
+    line = "  damaged replica: t-0 on broker 1 from offset 42 on: offsets 42 to 43 have changed"
+    assert result.stdout.splitlines()[1:] == [line]
+    [damaged] = json.loads(here.run("health -o json").stdout)["damaged"]
+    assert (damaged["topic"], damaged["broker_id"], damaged["offset"]) == ("t", 1, 42)
+    here.bureau.lie(ApiKey.DESCRIBE_DAMAGE, DescribeDamageReply((found,), 700), 1)
+    assert here.run("health").stdout.splitlines()[1:] == [line, "  699 more damaged replicas"]
+    assert json.loads(here.run("health -o json").stdout)["damaged_count"] == 700
+
+
 def test_health_as_json(here: Here) -> None:
     """One object, with everything that is wrong."""
     ail(here.bureau)
@@ -79,6 +116,33 @@ def test_health_as_json(here: Here) -> None:
     assert row["brokers_down"] == [2]
     assert row["leaderless"] == [{"topic": "u", "partition": 0, "missing": []}]
     assert row["under_replicated"][0] == {"topic": "u", "partition": 1, "missing": [2]}
+    assert row["wrong_clocks"] == []
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "words"),
+    [
+        (15 * 86_400_000 + 5, "15 days ahead"),
+        (-36 * 3_600_000, "36 hours behind"),
+        (-301_000, "5 minutes behind"),
+        (90_000, "90 seconds ahead"),
+        (0, "0 ms ahead"),
+    ],
+)
+def test_a_clock_is_wrong(here: Here, ahead_ms: int, words: str) -> None:
+    """In words, and as numbers."""
+    here.bureau.clocks_ahead_ms = {1: ahead_ms}
+    result = here.run("health")
+    assert result.exit_code == 7
+    assert result.stdout.splitlines()[1:] == [
+        f"  clocks wrong: broker 1 is {words} (against the others'): deletes nothing for its age,"
+        " set it right"
+    ]
+    row = json.loads(here.run("health -o json").stdout)
+    assert (row["is_healthy"], row["wrong_clocks"]) == (
+        False,
+        [{"broker_id": 1, "ahead_ms": ahead_ms}],
+    )
 
 
 def test_waiting(here: Here) -> None:

@@ -98,10 +98,16 @@ def test_a_description_as_json(here: Here) -> None:
 # -- changes -----------------------------------------------------------------------------------
 
 
+ALONE = (
+    "one replica: while its broker is down there is no writing and no reading, and its records go"
+    " with its disk"
+)
+
+
 def test_a_topic_is_made(here: Here) -> None:
     """Says what was made; the second time the exit code says that it was there."""
     result = here.run("create u -p 3 -c retention.ms=5 -c segment.ms=7")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (0, f"raftmq: warning: topic u: {ALONE}\n")
     assert result.stdout == "topic u: 3 partitions, replication factor 1 (the cluster's choice)\n"
     assert here.bureau.configs["u"] == {"retention.ms": "5", "segment.ms": "7"}
     assert here.run("create v -r 1").stdout == "topic v: 1 partition, replication factor 1\n"
@@ -118,12 +124,18 @@ def test_a_topic_is_changed(here: Here) -> None:
     """A line for what was set, and one for the partitions."""
     here.bureau.configs["t"] = {"segment.ms": "5"}
     result = here.run("alter t -c retention.ms=7 --reset segment.ms --partitions 3")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (0, f"raftmq: warning: topic t: {ALONE}\n")
     assert result.stdout == (
         "topic t: retention.ms = 7, segment.ms = its default\ntopic t: 3 partitions\n"
     )
     assert here.bureau.configs["t"] == {"retention.ms": "7"}
     assert here.run("alter t --partitions 2").exit_code == 1
+
+
+def test_what_has_nothing_to_do_with_replicas_is_not_warned_of(here: Here) -> None:
+    """Who has chosen one replica knows it."""
+    assert here.run("alter t -c retention.ms=7").stderr == ""
+    assert here.run("alter t --reset min.insync.replicas").stderr != ""
 
 
 def test_topics_are_deleted(here: Here) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftmq.errors import ErrorCode, RaftmqError
 from raftmq.rpc.reply import Reply
+from raftmq.wire.messages.corruption import ReportCorruptionReply, Verdict
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 from raftmq.wire.messages.produce import PartitionProduced, ProduceReply
 from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
@@ -25,6 +26,7 @@ def produced(
     *,
     base_offset: int = -1,
     offsets: tuple[int, ...] = (),
+    allowed: int = -1,
 ) -> Reply:
     """`offsets`: of each batch; told where there are several."""
     found = PartitionProduced(
@@ -34,6 +36,7 @@ def produced(
         error.name if error else "",
         offsets[0] if offsets else base_offset,
         base_offsets=offsets[1:] and offsets,
+        allowed=allowed,
         **world.hint(wanted),
     )
     return Reply(ProduceReply((found,)))
@@ -91,3 +94,8 @@ def joined(replies: Sequence[Reply], kind: Any = ProduceReply) -> Reply:
     partitions = [found for reply in replies for found in reply.body.partitions]  # type: ignore
     payload = [piece for reply in replies for piece in reply.payload]
     return Reply(kind(partitions=tuple(partitions)), payload)
+
+
+def looked(verdict: Verdict) -> Reply:
+    """Where somebody has reported damage."""
+    return Reply(ReportCorruptionReply(verdict=verdict))

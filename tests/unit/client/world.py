@@ -22,6 +22,7 @@ from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages import metadata as wire
+from raftmq.wire.messages.corruption import Verdict
 from raftmq.wire.messages.fetch import Fetch, FetchReply
 from raftmq.wire.messages.offsets import (
     EARLIEST,
@@ -37,13 +38,14 @@ from tests.simulation.client_network import ClientNetwork
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.network_pipe import Latency
 from tests.unit.client.logs import Partition, Topic
-from tests.unit.client.replies import fenced, fetched, joined, produced
+from tests.unit.client.replies import fenced, fetched, joined, looked, produced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from raftmq.rpc.service import Handler
     from raftmq.wire.bodies import Request
+    from raftmq.wire.messages.corruption import ReportCorruption
     from raftmq.wire.messages.produce import Produce
     from raftmq.wire.messages.producers import FenceProducer
 
@@ -70,6 +72,7 @@ class Broker:
     asked: every request that a handler got, in order.
     produces, fetches, producer_ids, fences: steps for the next requests; without one they are
         carried out.
+    look: what its disk shows where somebody reports damage.
     behind: what it says of the metadata in place of the truth.
     """
 
@@ -82,6 +85,7 @@ class Broker:
         self.producer_ids: list[Step] = []
         self.fences: list[Step] = []
         self.behind: wire.MetadataReply | None = None
+        self.look: Callable[[ReportCorruption], Verdict] = lambda _: Verdict.WHOLE
         self.handlers: dict[ApiKey, Handler] = {
             ApiKey.METADATA: self._on_metadata,
             ApiKey.PRODUCE: self._on_produce,
@@ -89,6 +93,7 @@ class Broker:
             ApiKey.LIST_OFFSETS: self._on_list_offsets,
             ApiKey.INIT_PRODUCER_ID: self._on_init_producer_id,
             ApiKey.FENCE_PRODUCER: self._on_fence_producer,
+            ApiKey.REPORT_CORRUPTION: lambda _c, body, _p: looked(self.look(body)),
         }
         self._connections: list[trio.CancelScope] = []
         self._life = trio.CancelScope()
@@ -367,6 +372,11 @@ async def never() -> Reply:
 def refused(error: ErrorCode) -> Step:
     """Nothing is done."""
     return lambda turn: turn.refuse(error)
+
+
+def limited(error: ErrorCode, allowed: int) -> Step:
+    """The same, and the limit is told."""
+    return lambda turn: turn.refuse(error, allowed=allowed)
 
 
 def done_but(error: ErrorCode) -> Step:

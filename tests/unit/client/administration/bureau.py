@@ -22,6 +22,7 @@ from raftmq.wire.bodies import Body, PartitionOutcome, TopicOutcome
 from raftmq.wire.messages import cluster as about_cluster
 from raftmq.wire.messages import configs as about_configs
 from raftmq.wire.messages import topics as about_topics
+from raftmq.wire.messages.corruption import DescribeDamageReply
 from tests.unit.client.world import CLUSTER, Partition, World, never, open_world
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Bureau:
     """Attributes:
     errors: of the next changes.
     configs: what was set, by the name of the topic.
+    min_isr: by topic; else brokers do not tell, as older ones.
     replicas: replicas and in-sync set, by topic and partition; else the leader is alone.
     down: broker ids.
     leader: of new partitions.
@@ -48,8 +50,10 @@ class Bureau:
         self.world = world
         self.errors: list[Any] = []
         self.configs: dict[str, dict[str, str]] = {}
+        self.min_isr: dict[str, int] = {}
         self.replicas: dict[tuple[str, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self.down: set[int] = set()
+        self.clocks_ahead_ms: dict[int, int] = {}
         self.leader = 1
         self.instead: dict[tuple[int, ApiKey], Body] = {}
         self.voters: tuple[about_cluster.VoterAddress, ...] = ()
@@ -78,6 +82,7 @@ class Bureau:
             ApiKey.DESCRIBE_TOPICS: self._describe,
             ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
             ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
+            ApiKey.DESCRIBE_DAMAGE: lambda _body: Reply(DescribeDamageReply()),
         }
         for key, change in changes.items():
             reads[key] = partial(self._turn, broker, change)
@@ -187,7 +192,11 @@ class Bureau:
             topics = [topic for topic in topics if topic.name > body.after]
         page = topics[: PAGE if body.topics is None else None]
         placed = tuple(
-            replace(one, partitions=tuple(self._placed(one.name, it) for it in one.partitions))
+            replace(
+                one,
+                partitions=tuple(self._placed(one.name, it) for it in one.partitions),
+                min_insync_replicas=self.min_isr.get(one.name, -1),
+            )
             for one in page
         )
         return Reply(
@@ -246,6 +255,7 @@ class Bureau:
                     about_cluster.ListenerAddress("clients", *broker.address),
                 ),
                 is_fenced=broker.broker_id in self.down,
+                clock_ahead_ms=self.clocks_ahead_ms.get(broker.broker_id),
             )
             for broker in self.world.brokers.values()
         )

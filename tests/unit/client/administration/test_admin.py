@@ -60,6 +60,8 @@ async def test_the_clusters_own_choice(autojump_clock: MockClock) -> None:
     async with open_bureau() as (bureau, admin):
         made = await admin.create_topic("u")
         assert (made.partition_count, made.replication_factor) == (1, 1)
+        assert made.warning == (await admin.describe_topic("u")).warning
+        assert made.warning.startswith("one replica: ")
         (wanted,) = bureau.asked(CreateTopics)[0].topics
         assert (wanted.partition_count, wanted.replication_factor) == (-1, -1)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raftmq.client.administration.results import WrongClock
 from raftmq.errors import ErrorCode
 from raftmq.model import Address
+from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import VoterAddress
+from raftmq.wire.messages.corruption import DamagedReplica, DescribeDamageReply
 from raftmq.wire.messages.topics import ElectLeaders
 from tests.unit.client.administration.bureau import open_bureau
 
@@ -75,6 +78,35 @@ async def test_health(autojump_clock: MockClock) -> None:
         ]
         loads = await admin.broker_loads()
         assert (loads[1].leads, loads[1].replicas, loads[2].not_in_sync) == (2, 2, 2)
+
+
+async def test_a_clock_that_is_wrong(autojump_clock: MockClock) -> None:
+    """The broker that was asked knows whose; older ones do not tell."""
+    async with open_bureau() as (_, admin):
+        assert (await admin.health()).wrong_clocks == ()
+    async with open_bureau() as (bureau, admin):
+        bureau.clocks_ahead_ms = {2: -7}
+        ill = await admin.health()
+        assert (ill.is_healthy, ill.wrong_clocks) == (False, (WrongClock(2, -7),))
+
+
+async def test_what_brokers_have_found_on_their_disks(autojump_clock: MockClock) -> None:
+    """Each is asked; one that does not know the question tells of nothing, nor of a topic that is
+    gone.
+    """
+    async with open_bureau() as (bureau, admin):
+        topic_id = bureau.world.topics["t"].topic_id
+        found = (DamagedReplica(topic_id, 0, 42, "byte 7"), DamagedReplica(b"?" * 16, 0, 1))
+        bureau.instead[2, ApiKey.DESCRIBE_DAMAGE] = DescribeDamageReply(found, 2)
+        del bureau.world.brokers[1].handlers[ApiKey.DESCRIBE_DAMAGE]
+        ill = await admin.health()
+        assert not ill.is_healthy
+        [one] = ill.damaged
+        assert (one.topic, one.partition, one.broker_id) == ("t", 0, 2)
+        assert (one.offset, one.what) == (42, "byte 7")
+        assert ill.damaged_count == 1
+        bureau.instead[2, ApiKey.DESCRIBE_DAMAGE] = DescribeDamageReply(found[:1], 700)
+        assert (await admin.health()).damaged_count == 700
 
 
 async def test_a_voter_that_never_came(autojump_clock: MockClock) -> None:

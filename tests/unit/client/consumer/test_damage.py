@@ -9,6 +9,7 @@ import trio
 from msgspec.msgpack import encode
 
 from raftmq.errors import CorruptRecord, ErrorCode
+from raftmq.wire.messages.corruption import ReportCorruption, Verdict
 from raftmq.wire.messages.fetch import Fetch
 from tests.unit.client.consumer.pieces import data_at
 from tests.unit.client.consumer.reading import append, consumer, reading, take
@@ -51,7 +52,9 @@ async def test_damage_that_lasts(autojump_clock: MockClock) -> None:
             partition.batches[1] = base, end, data[:-1] + b"\0"
             append(world, 0, "c")
             before = world.brokers[1].count(Fetch)
-            with pytest.raises(CorruptRecord, match=r"u-0 at offset 1, twice: CRC.*seek") as caught:
+            with pytest.raises(
+                CorruptRecord, match=r"u-0 at offset 1, again and again: CRC.*seek"
+            ) as caught:
                 await take(c, 1)
             assert caught.value.partition == 0
             assert world.brokers[1].count(Fetch) - before <= 2
@@ -59,6 +62,30 @@ async def test_damage_that_lasts(autojump_clock: MockClock) -> None:
             assert await take(c, 1, seconds=0.1) == ["x"]
             c.seek("u", 0, offset=2)
             assert await take(c, 1) == ["c"]
+
+
+async def test_damage_that_the_leader_is_told_of_and_repairs(autojump_clock: MockClock) -> None:
+    """A2.3: it looks at its disk, and another one leads: the program notices nothing."""
+    async with reading(1) as (world, client):
+        append(world, 0, "a")
+        append(world, 0, "b")
+        partition = world.topics["u"].partitions[0]
+        base, end, data = good = partition.batches[1]
+        partition.batches[1] = base, end, data[:-1] + b"\0"
+        reports: list[ReportCorruption] = []
+
+        def look(body: ReportCorruption) -> Verdict:
+            reports.append(body)
+            if len(reports) == 2:
+                partition.batches[1] = good
+                world.lead("u", 0, 2)
+            return Verdict.ROTTEN
+
+        world.brokers[1].look = look
+        async with consumer(client) as c:
+            assert await take(c, 2) == ["a", "b"]
+        topic_id = world.topics["u"].topic_id
+        assert reports == [ReportCorruption(topic_id, 0, 1, 0)] * 2
 
 
 async def test_damage_behind_records_that_are_right(autojump_clock: MockClock) -> None:

@@ -18,6 +18,7 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.reply import Answer
+from raftmq.wire.messages.corruption import Verdict
 from raftmq.wire.messages.fetch import Diverging, PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset, ListOffsetsReply
 from tests.unit.client.consumer.pieces import data_at
@@ -163,16 +164,86 @@ def test_what_no_attempt_would_change(error: Exception) -> None:
     assert str(found).startswith("t-0: ")
 
 
-def test_damage_is_told_the_second_time() -> None:
-    """Whatever else went wrong before."""
+def test_damage_that_the_leader_denies_is_told_the_second_time() -> None:
+    """A2.3: whatever else went wrong before; its disk is right, and nobody will repair anything."""
     world, question = started(1)
     world.give(question, told(ErrorCode.UNKNOWN_LEADER_EPOCH))
     world.give(ask_again(world), told(data=b"junk"))
     assert world.state(0).error is None
+    [asked] = world.intake.take_refused()
+    assert asked.offset == 0
+    world.intake.on_verdict(asked, Verdict.WHOLE)
     world.tell_metadata()
     world.give(ask_again(world), told(data=b"junk"))
     assert isinstance(world.state(0).error, CorruptRecord)
-    assert "t-0 at offset 0, twice: shorter than a batch header" in str(world.state(0).error)
+    assert "t-0 at offset 0, again and again: shorter than" in str(world.state(0).error)
+    assert world.intake.take_refused() == []
+
+
+@pytest.mark.parametrize("verdict", [Verdict.NOT_LOOKED, Verdict.ROTTEN])
+def test_damage_that_may_be_repaired_is_fetched_for_a_while(verdict: Verdict) -> None:
+    """A2.3: each time the leader is told of it; after five seconds the program is."""
+    world, question = started(1)
+    for _ in range(5):
+        world.give(question, told(data=b"junk"))
+        assert world.state(0).error is None
+        [asked] = world.intake.take_refused()
+        world.intake.on_verdict(asked, verdict)
+        question = ask_again(world)
+    world.give(question, told(data=b"junk"))
+    assert isinstance(world.state(0).error, CorruptRecord)
+
+
+def test_another_leader_denies_for_itself_alone() -> None:
+    """What came from the one before says nothing of its disk."""
+    world, question = started(1)
+    world.give(question, told(data=b"junk"))
+    [asked] = world.intake.take_refused()
+    world.intake.on_verdict(asked, Verdict.WHOLE)
+    world.lead(0, 2)
+    world.tell_metadata()
+    other = world.ask(2)
+    assert other is not None
+    world.give(other, told(data=b"junk"))
+    assert world.state(0).error is None
+
+
+def test_another_leader_has_its_own_time_to_repair() -> None:
+    """A2.3: the hand-over took longer than one has; leaders that only take turns end it."""
+    world, question = started(1)
+    begin, now_leads, bad_answers = world.now, 1, 0
+    while world.state(0).error is None:
+        world.give(question, told(data=b"junk"))
+        bad_answers += 1
+        world.now += 6
+        now_leads = 3 - now_leads
+        world.lead(0, now_leads)
+        world.tell_metadata()
+        if world.state(0).error is None:
+            found = world.ask(now_leads)
+            assert found is not None
+            question = found
+    assert isinstance(world.state(0).error, CorruptRecord)
+    assert (bad_answers, world.now - begin) == (6, 36)
+
+
+def test_a_new_leader_has_no_longer_than_the_first_one() -> None:
+    world, question = started(1)
+    world.give(question, told(data=b"junk"))
+    world.lead(0, 2)
+    world.now += 8
+    for seconds in (0, 2, 4):
+        begin = world.now
+        world.tell_metadata()
+        other = world.ask(2)
+        assert other is not None
+        world.give(other, told(data=b"junk"))
+        assert world.state(0).error is None, seconds
+        world.now = begin + 2
+    other = world.ask(2)
+    assert other is not None
+    world.give(other, told(data=b"junk"))
+    assert isinstance(world.state(0).error, CorruptRecord)
 
 
 def test_damage_that_is_gone_is_forgotten() -> None:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftmq.client.producer.batch import BatchMetadata
 from raftmq.client.producer.numbering import SEQUENCE_COUNT
-from raftmq.errors import Disconnected, NotEnoughReplicas, RaftmqError
+from raftmq.errors import (
+    Disconnected,
+    InvalidTimestamp,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    RaftmqError,
+)
 from raftmq.wire.header import read_header
 from raftmq.wire.records import RecordBatch
 from tests.unit.client.producer.sending_model import Model
@@ -86,6 +92,9 @@ class Numbered(Model):
                     self._in_doubt |= dict.fromkeys(sent.records, (sent.epoch, sent.sequence))
                 if isinstance(found, Disconnected) and self.random.random() < 0.5:
                     self._late.append(part)
+            elif isinstance(found, (MessageTooLarge, InvalidTimestamp)):
+                for sent in _sent(part):  # refused for certain: it may leave in pieces
+                    self._left.pop((part.place.partition, sent.epoch, sent.sequence))
         super().answer(request, *answers)
 
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:

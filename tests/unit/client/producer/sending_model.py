@@ -6,6 +6,7 @@ that each record is told of once, and where it stands.
 
 from __future__ import annotations
 
+import math
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from raftmq.client.routing.routes import Routes
 from raftmq.errors import (
     Disconnected,
     ErrorCode,
+    InvalidTimestamp,
     LeaderElsewhere,
     MessageTooLarge,
     NotEnoughReplicas,
@@ -80,13 +82,20 @@ class Model:
         self.requests: list[ProduceRequest] = []
         self.count = self.used_bytes = 0
         self.records: dict[int, list[int]] = {}
+        self.bytes_max: float = math.inf  # of a batch that leaders take
+        self.guilty: set[int] = set()  # records that no leader takes
+        self.timestamp_max = 0
 
     # What the producer does
 
     def hand_in(self, key: int | None) -> None:
         size = RECORD_OVERHEAD_BYTES + 8
         value = b"%08d" % self.count
-        batch, index = self.accumulator.add(self.topic, value, key, 0, size, lambda: self.now)
+        if self.bytes_max < math.inf and self.random.random() < 0.03:
+            value += b" " * int(self.bytes_max)
+        stamp = int(self.timestamp_max > 0 and self.random.random() < 0.1) * 2
+        self.guilty |= {self.count} if len(value) > 8 or stamp else set()
+        batch, index = self.accumulator.add(self.topic, value, key, stamp, size, lambda: self.now)
         self.used_bytes += size
         self.records.setdefault(id(batch), []).append(self.count)
         assert len(self.records[id(batch)]) == index + 1
@@ -106,7 +115,15 @@ class Model:
         self.producer_id += 1
         self.accumulator.ids.on_id(self.producer_id)
 
+    def _follow(self, batch: ProducerBatch) -> None:
+        """Into which batches its records were split."""
+        numbers = [each for one in batch.pieces for each in self.records.get(id(one), [])]
+        for piece in batch.pieces:
+            self.batches[id(piece)] = piece
+            self.records[id(piece)], numbers = numbers[: len(piece)], numbers[len(piece) :]
+
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:
+        self._follow(batch)
         numbers = self.records[id(batch)]
         assert len(numbers) == len(batch)
         self.used_bytes -= batch.byte_count
@@ -153,6 +170,8 @@ class Model:
             place = place_of(known, header)
             if isinstance(place, RaftmqError):
                 return place
+            if place is None and (refusal := self._refusal_of(header)):
+                return refusal
             offsets.append(len(fresh) if place is None else place)
             if place is None:
                 known.append(header.placed(len(fresh), 0))
@@ -160,6 +179,19 @@ class Model:
         is_new = len(known) == len(headers) + len(part.data)
         log[:], headers[:] = fresh, known
         return offsets[0] if is_new else tuple(offsets)
+
+    def _refusal_of(self, header: BatchHeader) -> RaftmqError | None:
+        """The limit that the batch breaks, told as a leader does."""
+        error: MessageTooLarge | InvalidTimestamp
+        if header.size > self.bytes_max:
+            error = MessageTooLarge("too large")
+            error.allowed = int(self.bytes_max)
+        elif self.timestamp_max and header.max_timestamp > self.timestamp_max:
+            error = InvalidTimestamp("ahead")
+            error.allowed = self.timestamp_max
+        else:
+            return None
+        return error
 
     def draw_answer(self, request: ProduceRequest, trouble: float) -> None:
         if self.options.acks == 0:

@@ -8,10 +8,16 @@ import pytest
 import trio
 
 from raftmq.client.producer.batch import BatchMetadata
-from raftmq.errors import ErrorCode, InvalidRecord, MessageTooLarge, OutcomeUnknown
+from raftmq.errors import (
+    ErrorCode,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OutcomeUnknown,
+)
 from raftmq.wire.records import RecordBatch
 from tests.unit.client.producer.shell import in_log, open_producer, open_stage, used_bytes
-from tests.unit.client.world import World, refused, silent
+from tests.unit.client.world import World, limited, refused, silent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 TOO_LARGE = refused(ErrorCode.MESSAGE_TOO_LARGE)
+FAR = 10**15  # a timestamp that is ahead
+ONE_BATCH: dict[str, Any] = {"batch_size": 1 << 20, "linger_ms": 1000, "idempotence": False}
 
 
 class Arrow:
@@ -206,6 +214,45 @@ async def test_a_call_that_is_cancelled_knows_nothing(autojump_clock: MockClock)
             caught = error
         assert caught is not None
         assert caught.__notes__ == ["10 records or more were not delivered, and nobody was told"]
+
+
+def two_times(count: int) -> dict[str, Any]:
+    """Columns in which every other record is ahead."""
+    stamps = [FAR if number % 2 else 1000 for number in range(count)]
+    return {"values": [b"%d" % number for number in range(count)], "timestamps": stamps}
+
+
+async def test_a_batch_in_thousands_of_pieces_by_time(autojump_clock: MockClock) -> None:
+    """Those ahead fail, each in a piece of its own; all others are delivered."""
+    async with open_producer(**ONE_BATCH) as (world, producer):
+        world.brokers[1].produces += [limited(ErrorCode.INVALID_TIMESTAMP, FAR - 1)]
+        with pytest.raises(InvalidTimestamp) as caught:
+            await producer.send_columns("t", **two_times(1500))
+        assert caught.value.__notes__ == ["of 1500 records 750 were delivered"]
+        assert in_log(world) == [str(number) for number in range(0, 1500, 2)]
+        await producer.flush()
+        assert used_bytes(producer) == 0
+
+
+async def test_a_call_that_ends_with_thousands_of_pieces(autojump_clock: MockClock) -> None:
+    """Of those that failed flush tells, as nobody else does."""
+
+    async def failing() -> AsyncIterator[int]:
+        for number in range(64 + 256 + 1024):
+            yield number
+        await trio.sleep(5)
+        raise KeyError("mine")
+
+    async with open_producer(**ONE_BATCH) as (world, producer):
+        world.brokers[1].produces += [limited(ErrorCode.INVALID_TIMESTAMP, FAR - 1)]
+        with pytest.raises(KeyError, match="mine"):
+            await producer.send_many(
+                "t", failing(), value=b"%d".__mod__, timestamp=lambda row: FAR if row % 2 else 1000
+            )
+        with pytest.raises(InvalidTimestamp) as caught:
+            await producer.flush()
+        assert caught.value.__notes__[-1].startswith("672 records or more")
+        assert len(in_log(world)) == 672
 
 
 async def test_progress(autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]) -> None:

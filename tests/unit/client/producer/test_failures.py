@@ -14,6 +14,7 @@ from raftmq.errors import (
     Closed,
     DeliveryTimedOut,
     ErrorCode,
+    InvalidTimestamp,
     MessageTooLarge,
     NotEnoughReplicas,
     OutcomeUnknown,
@@ -27,7 +28,7 @@ from tests.unit.client.producer.shell import (
     requests,
     used_bytes,
 )
-from tests.unit.client.world import World, done_and_lost, done_but, lost, refused, silent
+from tests.unit.client.world import World, done_and_lost, done_but, limited, lost, refused, silent
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -179,6 +180,23 @@ async def test_leaving_tells_what_nobody_knows(autojump_clock: MockClock) -> Non
         except MessageTooLarge as error:
             caught = error
         assert caught is not None
+
+
+async def test_of_a_batch_in_pieces_only_what_failed_is_told(autojump_clock: MockClock) -> None:
+    """Others were delivered; and whoever has asked about a record knows of it."""
+    async with open_producer(linger_ms=1000) as (world, producer):
+        world.brokers[1].produces += [limited(ErrorCode.INVALID_TIMESTAMP, 2000)]
+        deliveries = [
+            producer.send_nowait("t", b"x", timestamp=3000 if number in {4, 7} else 1000)
+            for number in range(20)
+        ]
+        await trio.sleep(5)
+        with pytest.raises(InvalidTimestamp):
+            deliveries[4].result()
+        with pytest.raises(InvalidTimestamp) as caught:
+            await producer.flush()
+        assert caught.value.__notes__[-1].startswith("1 records or more")
+        assert len(in_log(world)) == 18
 
 
 @pytest.mark.parametrize("how", ["await", "result", "call back", "before"])
