@@ -27,15 +27,11 @@ TEXT_NAMES = {"Makefile", "run", "Containerfile", "Dockerfile"}
 FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_MEDIAN_MAX = 12
 FUNCTION_LINES_P90_MAX = 30
-FILE_LINES_MAX = 600
-FILE_LINES_QUESTIONED = 400
+FILE_LINES_MAX = 900
+FILE_LINES_QUESTIONED = 600
 # Files over 400 lines, each with the reason why it is better in one piece.
 LONG_FILES: dict[str, str] = {
     "raftmq/partition/storage/log.py": "the one owner of a log's state; its rules stand elsewhere",
-    "raftmq/partition/replica.py": "the life of one replica, leading and following, on one page",
-    "raftmq/client/consumer/consumer.py": "every call of a consumer, told to whoever makes it",
-    "raftmq/client/producer/producer.py": "every call of a producer, told to whoever makes it",
-    "raftmq/metadata/commands.py": "a list: every command and answer, with its number for ever",
 }
 
 # Written so that no pattern matches itself.
@@ -160,7 +156,7 @@ def test_most_functions_are_small() -> None:
 
 
 def test_no_file_is_a_knot() -> None:
-    """Above 400 lines a file needs a reason in LONG_FILES, above 600 it is split."""
+    """Above 600 lines a file needs a reason in LONG_FILES, above 900 it is split."""
     sizes = {name_of(path): text_of(path).count("\n") for path in modules(*CODE)}
     long = [
         f"{name}: {lines}"

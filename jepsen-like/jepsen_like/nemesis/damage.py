@@ -8,7 +8,7 @@ start on a journal that is damaged; then it gets an empty directory, as an opera
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jepsen_like.nemesis import log_places, quorum_places, wounds
 from jepsen_like.nemesis.directories import empty
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SEGMENT = "segment"
 SECOND_THOUGHTS_SECONDS = 4.0
+READ_SECONDS = 60.0  # for all that was hit to be led, read and repaired
 
 
 class _Stopped:
@@ -73,59 +74,80 @@ class _Stopped:
         return self.scene.random.choice(found) if found else None
 
 
+class _Rot(NamedTuple):
+    """`batch` of a log that was whole everywhere when it was hit."""
+
+    folder: Path
+    batch: BatchPlace
+    flip: Flip
+
+    @property
+    def partition(self) -> tuple[str, int]:
+        topic, _, _ = self.folder.parent.name.rpartition("-")
+        return topic, int(self.folder.name.removeprefix("Partition-"))
+
+    def is_repaired(self) -> bool:
+        """Wherever the batch stands in the log by now."""
+        there = (each for each in log_places.batches_of(self.folder))
+        same = (each for each in there if each.base_offset == self.batch.base_offset)
+        return any(wounds.read(each.place) == self.flip.before for each in same)
+
+
 class BitFlip(_Stopped):
-    """In segments, it is noticed when the node opens the logs, or it is hidden: below the recovery
-    point nobody looks, until somebody reads there, who must get an error. What is hidden is taken
-    back in the end, as nothing in the node would ever have mended it."""
+    """In segments, below the recovery points, under a node that runs, or while it is stopped: no
+    start looks there. In the end the node leads what was hit, and all of it is read: whoever reads
+    must get what was written, and the node must have that again from the others. Nothing is taken
+    back: what stays rotten is judged with all other logs.
+    """
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._is_hidden = bool(scene.params.get("is_hidden"))
-        self._hidden: list[Flip] = []
+        self._rotten: list[_Rot] = []
+        self._partitions: frozenset[tuple[str, int]] = frozenset()
+
+    def begin(self) -> Told:
+        if self.scene.params["file"] == SEGMENT:
+            self._partitions = self.scene.machines.preferred_by(self.node)
+            if self.scene.params.get("is_running"):
+                self._has_begun = True
+                return self.damage()
+        return super().begin()
 
     def damage(self) -> Told:
         path = None if self.scene.params["file"] == SEGMENT else self.small_file()
-        if path is None:
-            return self._flip_segments()
-        return {"damaged": [self._flip(Place(path, 0, path.stat().st_size)).told(self.root)]}
+        if path is not None:
+            flip = self._flip(Place(path, 0, path.stat().st_size))
+            return {"damaged": [flip.told(self.root)]}
+        for folder, batch in self._some_batches():
+            flip = self._flip(batch.place, spared=log_places.UNCHECKED_BYTES)
+            self._rotten.append(_Rot(folder, batch, flip))
+        return {"damaged": [rot.flip.told(self.root) for rot in self._rotten]}
 
-    def _flip_segments(self) -> Told:
-        batches = self._some_batches()
-        flips = [self._flip(each.place, spared=log_places.UNCHECKED_BYTES) for each in batches]
-        told: Told = {"damaged": [flip.told(self.root) for flip in flips]}
-        if self._is_hidden:
-            self._hidden = flips
-            self.scene.machines.start(self.node)
-        elif flips:
-            told["checkpoint"] = self._forget_recovery_points()
-        return told
-
-    def _forget_recovery_points(self) -> str:
-        """Then a log is checked from the front, and nothing in it but the very end is taken for
-        unsynced: also if power fails before the node has looked."""
-        path = log_places.recovery_points(self.root)
-        if not path.exists():
-            return "missing"
-        wounds.remove(path)
-        return "removed"
-
-    def _some_batches(self) -> list[BatchPlace]:
+    def _some_batches(self) -> list[tuple[Path, BatchPlace]]:
         """Of so many logs as were asked for, one each."""
-        found = (log_places.flippable(each, is_hidden=self._is_hidden) for each in self.folders())
-        there = (self.scene.random.choice(batches) for batches in found if batches)
+        found = (
+            (each, log_places.flippable(each)) for each in self.folders() if self._is_led(each)
+        )
+        there = ((each, self.scene.random.choice(batches)) for each, batches in found if batches)
         return list(islice(there, self.scene.params["logs"]))
+
+    def _is_led(self, folder: Path) -> bool:
+        topic, _, _ = folder.parent.name.rpartition("-")
+        return (topic, int(folder.name.removeprefix("Partition-"))) in self._partitions
 
     def _flip(self, place: Place, *, spared: range = range(0)) -> Flip:
         random, bits = self.scene.random, self.scene.params["bits"]
         return wounds.flip_bits(place, bits, random, spared=spared)
 
     def recover(self) -> Told:
-        hidden, self._hidden = self._hidden, []
-        told: Told = {}
-        if hidden:
-            self.kill()
-            told = {"taken_back": [wounds.flip_back(flip) for flip in hidden]}
-        return told | super().recover()
+        told = super().recover()
+        if not self._rotten:
+            return told
+        machines, partitions = self.scene.machines, sorted(rot.partition for rot in self._rotten)
+        comes_up(machines, self.node)
+        problems = machines.read_through(self.node, partitions, READ_SECONDS)
+        repaired = [rot.is_repaired() for rot in self._rotten]
+        return {**told, "read": problems or "all", "repaired": repaired}
 
 
 class Truncate(_Stopped):

@@ -55,9 +55,11 @@ def _sync_delay(random: Random) -> Params:
 
 
 def _flip(random: Random) -> Params:
-    params = {**_cut_short(random), "bits": random.randint(1, 3)}
-    is_hidden = random.random() < 1 / 3
-    return params | ({"is_hidden": is_hidden} if params["file"] == "segment" else {})
+    """Mostly of segments: what rots there has to be read before anybody notices."""
+    file = random.choice(("segment",) * 12 + _SMALL_FILES)
+    params = {**_cut_short(random), "file": file, "bits": random.randint(1, 3)}
+    is_running = random.random() < 1 / 2  # the node, when it happens
+    return params | ({"is_running": is_running} if params["file"] == "segment" else {})
 
 
 def _cut_short(random: Random) -> Params:
@@ -94,9 +96,14 @@ def _absence(random: Random) -> Params:
 
 
 def _clock(random: Random) -> Params:
-    """From ten milliseconds to five minutes, ahead or behind; at once, or to and fro."""
-    offset_ms = round(math.exp(random.uniform(math.log(10), math.log(300_000))))
-    params: Params = {"offset_ms": random.choice((-1, 1)) * offset_ms}
+    """From ten milliseconds to five minutes, ahead or behind, or ahead by weeks; at once, or to and
+    fro.
+    """
+    if random.random() < 1 / 3:
+        params: Params = {"offset_ms": round(random.uniform(15, 30) * 86_400_000)}
+    else:
+        offset_ms = round(math.exp(random.uniform(math.log(10), math.log(300_000))))
+        params = {"offset_ms": random.choice((-1, 1)) * offset_ms}
     if random.random() < 1 / 2:
         params["period_seconds"] = round(random.uniform(0.005, 0.5), 3)
     return params
@@ -146,7 +153,8 @@ _ALL = (
     Kind("pause-kill", PROCESS, "", (ALL,), ((1.0, 4.0),), _absence, holds_nodes=True),
     Kind("reset", NETWORK, NETWORK_LAB, _OF_LINKS, ((0.3, 1.0),)),
     Kind("packets", NETWORK, NETWORK_LAB, _OF_LINKS, ((3.0, 12.0),), _trouble),
-    Kind("clock", CLOCK, "", (LEADER, CONTROLLER, ONE, MINORITY, ALL), ((3.0, 15.0),), _clock),
+    # Never of all: clocks that are two weeks ahead together are believed, and rightly so.
+    Kind("clock", CLOCK, "", (LEADER, CONTROLLER, ONE, MINORITY), ((3.0, 15.0),), _clock),
     Kind(
         "powercut", PROCESS, POWER_CUTS,
         (LEADER, CONTROLLER, ONE, MAJORITY, ALL, ALL, ROLLING, COORDINATOR),

@@ -19,7 +19,6 @@ from raftmq.partition.storage.epoch_file import EPOCH_FILE
 from raftmq.partition.storage.inspect import (
     CHECKPOINTS,
     CHECKPOINTS_FOLDER,
-    RECOVERY_POINTS,
     find_partition_folders,
     list_indexes,
     list_segments,
@@ -74,16 +73,14 @@ def _walk(folder: Path) -> Iterator[tuple[Place, int, int]]:
                 yield Place(path, position, position + header.size), header.base_offset, offset
 
 
-def flippable(folder: Path, *, is_hidden: bool) -> list[BatchPlace]:
-    """Batches with something sound behind them.
-
-    Args:
-        is_hidden: only those that an opening does not look at again, as they were durable.
+def flippable(folder: Path) -> list[BatchPlace]:
+    """Batches below the recovery point, with something sound behind them: no opening looks there
+    again, but at the last few.
     """
     return [
         batch
         for batch in batches_of(folder)
-        if not batch.is_last and (batch.end_offset <= batch.recovery_point or not is_hidden)
+        if not batch.is_last and batch.end_offset <= batch.recovery_point
     ]
 
 
@@ -119,8 +116,3 @@ def small_files(root: Path, what: str) -> list[Path]:
         indexes = [path for folder in folders for path in list_indexes(files, folder)]
         found = [path for path in indexes if path.suffix == suffix]
     return [path for path in found if path.exists() and path.stat().st_size]
-
-
-def recovery_points(root: Path) -> Path:
-    """Without it a log is checked from the front when it is opened."""
-    return root / CHECKPOINTS_FOLDER / RECOVERY_POINTS

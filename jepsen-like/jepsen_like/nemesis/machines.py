@@ -87,6 +87,15 @@ class Machines(Protocol):
 
     def data_directory(self, node_id: int) -> Path: ...
 
+    def preferred_by(self, node_id: int) -> frozenset[tuple[str, int]]:
+        """Partitions that the node leads whenever it can; all their replicas are in sync."""
+
+    def read_through(
+        self, node_id: int, partitions: Sequence[tuple[str, int]], seconds: float
+    ) -> list[str]:
+        """Have the node lead them, read them from the beginning, and wait until the cluster is
+        healthy; what went wrong."""
+
 
 class View(Protocol):
     """Who plays which part, as far as is known; may be old."""

@@ -1,8 +1,7 @@
 """Single bits that flip in a file, and files that lose their end.
 
 Owns the writing. Where a wound does no more harm than what was promised to be borne, others know.
-Each is durable when it is made, and a flip can be taken back as long as nothing else was written
-in its place.
+Each is durable when it is made.
 """
 
 from __future__ import annotations
@@ -60,14 +59,6 @@ def flip_bits(place: Place, count: int, random: Random, *, spared: range = range
             count -= 1
     write(place, bytes(after))
     return Flip(place, before, bytes(after))
-
-
-def flip_back(flip: Flip) -> bool:
-    """False: the file is gone, or something else stands there by now; nothing was changed."""
-    if not flip.place.path.exists() or read(flip.place) != flip.after:
-        return False
-    write(flip.place, flip.before)
-    return True
 
 
 def read(place: Place) -> bytes:

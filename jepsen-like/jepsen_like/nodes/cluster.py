@@ -21,6 +21,7 @@ from jepsen_like.nodes.logs.leads import LeadsReader
 from jepsen_like.nodes.logs.replicas import read_replicas
 from jepsen_like.nodes.node import Belongings, Node
 from jepsen_like.nodes.process import NodeFailed
+from jepsen_like.nodes.reading import preferred_by, read_through
 from jepsen_like.nodes.settings import settings_of
 
 if TYPE_CHECKING:
@@ -238,6 +239,16 @@ class NodeCluster:
     def _demand(self, capability: str) -> None:
         if self.capabilities[capability]:
             raise CapabilityMissing(f"no {capability}: {self.capabilities[capability]}")
+
+    # What clients do there
+
+    def preferred_by(self, node_id: int) -> frozenset[tuple[str, int]]:
+        return preferred_by(self.bootstrap, node_id)
+
+    def read_through(
+        self, node_id: int, partitions: Sequence[tuple[str, int]], seconds: float
+    ) -> list[str]:
+        return read_through(self.bootstrap, node_id, partitions, seconds)
 
     # What the nodes leave
 

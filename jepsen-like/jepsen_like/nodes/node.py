@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jepsen_like.nodes.environment import packages_environment
 from jepsen_like.nodes.process import NodeProcess
+from raftmq.broker.data_directory import QUORUM_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +85,13 @@ class Node:
         bug = ["--bug", self._bug] if self._bug else []
         options = ["--page", str(self.own.page_path), "--parent", str(os.getpid()), *bug]
         program = [sys.executable, "-m", "jepsen_like.nodes.program", *options]
-        return [*self.own.enter_command, *program, "broker", "--config", str(self.own.config)]
+        settings = ["--config", str(self.own.config), *self._overrides()]
+        return [*self.own.enter_command, *program, "broker", *settings]
+
+    def _overrides(self) -> list[str]:
+        """Nothing but a fault empties a directory, and means that the disk is lost."""
+        is_empty = not (self.own.directory / QUORUM_FOLDER).exists()
+        return ["-o", "quorum.replace=true"] if is_empty else []
 
     def signal(self, number: signal.Signals) -> None:
         """Of one that has ended, nothing comes."""

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING
 from jepsen_like.nodes.control_page import ControlPage
 from jepsen_like.nodes.controlled_files import ControlledFiles
 from raftmq.broker.broker import Host
+from raftmq.broker.groups import expiry
 from raftmq.cli.main import main as raftmq
 from raftmq.cli.nodes import broker_run
+from raftmq.partition.storage import directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+LOOK_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -51,9 +54,13 @@ def die_with_parent(parent: int) -> None:
 
 
 def govern(page: ControlPage) -> None:
-    """Whatever node begins in this process stands on what the page says."""
+    """Whatever node begins in this process stands on what the page says.
+
+    It looks for what is old so often that a clock that were believed would delete within a run.
+    """
     host = partial(Host, files=ControlledFiles(page), now_ms=partial(now_ms, page))
     vars(broker_run)["Host"] = host
+    vars(directory)["RETENTION_CHECK_INTERVAL"] = vars(expiry)["LOOK_SECONDS"] = LOOK_SECONDS
 
 
 def now_ms(page: ControlPage) -> int:

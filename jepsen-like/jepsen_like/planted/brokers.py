@@ -1,4 +1,4 @@
-"""Bugs that brokers and controllers are known to have: registrations, elections, names, the end.
+"""Bugs that brokers and controllers are known to have: from registrations to the end, and clocks.
 
 Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
 one rule, or one step; never a check.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec.structs import replace
 
 from raftmq.broker.lifetime import Lifetime
+from raftmq.broker.own_clock import OwnClock
 from raftmq.broker.replicas import Replicas
 from raftmq.broker.replicate import Replicating
 from raftmq.errors import UnknownTopicId
@@ -19,12 +20,12 @@ from raftmq.metadata import election
 from raftmq.metadata.apply import brokers, partitions
 from raftmq.metadata.image import Pending
 from raftmq.partition.progress import FollowerProgress
+from raftmq.partition.replica import Replica
 
 if TYPE_CHECKING:
     from jepsen_like.planted.patch import Patch
     from raftmq.metadata.election import Elected, Rules
     from raftmq.metadata.image import PartitionState
-    from raftmq.partition.replica import Replica
 
 
 # -- registrations -----------------------------------------------------------------------------
@@ -110,3 +111,22 @@ def a_name_is_enough(patch: Patch) -> None:
         return get(self, same[0] if same else topic_id, partition)
 
     patch.setattr(Replicas, "get", get_by_name)
+
+
+# -- clocks ------------------------------------------------------------------------------------
+
+
+def believe_the_own_clock(patch: Patch) -> None:
+    """What is old is deleted without asking whether other brokers' clocks agree."""
+    patch.setattr(OwnClock, "confirmed_ms", lambda self: self.read().wall_ms)
+
+
+def stamp_by_the_own_clock(patch: Patch) -> None:
+    """What comes in gets the time of this broker's clock, although that is known to be wrong."""
+    patch.setattr(OwnClock, "stamp_ms", lambda self: self.read().wall_ms)
+
+
+def followers_retire(patch: Patch) -> None:
+    """Each replica removes what is old by itself, and nobody's clock is asked for."""
+    patch.setattr(Replica, "_retirable_end", lambda self: self.high_watermark)
+    believe_the_own_clock(patch)

@@ -53,6 +53,7 @@ _ALL = (
         (*LOST, "aborted-read", "high-watermark-back"),
         _queue("stranded-leader", seconds=60.0),
     ),
+    Bug(brokers.believe_the_own_clock, LOST, _queue("clock")),
     Bug(
         brokers.elect_anybody,
         LOST,

@@ -15,6 +15,7 @@ from raftmq.broker.followed import Followed
 from raftmq.broker.high_watermarks import HighWatermarks
 from raftmq.broker.leader_fetcher import LeaderFetcher
 from raftmq.broker.produce import Producing
+from raftmq.broker.record_deletion import RecordDeletion
 from raftmq.errors import NotLeaderOrFollower
 from raftmq.partition import acknowledgements
 from raftmq.partition import replica as replica_module
@@ -25,11 +26,15 @@ from raftmq.partition.progress import FollowerProgress
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.work import Trim
+from raftmq.rpc.reply import Reply
+from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 
 if TYPE_CHECKING:
     from jepsen_like.planted.patch import Patch
     from raftmq.broker.fetch_sessions import SessionPartition
     from raftmq.errors import RaftmqError
+    from raftmq.wire.header import Buffer
+    from raftmq.wire.messages.topics import DeleteRecords
 
 
 # -- what is acknowledged ----------------------------------------------------------------------
@@ -135,6 +140,34 @@ def the_log_start_is_not_written(patch: Patch) -> None:
     """Deleted records are gone until the next start, unless a whole file was."""
     patch.setattr(Trim, "prepare", lambda self, files: None)
     patch.setattr(Trim, "perform", lambda self, files: None)
+
+
+def deletions_are_answered_alone(patch: Patch) -> None:
+    """What the leader's own disk has deleted is answered; the quorum never hears of it."""
+
+    async def delete(
+        self: RecordDeletion, _: object, request: DeleteRecords, _data: Buffer
+    ) -> Reply:
+        told = []
+        for wanted in request.partitions:
+            replica = self._replicas.get(wanted.topic_id, wanted.partition)
+            replica.leading()
+            before = min(wanted.before_offset, replica.high_watermark)
+            start = await self._directory.delete_records(replica.log, before)
+            done = RecordsDeleted(wanted.topic_id, wanted.partition, log_start_offset=start)
+            told.append(done)
+        return Reply(DeleteRecordsReply(tuple(told)))
+
+    patch.setattr(RecordDeletion, "delete", delete)
+
+
+def leaders_begin_where_their_logs_do(patch: Patch) -> None:
+    """Whoever is elected does not look where the quorum lets the partition start."""
+
+    async def begin_at(self: Replica, start_offset: int) -> None:
+        pass
+
+    patch.setattr(Replica, "_begin_at", begin_at)
 
 
 def high_watermarks_are_forgotten(patch: Patch) -> None:

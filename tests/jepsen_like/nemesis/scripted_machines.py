@@ -80,6 +80,8 @@ class ScriptedMachines:
     never_ready: nodes that run and do not serve.
     broken: calls (`"start 2"`) that fail.
     on_start: called with a node that starts, and may end it.
+    preferred: partitions that every node leads whenever it can.
+    on_read: called with those that are read through; what went wrong.
     """
 
     def __init__(self, count: int = 3, root: Path = Path("/nowhere")) -> None:
@@ -99,6 +101,8 @@ class ScriptedMachines:
         self.on_start: Callable[[int], None] = lambda node: None
         self.pages = {node: PageInMemory() for node in self.node_ids}
         self._root = root
+        self.preferred: frozenset[tuple[str, int]] = frozenset()
+        self.on_read: Callable[[Sequence[tuple[str, int]]], list[str]] = lambda partitions: []
 
     def end_by_itself(self, node: int, status: int = 1) -> None:
         self.running.discard(node)
@@ -172,6 +176,16 @@ class ScriptedMachines:
 
     def data_directory(self, node_id: int) -> Path:
         return self._root / f"n{node_id}"
+
+    def preferred_by(self, node_id: int) -> frozenset[tuple[str, int]]:
+        assert node_id in self.running, f"node {node_id} leads nothing"
+        return self.preferred
+
+    def read_through(
+        self, node_id: int, partitions: Sequence[tuple[str, int]], seconds: float
+    ) -> list[str]:
+        self._note("read", node_id)
+        return self.on_read(partitions)
 
     def _note(self, what: str, node_id: int) -> None:
         self.calls.append(f"{what} {node_id}")

@@ -29,6 +29,7 @@ from tests.jepsen_like.nemesis.stopped_nodes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import trio
@@ -52,6 +53,7 @@ class Site:
             shutil.rmtree(self.root)
         shutil.copytree(self._pristine, self.root)
         self.machines = ScriptedMachines(3, self._folder)
+        self.machines.preferred = frozenset((name.split("-")[0], 0) for name in LOGS)
 
     def fault(self, kind: type[Any], name: str, seed: int = 0, **params: Any) -> Any:
         self.renew()
@@ -83,72 +85,63 @@ async def test_a_killed_node_has_everything(site: Site) -> None:
     check_voter(site.root)
 
 
-async def test_a_flipped_bit_in_a_segment_is_noticed(site: Site) -> None:
-    """Some seeds: one log is damaged, shows a beginning of what was written, and no other bytes;
-    below the recovery point as well, as the checkpoint is gone with it."""
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_a_flipped_bit_in_a_segment_is_not_looked_for(site: Site, is_running: bool) -> None:
+    """Below the recovery point, which stays: a start serves the rest, and no wrong bytes. In the
+    end the node leads what was hit, and it is read.
+    """
     hit: Counter[str] = Counter()
     for seed in range(8):
-        fault = site.fault(BitFlip, "bitflip", seed, file="segment", logs=1, is_hidden=False)
+        fault = site.fault(BitFlip, "bitflip", seed, file="segment", logs=1, is_running=is_running)
+        before = content(site.root)
         told = fault.begin()
-        assert site.machines.running == {2, 3}
-        fault.end()
-        assert site.machines.calls == ["kill 1", "start 1"]
-        opened = await open_again(site.root)
-        [topic] = opened.damaged
-        hit[topic] += 1
+        assert site.machines.running == ({1, 2, 3} if is_running else {2, 3})
+        changed = [name for name, data in content(site.root).items() if data != before[name]]
         [where] = told["damaged"]
-        assert where.startswith(f"topics/{topic}/Partition-0/")
-        for name, values in opened.values.items():
-            expected = written(name)
-            assert values == (expected[: len(values)] if name == topic else expected)
+        [name] = changed
+        assert where.startswith(f"{name} at ")
+        topic = name.split("/")[1]
+        hit[topic] += 1
+        assert fault.end() == {"read": "all", "repaired": [False]}
+        assert site.machines.calls == ([] if is_running else ["kill 1", "start 1"]) + ["read 1"]
     assert len(hit) > 1
 
 
-@pytest.mark.parametrize("kind", [BitFlip, Truncate])
-async def test_a_power_cut_before_the_node_has_looked_hides_nothing(
-    site: Site, kind: type[Any]
-) -> None:
-    """What was acknowledged is not taken for what was never synced, wherever the damage is."""
-    name = "bitflip" if kind is BitFlip else "truncate"
+async def test_what_the_node_has_again_is_told(site: Site) -> None:
+    """The very bytes; what stays as it is stays, for others to judge. Partitions that the node
+    would not lead are not hit.
+    """
+    fault = site.fault(BitFlip, "bitflip", file="segment", logs=1000, is_running=True)
+    site.machines.preferred = frozenset({("long", 0), ("short", 0)})
+    before = content(site.root)
+
+    def mend(partitions: Sequence[tuple[str, int]]) -> list[str]:
+        assert partitions == [("long", 0), ("short", 0)]
+        for name, data in before.items():
+            if "short" in name:
+                (site.root / name).write_bytes(data)
+        return ["long-0: not read"]
+
+    site.machines.on_read = mend
+    assert len(fault.begin()["damaged"]) == 2
+    told = fault.end()
+    assert (told["read"], sorted(told["repaired"])) == (["long-0: not read"], [False, True])
+    assert content(site.root) != before
+
+
+async def test_a_power_cut_before_the_node_has_looked_hides_nothing(site: Site) -> None:
+    """What was acknowledged is not taken for what was never synced, wherever the end is gone."""
     for seed in range(4):
-        fault = site.fault(kind, name, seed, file="segment", logs=1000, is_hidden=False)
+        fault = site.fault(Truncate, "truncate", seed, file="segment", logs=1000)
         fault.begin()
         assert (await open_again(site.root, power_cuts=1)).damaged == list(LOGS)
 
 
-@pytest.mark.parametrize("kind", [BitFlip, Truncate])
-async def test_all_logs_of_a_node_can_be_damaged_at_once(site: Site, kind: type[Any]) -> None:
+async def test_all_logs_of_a_node_can_be_damaged_at_once(site: Site) -> None:
     """One disk, and nothing on it can be relied on."""
-    name = "bitflip" if kind is BitFlip else "truncate"
-    fault = site.fault(kind, name, file="segment", logs=1000, is_hidden=False)
+    fault = site.fault(Truncate, "truncate", file="segment", logs=1000)
     assert len((fault.begin() | fault.end())["damaged"]) == len(LOGS)
     assert (await open_again(site.root)).damaged == list(LOGS)
-
-
-async def test_a_hidden_flip_is_taken_back(site: Site) -> None:
-    """The node runs with it, and is stopped, mended and started in the end."""
-    for seed in range(4):
-        fault = site.fault(BitFlip, "bitflip", seed, file="segment", logs=1, is_hidden=True)
-        before = content(site.root)
-        told = fault.begin()
-        assert len(told["damaged"]) == 1
-        changed = [name for name, data in content(site.root).items() if data != before[name]]
-        assert len(changed) == 1
-        assert site.machines.running == {1, 2, 3}
-        assert fault.end() == {"taken_back": [True]}
-        assert content(site.root) == before
-        assert site.machines.calls == ["kill 1", "start 1", "kill 1", "start 1"]
-
-
-async def test_what_was_written_in_its_place_is_left_alone(site: Site) -> None:
-    """The node found the flip meanwhile, and fetched these records anew."""
-    fault = site.fault(BitFlip, "bitflip", file="segment", logs=1, is_hidden=True)
-    before = content(site.root)
-    fault.begin()
-    for name, data in before.items():
-        (site.root / name).write_bytes(data)
-    assert fault.end() == {"taken_back": [False]}
-    assert content(site.root) == before
 
 
 @pytest.mark.parametrize("file", SMALL_FILES)
@@ -159,7 +152,7 @@ async def test_what_can_be_had_from_the_records_is_borne(
     """Indexes, epochs and checkpoints, flipped or cut: all records are there."""
     name = "bitflip" if kind is BitFlip else "truncate"
     for seed in range(2):
-        fault = site.fault(kind, name, seed, file=file, is_hidden=False)
+        fault = site.fault(kind, name, seed, file=file)
         told = fault.begin() | fault.end()
         assert told["damaged"]
         opened = await open_again(site.root)
@@ -188,9 +181,9 @@ async def test_the_last_batch_is_never_flipped(site: Site) -> None:
     for folder in log_places.partition_folders(site.root):
         batches = log_places.batches_of(folder)
         assert batches[-1].is_last
-        assert batches[-1] not in log_places.flippable(folder, is_hidden=False)
-        hidden = log_places.flippable(folder, is_hidden=True)
-        assert all(batch.end_offset <= batch.recovery_point for batch in hidden)
+        found = log_places.flippable(folder)
+        assert batches[-1] not in found
+        assert all(batch.end_offset <= batch.recovery_point for batch in found)
 
 
 async def test_a_torn_end_is_no_place(site: Site) -> None:
@@ -368,7 +361,4 @@ def test_as_many_bits_flip_as_asked_and_only_where_they_may(tmp_path: Path) -> N
         changed = [new ^ old for new, old in zip(data, range(40), strict=True)]
         assert sum(byte.bit_count() for byte in changed) == 3
         assert not any(changed[:8] + changed[12:16] + changed[24:])
-        assert wounds.flip_back(flip)
-        assert path.read_bytes() == bytes(range(40))
-    path.unlink()
-    assert not wounds.flip_back(flip)
+        assert (flip.before, flip.after) == (bytes(range(8, 24)), data[8:24])

@@ -13,6 +13,7 @@ import pytest
 
 from jepsen_like.nodes.cluster import CapabilityMissing, NodeCluster
 from jepsen_like.workloads.keys import encode_value, key_of
+from raftmq.metadata.liveness import HEARTBEAT_SECONDS
 from raftmq.sync import connect
 
 if TYPE_CHECKING:
@@ -155,7 +156,9 @@ def test_a_journal_on_a_failed_disk(cluster: NodeCluster) -> None:
 
 
 def test_clocks_differ(cluster: NodeCluster, topic: str) -> None:
-    """All nodes stamp what they append, ten minutes ahead, then half a minute behind."""
+    """All nodes stamp what they append, ten minutes ahead, then half a minute behind, once they
+    have heard that all agree.
+    """
     offsets_ms, sent_at_ms = (600_000, -30_000), list[int]()
     with connect(cluster.bootstrap) as client, client.producer() as producer:
         config = {"message.timestamp.type": "LogAppendTime"}
@@ -163,6 +166,7 @@ def test_clocks_differ(cluster: NodeCluster, topic: str) -> None:
         for offset_ms in offsets_ms:
             for node_id in cluster.node_ids:
                 cluster.page(node_id).clock_offset_ms = offset_ms
+            time.sleep(3 * HEARTBEAT_SECONDS)
             sent_at_ms.append(time.time_ns() // 1_000_000)
             producer.send(topic, b"x")
         records = client.consumer(topic, start="earliest").records(timeout=PATIENCE_SECONDS)
