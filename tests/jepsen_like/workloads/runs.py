@@ -77,7 +77,12 @@ def outcomes(events: list[Event]) -> Counter[tuple[str, str]]:
     return Counter((event.f, event.type.value) for event in events)
 
 
+def has_more(recorder: Recorder, f: str, kind: str, count: int) -> Callable[[], bool]:
+    """Whether there are so many events more than at the time of this call."""
+    wanted = outcomes(recorder.events)[f, kind] + count
+    return lambda: outcomes(recorder.events)[f, kind] >= wanted
+
+
 async def wait_more(recorder: Recorder, f: str, kind: str, count: int) -> None:
     """So many events more than there are now."""
-    wanted = outcomes(recorder.events)[f, kind] + count
-    await wait_until(lambda: outcomes(recorder.events)[f, kind] >= wanted)
+    await wait_until(has_more(recorder, f, kind, count))
