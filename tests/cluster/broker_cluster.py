@@ -47,9 +47,13 @@ class BrokerCluster(Nodes[BrokerProcess]):
         topics: Sequence[Topic] = (SYNCED,),
         directories: Mapping[int, Path] | None = None,
         program: Callable[[int], Sequence[str]] = lambda _: AS_OPERATED,
+        advertised: Mapping[int, Address] | None = None,
     ) -> None:
-        """`directories` and `program` go by node id; see `BrokerProcess`."""
+        """`directories`, `program` (see `BrokerProcess`) and `advertised`, where clients are told
+        to connect to, go by node id.
+        """
         super().__init__()
+        self._advertised = advertised or {}
         self.nodes = sorted(nodes)
         self._root, self._program = root, program
         self._directories = directories or {node: root / f"data-{node}" for node in self.nodes}
@@ -71,6 +75,13 @@ class BrokerCluster(Nodes[BrokerProcess]):
         for load in self.loads:
             load.stop()
         super().__exit__(*details)
+
+    def is_ready(self, node_id: int) -> bool:
+        return self._processes[node_id].is_ready
+
+    def said(self, node_id: int) -> str:
+        """On stderr, the end of it."""
+        return self._processes[node_id].stderr()
 
     def config(self, node_id: int) -> Path:
         return self._root / f"node-{node_id}.toml"
@@ -94,6 +105,8 @@ class BrokerCluster(Nodes[BrokerProcess]):
         ]
         for name, port in zip(("clients", "brokers"), self.ports[node_id][1:], strict=True):
             lines += ["[[listeners]]", f'name = "{name}"', f'bind = "{HOST}:{port}"']
+            if name == "clients" and node_id in self._advertised:
+                lines.append(f'advertised = "{self._advertised[node_id]}"')
         return "\n".join([*lines, ""])
 
     # What is done to them

@@ -55,6 +55,7 @@ async def run(order: Order) -> None:
         limits=Limits(
             snapshot_entries=order.snapshot_entries, trailing_entries=order.trailing_entries
         ),
+        is_replacement=bool(order.is_replacement),
         sync=bool(order.sync),
     )
     async with open_quorum(settings, TcpNetwork()) as quorum, trio.open_nursery() as nursery:

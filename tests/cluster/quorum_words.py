@@ -31,6 +31,7 @@ class Order(NamedTuple):
     clients: int = 4
     snapshot_entries: int = 100_000
     trailing_entries: int = 20_000
+    is_replacement: int = 0  # 1: an empty directory may take the seat of a disk that is lost
     sync: int = 1  # 0 is a planted bug: what is acknowledged is in the page cache only
 
     def arguments(self) -> list[str]:

@@ -157,6 +157,11 @@ def test_a_broker_dies_and_comes_back(brokers: BrokerCluster) -> None:
     assert health["brokers_down"] == [3]
     assert "broker down: 3" in run(brokers, "cluster health", status=7)
     assert "connect to" in run(brokers, "cluster status", ask=[3], status=5)
+    refused = run(brokers, "topic create thin", ask=[1, 2], status=1)
+    assert "these are not active: 3; start them" in refused
+    run(brokers, "topic create thin --replication-factor 2", ask=[1, 2])
+    (health,) = rows(brokers, "cluster health", status=7)
+    assert [one["topic"] for one in health["fragile"]] == ["thin"]
     waited = run(brokers, "cluster health --wait --timeout 1", status=7)
     assert "waiting: " in waited
     brokers.start([3])
@@ -176,3 +181,13 @@ def test_the_wrong_port(brokers: BrokerCluster) -> None:
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 5
     assert f"127.0.0.1:{port} is where the voters of cluster 'rehearsal' meet" in process.stderr
+
+
+def test_the_brokers_port(brokers: BrokerCluster) -> None:
+    """Clients are told where they are served; another broker is let in."""
+    port = brokers.ports[1][2]
+    command = [sys.executable, "-m", "raftmq", "topic", "list", "-b", f"127.0.0.1:{port}"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 5
+    told = f"clients are served on listener 'clients' at {brokers.address(1)}"
+    assert told in process.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 DEPLOY = PROJECT / "deploy"
+REPLACE = "quorum.replace=true"
+LONGER_THAN_SESSIONS_SECONDS = 8.0  # of brokers: after six seconds of silence one is given up
 
 
 class Deployed(BrokerCluster):
@@ -99,10 +102,30 @@ def test_a_broker_with_an_empty_disk(deployed: Deployed, tmp_path: Path) -> None
     deployed.kill([3])
     deployed.directory(3).rename(tmp_path / "broken")
     deployed.work_until(20)
-    deployed.start([3])
+    deployed.start([3], REPLACE)
     deployed.wait_ready([3])
     deployed.wait_healthy()
     deployed.wait("voter 3 to be established", lambda: "blank" not in deployed.quorum_status())
+    assert deployed.quorum_status().count("established") >= len(VOTERS)
+
+
+def test_an_empty_directory_takes_no_seat(deployed: Deployed, tmp_path: Path) -> None:
+    """Node 3 is stopped; a copy of its settings is started on an empty directory. It stays out,
+    however often a supervisor starts it, says how it would be let in, and node 3 comes back."""
+    deployed.terminate([3])
+    copied = f"node.directory={tmp_path / 'copied'}"
+    for _ in range(3):
+        deployed.start([3], copied)
+        deployed.wait("the way out", lambda: deployed.said(3).count(REPLACE) >= len(VOTERS) - 1)
+        deployed.kill([3])
+    deployed.start([3], copied)
+    time.sleep(LONGER_THAN_SESSIONS_SECONDS)
+    assert not deployed.is_ready(3)
+    deployed.work_until(20)
+    deployed.kill([3])
+    deployed.start([3])
+    deployed.wait_ready([3])
+    deployed.wait_healthy()
     assert deployed.quorum_status().count("established") >= len(VOTERS)
 
 

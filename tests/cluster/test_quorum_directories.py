@@ -34,7 +34,7 @@ def test_a_damaged_journal(cluster: QuorumCluster) -> None:
     assert f"{newest}: at byte " in said
     assert WAY_OUT in said
     directory.rename(directory.with_suffix(".kept"))
-    cluster.start([node_id])
+    cluster.start([node_id], is_replacement=1)
     expect_counted(cluster, node_id)
 
 
@@ -105,7 +105,7 @@ def test_an_older_copy_of_the_directory(cluster: QuorumCluster) -> None:
     said = expect_out(cluster, node_id, status=CORRUPT_JOURNAL)
     assert f"the directory of voter {node_id} is an older copy" in said
     shutil.rmtree(directory)
-    cluster.start([node_id])
+    cluster.start([node_id], is_replacement=1)
     expect_counted(cluster, node_id)
 
 
@@ -116,7 +116,7 @@ def test_a_lost_directory(cluster: QuorumCluster, is_leader: bool) -> None:
     node_id = cluster.wait_leader() if is_leader else follower_of(cluster)
     cluster.kill([node_id])
     shutil.rmtree(cluster.orders[node_id].directory)
-    cluster.start([node_id])
+    cluster.start([node_id], is_replacement=1)
     expect_counted(cluster, node_id)
 
 
@@ -133,7 +133,7 @@ def test_a_lost_directory_elects_nobody(cluster: QuorumCluster) -> None:
     cluster.kill([leader, lost])
     shutil.rmtree(cluster.orders[lost].directory)
     cluster.resume([late])
-    cluster.start([lost])
+    cluster.start([lost], is_replacement=1)
     cluster.wait_open([lost])
     acknowledged = len(cluster.ledger.acknowledged)
     time.sleep(LONGER_THAN_ELECTIONS_SECONDS)

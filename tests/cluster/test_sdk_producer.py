@@ -5,6 +5,7 @@ Everything that a program may call, as the documentation writes it.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,14 @@ import anyio
 import pytest
 
 from raftmq.client.client import connect
-from raftmq.errors import InvalidRecord, OutcomeUnknown, UnknownTopicOrPartition
+from raftmq.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OutcomeUnknown,
+    RaftmqError,
+    UnknownTopicOrPartition,
+)
 from raftmq.testing import broker
 from tests.unit.client.backends import on_trio_and_asyncio
 
@@ -201,3 +209,56 @@ async def test_at_most_once_and_gone(server: Server, topic: str) -> None:
     async with connect(server.bootstrap) as mq:
         records = await read(mq, topic, 20_001)
         assert [int(record.value.rstrip(b".")) for record in records[1:]] == list(range(20_000))
+
+
+@on_trio_and_asyncio
+@pytest.mark.parametrize(
+    "options", [{}, {"idempotence": False}, {"name": "loader", "generation": 1}], ids=str
+)
+async def test_what_is_taken_one_by_one_is_taken_together(
+    server: Server, topic: str, options: dict[str, Any]
+) -> None:
+    """A batch over the topic's limit leaves in pieces; a record that is at fault fails alone."""
+    async with connect(server.bootstrap) as mq:
+        config = {"max.message.bytes": 20_000}
+        await mq.admin.create_topic(topic, partitions=1, config=config)
+        out: list[RaftmqError | None] = []
+        async with mq.producer(**options) as producer:
+            for number in range(1000):
+                producer.send_nowait(
+                    topic, b"%04d" % number + b"x" * 496, on_delivery=lambda e, _: out.append(e)
+                )
+            await producer.flush()
+            results = await producer.send_many(topic, [b"y" * 500] * 500)
+        assert out == [None] * 1000
+        assert sum(result.record_count for result in results) == 500
+        records = await read(mq, topic, 1500)
+        first = records[0].offset  # behind the fence of a name
+        assert [record.offset for record in records] == list(range(first, first + 1500))
+        assert [int(record.value[:4]) for record in records[:1000]] == list(range(1000))
+
+
+@on_trio_and_asyncio
+async def test_one_wrong_record_fails_alone(server: Server, topic: str) -> None:
+    """Of a hundred, one is two hours ahead, and one too large."""
+    async with connect(server.bootstrap) as mq:
+        config = {"max.message.bytes": 20_000}
+        await mq.admin.create_topic(topic, partitions=1, config=config)
+        out: dict[int, RaftmqError | None] = {}
+        now = int(time.time() * 1000)
+        async with mq.producer() as producer:
+            for number in range(100):
+                producer.send_nowait(
+                    topic,
+                    b"y" * (30_000 if number == 70 else 10),
+                    timestamp=now + (7_200_000 if number == 50 else 0),
+                    on_delivery=lambda e, _, number=number: out.__setitem__(number, e),
+                )
+            await producer.flush()
+        failed = {number: error for number, error in out.items() if error is not None}
+        assert {number: type(error) for number, error in failed.items()} == {
+            50: InvalidTimestamp,
+            70: MessageTooLarge,
+        }
+        assert len(out) == 100
+        assert len(await read(mq, topic, 98)) == 98

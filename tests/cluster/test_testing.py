@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from raftmq.client.admin import create_topic, wait_leaders
+from raftmq.client.admin import create_topic, delete_topic, wait_leaders
 from raftmq.client.fetching import fetch
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.producing import produce
@@ -27,8 +30,6 @@ from raftmq.wire.records import RecordBatch, encode_batch
 from tests.cluster.quorum_words import HOST
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from raftmq.testing import Server
 
 pytestmark = pytest.mark.cluster
@@ -171,6 +172,40 @@ def test_one_broker_starts_again() -> None:
             assert server.running == ()
             server.start_node(1)
             assert trio.run(read, server, "orders") == [b"hello"]
+
+
+def test_deleted_topics_give_their_place_back(files: Path) -> None:
+    """Without the garbage collector, which a program may have disabled, or frozen what it made."""
+
+    async def use_and_delete(server: Server) -> None:
+        topics = [f"topic-{number}" for number in range(5)]
+        for topic in topics:
+            await write(server, topic)
+            assert await read(server, topic) == [b"hello"]
+        async with client_of(server) as client:
+            for topic in topics:
+                await delete_topic(client, topic)
+        with trio.fail_after(PROGRAM_SECONDS_MAX):
+            while not is_given_back(files):  # noqa: ASYNC110  # files have no event
+                await trio.sleep(0.05)
+
+    with cluster(3) as server:
+        gc.disable()
+        try:
+            trio.run(use_and_delete, server)
+        finally:
+            gc.enable()
+
+
+def is_given_back(files: Path) -> bool:
+    """No partition has a folder, and this process keeps no file open that has no name."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own
+            links.append(str(descriptor.readlink()))
+    removed = [it for it in links if it.startswith(str(files)) and it.endswith(" (deleted)")]
+    folders = [it for _, names, _ in os.walk(files) for it in names if "Partition-" in it]
+    return not removed and not folders
 
 
 def test_a_node_that_waits_for_others_can_be_stopped() -> None:

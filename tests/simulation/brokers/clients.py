@@ -18,6 +18,7 @@ from raftmq.client.producing import produce
 from raftmq.client.routing.attempts import Repeats
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
+from raftmq.metadata.commands import PartitionId
 from raftmq.model import RecordFormat
 from raftmq.wire.messages.offsets import EARLIEST
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
@@ -308,7 +309,13 @@ class Operator(Program):
             wanted = RecordsToDelete(place.topic_id, place.partition, before_offset)
             request = DeleteRecords((wanted,), 5000)
             answer = await self.cluster.ask(place.leader, request, deadline=deadline)
-            return int(answer.body.partitions[0].error)
+            told = answer.body.partitions[0]
+            key = PartitionId(told.topic_id, told.partition)
+            state = self.world.newest_image().partitions.get(key)
+            if not told.error and state is not None:
+                start = told.log_start_offset
+                self.world.promised_starts.promise(key, state.leader_epoch, start)
+            return int(told.error)
 
         book.deleted_to = max(book.deleted_to, before_offset)
         try:

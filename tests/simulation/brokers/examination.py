@@ -58,7 +58,7 @@ def _incomplete(world: World, spot: Spot, *, is_busy: bool) -> str:
     if state.leader < 0 or set(state.isr) != set(state.replicas):
         return f"{spot}: {state}"
     unsound = [
-        name for name, replica in replicas_of(world, spot).items() if not replica.log.is_sound
+        name for name, replica in replicas_of(world, spot).items() if not replica.log.is_whole
     ]
     if unsound:
         return f"{spot}: not repaired are the logs of {unsound}"

@@ -50,7 +50,8 @@ class Life:
     def hear(self, coordinator: int) -> None:
         """Look whom it has heard since the last time; `coordinator`: of the group, the broker."""
         assert self.consumer._membership is not None, "of no group"
-        heard_of = self.consumer._membership._member._coordinator.broker_id
+        found = self.consumer._membership._member._coordinator.found
+        heard_of = found.broker_id if found is not None else None
         heard_at = self.membership._member.session.heard_at
         if heard_at != self._heard_at:
             self.is_misled = not heard_of == self._heard_of == coordinator

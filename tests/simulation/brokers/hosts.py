@@ -54,6 +54,7 @@ class BrokerHost(Host):
     """Attributes:
     broker: the running one.
     leaving: set when it shall stop in order.
+    clock_ahead_ms: what its wall clock is ahead of everybody else's.
     """
 
     world: World
@@ -62,6 +63,7 @@ class BrokerHost(Host):
         super().__init__(world, node_id)  # type: ignore[arg-type]
         self.is_voter = node_id in world.voter_addresses
         self.broker: Broker | None = None
+        self.clock_ahead_ms = 0
         self.leaving = trio.Event()
         self._thawed: trio.Event | None = None
         self._log_starts: dict[str, int] = {}
@@ -111,6 +113,9 @@ class BrokerHost(Host):
         self.crash(power_lost=False)
         await self.wait_dead()
 
+    def now_ms(self) -> int:
+        return now_ms() + self.clock_ahead_ms
+
     # The disk
 
     def freeze(self) -> None:
@@ -140,7 +145,7 @@ class BrokerHost(Host):
     async def _opened(self, network: NodeNetwork) -> AsyncIterator[MetadataQuorum]:
         random = Random(f"{self.world.seed}/run/{self.node_id}/{self.runs}")
         host = broker_module.Host(
-            network, files=self.disk, random=random, run_sync=self.run_sync, now_ms=now_ms
+            network, files=self.disk, random=random, run_sync=self.run_sync, now_ms=self.now_ms
         )
         try:
             async with open_broker(self._settings(), host) as self.broker:
@@ -167,6 +172,7 @@ class BrokerHost(Host):
                 ListenerSettings("brokers", brokers, brokers),
             ),
             groups=GROUPS,
+            is_replacement=not self.is_whole,
         )
 
     def _stand_still_when_paused(self, quorum: MetadataQuorum, network: NodeNetwork) -> None:

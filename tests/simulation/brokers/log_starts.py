@@ -1,7 +1,7 @@
 """Where logs start: only what is committed may go, and what has gone does not come back.
 
-Owns the checks of single replicas that need no client: they are looked at while all is under way,
-and from one process of a broker to its next.
+Owns the checks of single replicas: they are looked at while all is under way, and from one process
+of a broker to its next. What clients were told of deletions holds on every leader from then on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
+from raftmq.metadata.commands import PartitionId
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
@@ -19,11 +20,35 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.25
 
 
+class PromisedStarts:
+    """Starts that were answered, by partition: each holds in its leader epoch, and from then on."""
+
+    def __init__(self) -> None:
+        self._starts: dict[PartitionId, list[tuple[int, int]]] = {}
+
+    def promise(self, key: PartitionId, leader_epoch: int, start: int) -> None:
+        self._starts.setdefault(key, []).append((leader_epoch, start))
+
+    def judge(self, host: BrokerHost) -> None:
+        """Whoever was deposed, and does not know, may show what its successor has deleted."""
+        for replica in host.broker.replicas.all() if host.broker else ():
+            leader, log = replica.leader, replica.log
+            if leader is None or not log.is_sound:
+                continue
+            for epoch, start in self._starts.get(PartitionId(*replica.key), ()):
+                demand(
+                    log.log_start_offset >= start or leader.leader_epoch < epoch,
+                    f"{host.name}: {log.name} starts at {log.log_start_offset} in epoch"
+                    f" {leader.leader_epoch}, {start} was promised in {epoch}",
+                )
+
+
 async def watch_log_starts(world: World) -> NoReturn:
     while True:
         await trio.sleep(LOOK_SECONDS)
         for host in world.hosts:
             judge_committed(host)
+            world.promised_starts.judge(host)
 
 
 def judge_committed(host: BrokerHost) -> None:

@@ -38,7 +38,7 @@ DISK_KINDS = ("slow_disk", "frozen_disk", "failing_disk", "full_disk", "lost_dis
 TOPIC_KINDS = ("churn", "delete_records", "absence", "recreate")
 PLOT_KINDS = (
     "comeback", "newcomer", "secession", "last_one", "outsider", "blink", "darkness",
-    "amnesia", "oblivion",
+    "amnesia", "oblivion", "trimmed",
 )  # fmt: skip
 KINDS = (*NETWORK_KINDS, *ROLE_KINDS, *PROCESS_KINDS, *DISK_KINDS, *TOPIC_KINDS, *PLOT_KINDS)
 # What takes away more than one page cache: a topic that trusts it may lose records by that.

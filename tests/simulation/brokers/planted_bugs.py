@@ -45,6 +45,8 @@ _CASES = {
     replicas.skip_the_divergence_answer: _by("comeback"),
     replicas.give_up_after_an_error: _by("comeback"),
     replicas.the_log_start_is_not_written: _by("delete_records", "kill_leader"),
+    replicas.deletions_are_answered_alone: _by("trimmed"),
+    replicas.leaders_begin_where_their_logs_do: _by("trimmed"),
     brokers.trust_an_old_registration: _by("amnesia"),
     brokers.trust_any_directory: _by("oblivion"),
     brokers.lead_for_the_predecessor: _by("blink"),

@@ -136,6 +136,16 @@ class Plots(Troubles):
 
     # Plots
 
+    async def trimmed(self) -> None:
+        """A leader deletes records and dies with its answer; at times no follower hears of it."""
+        cast = await self._cast("trimmed")
+        if cast is None:
+            return
+        if self._random.random() < 0.5:
+            self._part_from(cast.leader, cast.hosts)
+        await self.delete_records_of(cast.spot)
+        await self._succeed(cast)
+
     async def comeback(self) -> None:
         """A leader is deposed while producers wait for it, and leads again in time for them."""
         cast = await self._cast("comeback", leader_is_first=True)

@@ -14,6 +14,8 @@ FOUND = [
     # A fetch waited for more bytes than it was allowed to tell of a partition, so a consumer with
     # small limits got one batch for each wait, and fell behind for ever (test_fetch:
     # test_a_fetch_does_not_wait_for_what_will_not_fit).
+    # 5013 as well: the clock of groups never slept again after a slot was lost whose idle group had
+    # been dropped from memory.
     5013,
     5028,
     # No bug of a broker: the judge took it for one that a record acknowledged by its leader alone

@@ -26,7 +26,7 @@ from tests.simulation.brokers.examination import (
 from tests.simulation.brokers.history import History
 from tests.simulation.brokers.hosts import NAME, BrokerHost
 from tests.simulation.brokers.ledger import ACKS_ALL, Ledger, Outcome, Spot
-from tests.simulation.brokers.log_starts import watch_log_starts
+from tests.simulation.brokers.log_starts import PromisedStarts, watch_log_starts
 from tests.simulation.brokers.plan import draw_plan, tuned
 from tests.simulation.brokers.sdk_consumers import SdkConsumer
 from tests.simulation.brokers.sdk_members import SdkGroup
@@ -61,6 +61,7 @@ class World(Story):
     formats: of the records of each topic.
     deleted: topics that somebody has asked to delete.
     reborn: those of them that get a successor; clients go on meanwhile.
+    promised_starts: what was told of deleted records.
     is_repaired: nothing bad happens any more.
     """
 
@@ -95,6 +96,7 @@ class World(Story):
         self.reborn: set[str] = set()
         self.groups = [SdkGroup(self, plan) for plan in self.plan.groups]
         self.tasks = [SdkTask(self, number, plan) for number, plan in enumerate(self.plan.tasks)]
+        self.promised_starts = PromisedStarts()
         self.is_repaired = False
         self.end_seconds = 0.0
         self._probes = 0

@@ -89,6 +89,7 @@ class Checks:
 
     def on_leader(self, role: Leading) -> None:
         ledger, state = self.ledger(role.key), self._state(role.key)
+        self.check_start(role)
         if ledger.in_limbo and role.leader_epoch >= ledger.unclean_epoch:
             ledger.begin_anew(role.log)
         elif ledger.counts(role.leader_epoch) and role.leader_epoch == state.leader_epoch:
@@ -155,6 +156,7 @@ class Checks:
     def on_read(self, role: Leading, start: int) -> int:
         """A reader gets what is between `start` and the high watermark."""
         ledger, end = self.ledger(role.key), role.rules.high_watermark
+        self.check_start(role)
         if not ledger.counts(role.leader_epoch):
             return start
         start = max(start, role.log.start)
@@ -163,9 +165,23 @@ class Checks:
             demand(before == record, f"{before} was read at {offset}, now it is {record}")
         return max(start, end)
 
+    # Where logs start
+
     def on_deleted(self, key: PartitionId, start: int) -> None:
         ledger = self.ledger(key)
         ledger.deleted_to = max(ledger.deleted_to, start)
+
+    def on_start_promised(self, role: Leading, start: int) -> None:
+        promised = self.ledger(role.key).promised
+        promised[role.leader_epoch] = max(promised.get(role.leader_epoch, 0), start)
+        if role.process.roles.get(role.key) is role:
+            self.check_start(role)
+
+    def check_start(self, role: Leading) -> None:
+        """What was deleted is not shown again, not even after an unclean election."""
+        start = self.ledger(role.key).promised_start(role.leader_epoch)
+        who = f"the leader of epoch {role.leader_epoch}"
+        demand(role.log.start >= start, f"{who} starts at {role.log.start}, promised was {start}")
 
     # Followers
 
@@ -207,6 +223,7 @@ class Checks:
         ledger = self.ledger(key)
         if before is None:
             return
+        self.on_deleted(key, after.log_start_offset)
         has_leader = after.leader not in (before.leader, NO_BROKER)
         self.elections += has_leader
         if has_leader and after.recovery_state is RecoveryState.RECOVERING:

@@ -44,10 +44,10 @@ class Clients:
             role, dice = chance.choice(leaders), chance.random()
             if dice < 0.8:
                 self.produce(role, chance.choice(ACKS))
-            elif dice < 0.97:
+            elif dice < 0.96:
                 self._send(role, self._read, role)
             else:
-                self._send(role, self._delete, role)
+                self._send(role, self._delete if dice < 0.98 else self._retain, role)
         world.timeline.after(chance.random() * 2 * world.plan.request_seconds, self.act)
 
     def leaders(self, key: PartitionId) -> list[Leading]:
@@ -90,3 +90,7 @@ class Clients:
     def _delete(self, role: Leading) -> None:
         if role.process.roles.get(role.key) is role:
             role.delete_before(self._chance.randint(role.log.start, role.log.end))
+
+    def _retain(self, role: Leading) -> None:
+        if role.process.roles.get(role.key) is role:
+            role.retain_from(self._chance.randint(role.log.start, role.log.end))

@@ -15,6 +15,7 @@ from raftmq.metadata.commands import (
     AlterPartition,
     CommandId,
     PartitionAltered,
+    RaiseLogStart,
     Refused,
     Replica,
 )
@@ -166,6 +167,7 @@ class Leading:
         before = self.rules.assignment
         if assignment.partition_epoch > before.partition_epoch:
             self._unsettled = None
+        self.process.begin_at(self.log, assignment.log_start_offset)
         self.perform(self.rules.on_assignment(assignment, now=self.process.now))
         if self.rules.assignment != before:
             self.say(f"sees {assignment}")
@@ -173,11 +175,29 @@ class Leading:
     def on_tick(self) -> None:
         self.perform(self.rules.on_tick(self.process.now))
 
-    def delete_before(self, offset: int) -> None:
-        """Retention; only what is committed."""
+    def retain_from(self, offset: int) -> None:
+        """Retention; only what is committed, and nobody is told."""
         self.log.trim(min(offset, self.rules.high_watermark))
         self.process.checks.on_deleted(self.key, self.log.start)
-        self.say(f"starts at {self.log.start}")
+        self.say(f"retains from {self.log.start}")
+
+    def delete_before(self, offset: int) -> None:
+        """Somebody asks for it: the quorum knows first, then the own disk, then whoever asked."""
+        start = max(self.log.start, min(offset, self.rules.high_watermark))
+        self.say(f"is to start at {start}")
+        command = RaiseLogStart(
+            self.process.broker_id, self.process.broker_epoch, *self.key, self.leader_epoch, start
+        )
+        self.process.propose(command, None, lambda result: self.on_start(start, result))
+
+    def on_start(self, start: int, result: AnyResult) -> None:
+        if isinstance(result, Refused):
+            self.say(f"cannot start at {start}: {result.message}")
+            return
+        if self.process.roles.get(self.key) is self:
+            self.log.trim(start)
+        self.say(f"starts at {start}, and says so")
+        self.process.checks.on_start_promised(self, start)
 
     # Effects
 

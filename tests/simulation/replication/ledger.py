@@ -31,7 +31,8 @@ class Ledger:
     """Attributes:
     records: everything that was below a leader's high watermark, from offset 0.
     unknown_to: what is before was deleted from an unclean leader, nobody knows what it was.
-    deleted_to: retention may have removed what is before.
+    deleted_to: retention, or whoever asked for it, may have removed what is before.
+    promised: starts that were answered, by the leader epoch in which they were.
     acknowledged: offsets of values with acks=all; seen: what readers were given.
     unclean_epoch: of the last unclean election; 0 while there was none.
     """
@@ -40,12 +41,17 @@ class Ledger:
         self.records: list[Record] = []
         self.deleted_to = self.unknown_to = self.unclean_epoch = 0
         self.in_limbo = False
+        self.promised: dict[int, int] = {}
         self.acknowledged: dict[int, int] = {}
         self.seen: dict[int, Record] = {}
 
     @property
     def end(self) -> int:
         return len(self.records)
+
+    def promised_start(self, leader_epoch: int) -> int:
+        """Below it a leader of that epoch, or a later one, shows nothing."""
+        return max((at for epoch, at in self.promised.items() if epoch <= leader_epoch), default=0)
 
     def counts(self, leader_epoch: int) -> bool:
         """Whether what happens under this epoch has to keep, and may make, promises."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import BrokerState, PartitionState
     from raftmq.partition.effects import LeaderEffect, ProposeIsr
     from raftmq.partition.epochs import LeaderEpochs
+    from tests.simulation.replication.disk import ReplicaLog
     from tests.simulation.replication.leading import Waiting
 
 Patch = pytest.MonkeyPatch
@@ -230,6 +231,34 @@ def leader_epoch_is_not_checked(patch: Patch) -> None:
     patch.setattr(Leading, "epoch_problem", lambda self, leader_epoch: None)
 
 
+# -- where logs start --------------------------------------------------------------------------
+
+
+def deletions_are_answered_alone(patch: Patch) -> None:
+    """What the leader's own disk has deleted is answered; the quorum never hears of it."""
+
+    def delete_before(self: Leading, offset: int) -> None:
+        self.retain_from(offset)
+        self.process.checks.on_start_promised(self, self.log.start)
+
+    patch.setattr(Leading, "delete_before", delete_before)
+
+
+def leaders_begin_where_their_logs_do(patch: Patch) -> None:
+    """Whoever is elected does not look where the quorum lets the partition start."""
+    patch.setattr(Process, "begin_at", lambda self, log, start_offset: None)
+
+
+def offsets_below_the_start_are_given_again(patch: Patch) -> None:
+    """A log that ends before the start of its partition goes on from there."""
+    begin_at = Process.begin_at
+
+    def begin_where_it_can(self: Process, log: ReplicaLog, start_offset: int) -> None:
+        begin_at(self, log, min(start_offset, log.end))
+
+    patch.setattr(Process, "begin_at", begin_where_it_can)
+
+
 # -- brokers -----------------------------------------------------------------------------------
 
 
@@ -265,8 +294,8 @@ _CASES: dict[Callable[[Patch], None], Case] = {
     committed_isr_only: Case((0, 1)),
     shrink_before_commit: Case((0, 1)),
     alter_without_comparison: Case((), script=scripts.late_proposal),
-    expand_to_any_incarnation: Case((2195,)),
-    expand_below_the_epoch_start: Case((74, 99, 104), ("kill", "restart", "slow_disk")),
+    expand_to_any_incarnation: Case((1544,)),
+    expand_below_the_epoch_start: Case((2, 54, 61), ("kill", "restart", "slow_disk")),
     new_command_id_for_each_try: Case((), script=scripts.proposal_sent_again),
     count_before_the_first_fetch: Case((0, 1)),
     held_beyond_the_fetch: Case((2, 3)),
@@ -276,7 +305,10 @@ _CASES: dict[Callable[[Patch], None], Case] = {
     truncate_to_the_high_watermark: Case((6, 11, 16)),
     accept_late_answers: Case((0, 1)),
     leader_epoch_is_not_checked: Case((), script=scripts.fetch_of_another_epoch),
-    trust_any_directory: Case((3, 5, 12)),
+    deletions_are_answered_alone: Case((1, 6, 10)),
+    leaders_begin_where_their_logs_do: Case((1, 12, 17)),
+    offsets_below_the_start_are_given_again: Case((41, 48, 88)),
+    trust_any_directory: Case((18, 23, 33)),
     lead_for_the_predecessor: Case((31, 33, 60)),
 }
 BUGS = {bug.__name__: bug for bug in _CASES}

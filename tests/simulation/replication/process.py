@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from raftmq.metadata.commands import (
     NO_BROKER,
     NO_EPOCH,
+    SUPPORTED_LEVEL,
     BrokerRegistered,
     CommandId,
     RecoveryState,
@@ -25,6 +26,8 @@ from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import EMPTY_IMAGE
 from raftmq.metadata.liveness import HEARTBEAT_SECONDS, Heartbeat
 from raftmq.partition.assignment import Assignment
+from raftmq.partition.effects import StartOver
+from raftmq.partition.leader import before_leading
 from tests.simulation.replication.following import Following
 from tests.simulation.replication.leading import Leading
 from tests.simulation.replication.network import CONTROLLER
@@ -104,6 +107,7 @@ class Process:
             boot_id=self.broker.boot_id,
             clean_shutdown_epoch=directory.clean_epoch,
             damaged=tuple(sorted(directory.damaged)),
+            feature_level_max=SUPPORTED_LEVEL,
         )
         directory.clean_epoch = NO_EPOCH
         self._register(registration)
@@ -202,6 +206,7 @@ class Process:
             isr=state.isr,
             min_isr=min_isr_of(state, configured),
             is_recovering=state.recovery_state == RecoveryState.RECOVERING,
+            log_start_offset=state.log_start_offset,
         )
 
     def _lead(self, key: PartitionId, assignment: Assignment) -> None:
@@ -210,9 +215,20 @@ class Process:
             role.on_assignment(assignment)
             return
         self._give_up(key)
-        leading = self.roles[key] = Leading(self, key, self.log(key), assignment)
+        log = self.log(key)
+        self.begin_at(log, assignment.log_start_offset)
+        leading = self.roles[key] = Leading(self, key, log, assignment)
         self.on_written(leading.log)
         leading.on_held()
+
+    def begin_at(self, log: ReplicaLog, start_offset: int) -> None:
+        """Before it leads, and whenever the start rises while it does."""
+        needed = before_leading(start_offset, log_start_offset=log.start, log_end_offset=log.end)
+        if isinstance(needed, StartOver):
+            log.start_over(start_offset)
+        elif needed is not None:
+            log.trim(start_offset)
+        log.high_watermark = max(log.high_watermark, log.start)
 
     def _follow(self, key: PartitionId, assignment: Assignment) -> None:
         role = self.roles.get(key)

@@ -230,3 +230,61 @@ def test_a_quiet_partition_does_not_wait_for_the_dead() -> None:
     stage.run(2.5)
     assert stage.is_committed(value)
     stage.finish()
+
+
+# Where logs start
+
+
+def test_a_leader_that_its_followers_do_not_hear_deletes_and_dies() -> None:
+    """It was answered: the successor starts there, though nobody has told it but the quorum."""
+    stage = Stage()
+    for _ in range(3):
+        stage.produce(0)
+    stage.run(0.5)
+    stage.cut(0, 1, 2)
+    stage.leading(0).delete_before(2)
+    stage.run(0.1)
+    assert stage.ledger.promised == {stage.state.leader_epoch: 2}
+    assert [stage.broker(b).directory.logs[stage.key].start for b in (0, 1, 2)] == [2, 0, 0]
+    stage.kill(0)
+    stage.run_until(lambda: stage.state.leader in (1, 2))
+    stage.run(0.5)
+    assert stage.leading(stage.state.leader).log.start == 2
+    stage.finish()
+
+
+def test_a_deposed_leader_deletes_nothing() -> None:
+    """It does not know of its successor, and is refused: its own log keeps all, too."""
+    stage = Stage()
+    for _ in range(3):
+        stage.produce(0)
+    stage.run(0.5)
+    deposed = stage.leading(0)
+    stage.fence(0)
+    stage.world.network.cut = {(CONTROLLER, 0)}
+    stage.run_until(lambda: stage.state.leader == 1)
+    deposed.delete_before(2)
+    stage.run(0.3)
+    assert (deposed.log.start, stage.state.log_start_offset, stage.ledger.promised) == (0, 0, {})
+    stage.finish()
+
+
+def test_a_log_that_ends_before_the_start_is_elected() -> None:
+    """2 has missed all that was written and deleted, and is the only one left: it begins anew at
+    the start, and no offset is given again.
+    """
+    stage = Stage(is_unclean_allowed=True, min_isr=1)
+    stage.cut(2, 0, 1)
+    for _ in range(3):
+        stage.produce(0)
+    stage.run_until(lambda: stage.state.isr == (0, 1))
+    stage.leading(0).delete_before(3)
+    stage.run(0.3)
+    assert stage.state.log_start_offset == 3
+    stage.fence(0)
+    stage.fence(1)
+    stage.run_until(lambda: stage.state.leader == 2)
+    stage.run(0.3)
+    log = stage.leading(2).log
+    assert (log.start, log.end) == (3, 3)
+    stage.finish()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.metadata.commands import (
     NO_BROKER,
+    SUPPORTED_LEVEL,
     CreateTopic,
     ElectionKind,
     ElectLeader,
@@ -102,7 +103,7 @@ class World:
         for broker in self.brokers:
             broker.start()
         self.quorum.take_office()
-        while not all(self.quorum.image.is_active(broker.broker_id) for broker in self.brokers):
+        while not self._is_in_service():
             demand(self.timeline.now < START_SECONDS_MAX, "brokers do not come into service")
             self.run(STEP_SECONDS / 5)
         for number, topic in enumerate(self.plan.topics):
@@ -115,6 +116,11 @@ class World:
             self.quorum.commit(CreateTopic(topic_id, topic.name, (topic.replicas,), configs))
             self.keys.append(PartitionId(topic_id, 0))
         self.run(STEP_SECONDS)
+
+    def _is_in_service(self) -> bool:
+        image = self.quorum.image
+        are_active = all(image.is_active(broker.broker_id) for broker in self.brokers)
+        return are_active and image.feature_level == SUPPORTED_LEVEL
 
     def heal(self) -> None:
         """All is in service, new records go through, all replicas are alike."""
@@ -210,6 +216,7 @@ class World:
 
     def _judge_promises(self, key: PartitionId, role: Leading) -> None:
         ledger, log = self.checks.ledger(key), role.log
+        self.checks.check_start(role)
         there = {record.value: at for at, record in enumerate(log.records, log.start)}
         demand(len(there) == len(log.records), "a value is there twice")
         for value, offset in ledger.acknowledged.items():

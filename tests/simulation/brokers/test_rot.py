@@ -1,0 +1,137 @@
+"""Bits that flip on leaders, below their recovery points, while whole brokers are at work.
+
+A2.3, G6, R7. Another replica in sync has them right. Whoever reads, a program through the SDK or a
+follower that begins anew, makes the leader look; nobody who reads is told an error.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from raftmq.partition.storage.inspect import list_segments, read_recovery_point
+from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.walk import walk
+from tests.simulation.brokers.examination import replicas_of
+from tests.simulation.brokers.plan import TopicPlan
+from tests.simulation.brokers.sdk_clients import SdkProgram
+from tests.simulation.brokers.test_full_disks import TEETH, Loader
+from tests.simulation.brokers.world import World
+from tests.simulation.raft.checks import demand
+
+if TYPE_CHECKING:
+    import logging
+
+    from tests.simulation.brokers.hosts import BrokerHost
+    from tests.simulation.brokers.ledger import Spot
+
+STROKES = 3
+CHECKPOINT_SECONDS = 6.0
+FOUND_SECONDS_MAX = 30.0
+TOPIC = TopicPlan(
+    partition_count=1,
+    replication_factor=3,
+    configs={
+        "durability": "fsync",
+        "min.insync.replicas": "2",
+        "segment.bytes": "4000",
+        "index.interval.bytes": "300",
+        "record.format": "columns",
+    },
+)
+
+
+class RottingDisks(World):
+    """`by_follower`: who reads what is rotten; else a consumer does, from the beginning."""
+
+    def __init__(self, seed: int, *, by_follower: bool) -> None:
+        super().__init__(seed)
+        self._by_follower, self.tasks, self.groups = by_follower, [], []
+        self.found: list[str] = []
+        self._chance = Random(f"{seed}/rot")
+        self.plan = self.plan._replace(topics=(TOPIC,), lag_seconds=10.0, ends_dark=True)
+
+    def on_log(self, record: logging.LogRecord) -> None:
+        super().on_log(record)
+        if record.getMessage().startswith("rot found"):
+            self.found.append(record.getMessage())
+
+    async def _trouble(self) -> None:
+        await self._wait_whole("before anything rots")
+        loader = Loader(self)
+        async with trio.open_nursery() as clients:
+            clients.start_soon(loader.run)
+            for number in range(STROKES):
+                await trio.sleep(CHECKPOINT_SECONDS)
+                await self._wait_whole("before anything rots", is_busy=True)
+                await self._strike(number)
+            self._repair()
+            await self._wait_whole("after the repairs", is_busy=True)
+            await self._probe()
+            self.is_closing = True
+
+    async def _strike(self, number: int) -> None:
+        [spot] = self.spots()
+        state = self.state_of(spot)
+        assert state is not None
+        hosts = {host.node_id: host for host in self.hosts}
+        victim = hosts[state.leader]
+        self._flip(victim, spot)
+        if self._by_follower:
+            other = hosts[next(each for each in state.replicas if each != state.leader)]
+            self.trace(f"{other.name} begins anew")
+            other.crash(power_lost=True)
+            await other.wait_dead()
+            other.lose_disk()
+            other.start()
+        else:
+            await self._read_all(number)
+        with trio.fail_after(FOUND_SECONDS_MAX):
+            while len(self.found) <= number:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        await self._wait_whole("after something has rotted", is_busy=True)
+        demand(len(self.found) == number + 1, f"found more than once: {self.found}")
+
+    def _flip(self, victim: BrokerHost, spot: Spot) -> None:
+        """A bit of one batch: of its records, its length or its checksum."""
+        log = replicas_of(self, spot)[victim.name].log
+        point = read_recovery_point(victim.disk, log.folder) or 0
+        batches = [
+            (segment.path, position, header)
+            for segment in list_segments(victim.disk, log.folder)
+            for position, header in walk(
+                victim.disk.open(segment.path), BatchStart(segment.base_offset, 0), segment.size
+            )
+            if header.end_offset <= point
+        ]
+        path, position, header = self._chance.choice(batches)
+        byte = self._chance.choice((11, 18, header.size - 1))
+        self.trace(f"rot at {path} {position}+{byte}, offset {header.base_offset} of {point}")
+        victim.disk.flip_bit(path, position + byte, self._chance.randrange(8))
+
+    async def _read_all(self, number: int) -> None:
+        [spot] = self.spots()
+        end = max(replica.high_watermark for replica in replicas_of(self, spot).values())
+        async with (
+            SdkProgram(self, f"reader{number}")._client() as client,
+            client.consumer(spot.topic, start="earliest", fetch_max_wait_ms=100) as consumer,
+        ):
+            offset = 0
+            with trio.fail_after(FOUND_SECONDS_MAX):
+                async for batch in consumer.batches():
+                    demand(batch.offsets[0] == offset, f"{batch.offsets[0]} after {offset}")
+                    offset = batch.end_offset
+                    if offset >= end:
+                        return
+
+
+@pytest.mark.parametrize("by_follower", [False, True])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=TEETH)])
+def test_what_rots_on_a_leader_is_found_and_comes_back_from_another(
+    seed: int, by_follower: bool
+) -> None:
+    """Each flip is found once, and told; in the end all logs are alike."""
+    RottingDisks(seed, by_follower=by_follower).play()
