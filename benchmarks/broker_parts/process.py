@@ -94,6 +94,10 @@ class BrokerProcess:
         await self._ready.wait()
         return self.ready_at - self.began_at
 
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
     def usage(self) -> Usage:
         return usage_of(self._process.pid)
 
