@@ -245,7 +245,7 @@ class _Recovery:
         self._trust_sealed(first)
         sizes = [self.files.size(segment.path) for segment in self.segments]
         # The batch before the recovery point is durable, so that its header can be relied on.
-        start = self.segments[first].resume(max(0, self.past.recovery_point - 1))
+        start = self.segments[first].resume(self.past.recovery_point)
         for segment in self.segments[first + 1 :]:
             segment.resume(segment.base_offset)
         self._read_from_disk(first)

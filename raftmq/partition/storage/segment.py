@@ -269,8 +269,9 @@ class Segment:
     # -- cutting ---------------------------------------------------------------------------
 
     def resume(self, offset: int) -> BatchStart:
-        """Step back to an indexed batch at or before `offset`: notes start again there."""
-        start = self._checked(self.index.floor(offset), read_waiting)
+        """Step back to an indexed batch before `offset`: notes start again there."""
+        # The batch at `offset` itself may be about to be cut, and then its times go with it.
+        start = self._checked(self.index.floor(offset - 1), read_waiting)
         try:
             self.max_timestamp = self.index.resume(start)
         except DamagedEntries:

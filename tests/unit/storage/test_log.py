@@ -14,6 +14,7 @@ from raftmq.model import TimestampOffset
 from raftmq.partition.epochs import EpochStart
 from raftmq.partition.storage.log import Appended
 from raftmq.partition.storage.recovery import open_log
+from raftmq.partition.verify.partition import verify_partition
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, batch, values_of
@@ -228,6 +229,22 @@ def test_offsets_far_apart_roll(files: SimulatedFiles) -> None:
         append(log, b"x")
     log.roll()
     assert [segment.base_offset for segment in log.segments[:2]] == [0, 1 << 31]
+
+
+@pytest.mark.parametrize("kept", range(1, 30))
+def test_a_cut_takes_its_times_with_it(files: SimulatedFiles, kept: int) -> None:
+    """The records that are cut are the youngest, and others come in their place (invariant: an
+    entry of the time index is of a batch that is there).
+    """
+    log = filled(files, segment_bytes=100_000)
+    work = log.begin_truncate(kept)
+    work.perform(files)
+    log.end_truncate()
+    assert log.active.max_timestamp == NOW_MS + kept - 1
+    append(log, b"other" * 80, epoch=3, timestamp=NOW_MS + 5_000)
+    append(log, b"other" * 80, epoch=3, timestamp=NOW_MS + 6_000)
+    log.begin_flush(0.0)
+    assert not verify_partition(files, FOLDER).findings
 
 
 def test_truncate_across_segments(files: SimulatedFiles) -> None:
