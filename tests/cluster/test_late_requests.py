@@ -10,6 +10,8 @@ import trio
 
 import raftmq
 from raftmq.metadata.image import slot_of
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.groups import FindCoordinator
 from tests.cluster.broker_cluster import BrokerCluster
 from tests.cluster.late_proxy import LateProxy
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 RECORDS = 60
+API_KEY_AT = 1  # in a header, behind the mark of an array
 JOIN = b"cooperative_sticky"  # it names the assignors that a member knows
 PATIENCE_SECONDS = 60.0
 NOTICE_SECONDS = 4.0  # in which whoever is fenced would hear of it, with a heartbeat
@@ -45,6 +48,38 @@ class Proxied:
                 return int(answer.body.coordinators[0].broker_id)
             await trio.sleep(0.1)
 
+    @asynccontextmanager
+    async def elsewhere(self, group: str) -> AsyncIterator[None]:
+        """The coordinator stalls, with the next commit before its door, and another one takes the
+        slot. When the block is over the slot comes back, and then that commit arrives.
+        """
+        home = await self.coordinator(group)
+        other = next(at for at in self.proxies if at != home)
+        self.proxies[home].keep_back(is_commit)
+        self.brokers.pause([home])
+        self.proxies[home].is_shut = True
+        yield
+        assert await self.coordinator(group, says=other) != home
+        self.brokers.resume([home])
+        with trio.fail_after(PATIENCE_SECONDS):
+            while await self.coordinator(group, says=other) != home:  # noqa: ASYNC110
+                await trio.sleep(0.2)
+        await trio.sleep(1.0)  # it knows as well
+        self.proxies[home].is_shut = False
+        assert await self.proxies[home].deliver() > 0
+        assert (await self.mq.admin.describe_group(group)).coordinator == home
+
+
+def group_that_comes_back() -> str:
+    """Slots come back in their order, and this is of the first one."""
+    return min((slot_of(name), name) for name in map("group-{}".format, range(200)))[1]
+
+
+def is_commit(data: bytes) -> bool:
+    """Clients send a small request in one piece."""
+    reader = FrameReader(frame_bytes_max=1 << 20, header_bytes_max=1 << 20)
+    return any(frame.header[API_KEY_AT] == ApiKey.OFFSET_COMMIT for frame in reader.receive(data))
+
 
 @asynccontextmanager
 async def proxied(folder: Path) -> AsyncIterator[Proxied]:
@@ -67,32 +102,36 @@ async def proxied(folder: Path) -> AsyncIterator[Proxied]:
 
 
 async def test_a_commit_that_comes_when_the_slot_is_back(tmp_path: Path) -> None:
-    """C2, C4: the coordinator stalls with a commit before its door, another one takes the slot and
-    two more commits; the slot comes back, and the first commit arrives: the group stays there."""
+    """C2: a commit is kept back, and two more are answered by another coordinator; the slot comes
+    back, and the first commit arrives: the group stays where it was."""
     async with proxied(tmp_path) as here:
-        by_slot = sorted((slot_of(name), name) for name in map("group-{}".format, range(200)))
-        group = by_slot[0][1]  # the slots come back in their order
-        home = await here.coordinator(group)
-        other = next(at for at in here.proxies if at != home)
+        group = group_that_comes_back()
         options = {"commit": "manual", "start": "earliest", "session_timeout_ms": 60_000}
         async with here.mq.consumer("orders", group=group, **options) as c:
             records = [await anext(c) for _ in range(30)]
             await c.commit(records[9])
-            here.proxies[home].keep_back(lambda _: True)
-            here.brokers.pause([home])
-            here.proxies[home].is_shut = True
-            await c.commit(records[19])
-            await c.commit(records[29])
-            assert await here.coordinator(group, says=other) != home
-            here.brokers.resume([home])
-            with trio.fail_after(PATIENCE_SECONDS):
-                while await here.coordinator(group, says=other) != home:  # noqa: ASYNC110
-                    await trio.sleep(0.2)
-            await trio.sleep(1.0)  # it knows as well
-            here.proxies[home].is_shut = False
-            assert await here.proxies[home].deliver() > 0
+            async with here.elsewhere(group):
+                await c.commit(records[19])
+                await c.commit(records[29])
             assert await c.committed("orders", 0) == 30
-            assert (await here.mq.admin.describe_group(group)).coordinator == home
+
+
+async def test_what_was_handed_out_before_a_commit_came_late(tmp_path: Path) -> None:
+    """C4: with commit="before" the first commit of a batch is kept back, and the batch and the next
+    one are handed out by another coordinator's word; the slot comes back, and that commit arrives:
+    whoever reads on is handed out neither of them again."""
+    async with proxied(tmp_path) as here:
+        group = group_that_comes_back()
+        options = {"commit": "before", "start": "earliest", "session_timeout_ms": 60_000}
+        async with here.mq.consumer("orders", group=group, **options) as c:
+            batches = c.batches(max_records=10)
+            handed_out = list((await anext(batches)).offsets)
+            async with here.elsewhere(group):
+                for _ in range(2):
+                    handed_out += (await anext(batches)).offsets
+        assert handed_out == list(range(30))
+        async with here.mq.consumer("orders", group=group, **options) as c:
+            assert (await anext(c.batches(max_records=10))).offsets[0] == len(handed_out)
 
 
 @pytest.mark.parametrize("step", [1, 2])
