@@ -178,6 +178,7 @@ class GroupCalls:
         Raises:
             GroupIdNotFound: there is none. Definite.
             NonEmptyGroup: the group has members: stop them first. Definite.
+            InvalidUpdateVersion: it was changed while it was asked for: look again. Definite.
             OutcomeUnknown: it may be gone, or soon be.
         """
         checks.check_group(name)
@@ -192,6 +193,8 @@ class GroupCalls:
         Raises:
             GroupSubscribedToTopic: members of the group read the topic. Definite.
             UnknownTopicOrPartition: there is no such topic. Definite.
+            InvalidUpdateVersion: the group has committed while it was asked for: look again.
+                Definite.
             OutcomeUnknown: some are gone, or may be; says what is known.
         """
         checks.check_group(name)
