@@ -247,7 +247,7 @@ class Coordinator:
         if not slot.pipeline.is_lost:
             entry = Change(command, partial(self._on_saved, slot, hosted, save))
             slot.pipeline.put(entry, is_owed=True)
-            slot.order.note(save.group)
+            slot.order.note(save.group, slot.pipeline.newest)
 
     def _on_saved(self, slot: OwnedSlot, hosted: Hosted, save: Save, outcome: Outcome) -> None:
         if slot.pipeline.is_lost:

@@ -83,7 +83,7 @@ class OffsetRequests:
             _put_all(slot, waiting)
             _note_number(slot, request)  # one without partitions settles what is on its way
             if parts:
-                slot.order.note(request.group)
+                slot.order.note(request.group, slot.pipeline.newest)
         except RaftmqError as error:
             return Reply(OffsetCommitReply(**told(error)))
         return self._committed(request, slot, waiting, deadline)
@@ -126,11 +126,15 @@ class OffsetRequests:
     async def fetch(
         self, _context: RequestContext, request: OffsetFetch, _payload: Buffer
     ) -> Reply:
+        deadline = trio.current_time() + request.timeout_ms / 1000
         try:
             check_name(request.group)
             slot = self._coordinator.slots.find(request.group)
-            last_change = slot.order.last  # or later ones, which are shown perhaps
-            image = await self._newest(slot, request)
+            if request.partitions == ():
+                await _settle(slot, deadline)
+            # What is in line may be shown or not, so it does not count as seen.
+            last_change = slot.pipeline.settled
+            image = await self._newest(slot, request, deadline)
             found = tuple(_fetched(image, request))
         except RaftmqError as error:
             return Reply(OffsetFetchReply(**told(error)))
@@ -138,14 +142,16 @@ class OffsetRequests:
             OffsetFetchReply(partitions=found, slot_epoch=slot.slot_epoch, last_change=last_change)
         )
 
-    async def _newest(self, slot: OwnedSlot, request: OffsetFetch) -> MetadataImage:
+    async def _newest(
+        self, slot: OwnedSlot, request: OffsetFetch, deadline: float
+    ) -> MetadataImage:
         """An image that shows every commit that was answered before the request came.
 
         Raises:
             NotCoordinator, CoordinatorNotAvailable: see `Coordinator.confirm`.
             UnknownMemberId, IllegalGeneration: of whoever asks.
         """
-        seconds = request.timeout_ms / 1000
+        seconds = max(0.0, deadline - trio.current_time())
         image = await self._coordinator.confirm(slot, request.group, seconds=seconds)
         _check_member(slot, request)
         return image
@@ -195,6 +201,22 @@ class OffsetRequests:
                 )
             read.update(topic_ids[name] for name in interest.topics if name in topic_ids)
         return read
+
+
+async def _settle(slot: OwnedSlot, deadline: float) -> None:
+    """Return when all that is in line has its outcome: whoever looks in order to delete is not to
+    be refused for what had been asked before, like the leaving of the last member.
+
+    Raises:
+        NotCoordinator, CoordinatorNotAvailable, QuorumBusy: that is not known in time.
+    """
+    if slot.pipeline.is_idle:
+        return
+    waiting = Awaited(partial(Decision, _nothing))
+    slot.pipeline.put(waiting.entry)
+    outcome = await waiting.wait(slot.pipeline, deadline)
+    if isinstance(outcome, RaftmqError):
+        raise outcome
 
 
 def _nothing(_image: MetadataImage) -> None:

@@ -89,6 +89,10 @@ class Pipeline:
         sequences: of the ids of all commands of this broker.
         look: an image that shows all that was answered before the call.
         on_lost: the quorum says that the slot is another's.
+
+    Attributes:
+        settled: number of the last entry that has left the line; 1: there was none. They are
+            numbered in the order in which they were put in.
     """
 
     def __init__(
@@ -106,11 +110,16 @@ class Pipeline:
         self._line: deque[Entry] = deque()
         self._bytes = 0
         self._woken, self._scope = trio.Event(), trio.CancelScope()
-        self.is_lost = False
+        self.settled, self.is_lost = 1, False
 
     @property
     def is_idle(self) -> bool:
         return not self._line
+
+    @property
+    def newest(self) -> int:
+        """Number of the entry that was put in last."""
+        return self.settled + len(self._line)
 
     def put(self, entry: Entry, *, is_owed: bool = False) -> None:
         """At the end of the line. What the rules of a group owe to their members always fits.
@@ -188,6 +197,7 @@ class Pipeline:
     def _drop_withdrawn(self) -> None:
         while self._line and self._line[0].is_withdrawn:
             self._bytes -= self._line.popleft().size
+            self.settled += 1
 
     async def _decide(self, entry: Decision) -> None:
         try:
@@ -224,6 +234,7 @@ class Pipeline:
         """Out of the line before anybody is told: who is may put in something new."""
         front = [self._line.popleft() for _ in range(min(count, len(self._line)))]
         self._bytes -= sum(entry.size for entry in front)
+        self.settled += len(front)
         for entry in front:
             if isinstance(entry, Commits) and isinstance(outcome, OffsetsCommitted):
                 _tell(entry, part_of(outcome, entry))

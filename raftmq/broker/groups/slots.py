@@ -78,23 +78,20 @@ class Outsiders:
 class ChangeOrder:
     """Which groups were changed in which order, since the tenure began.
 
-    Whoever deletes has asked before for the number of the last change, and says it: a group that
-    was changed since is not what he has seen. The group that was changed longest ago is forgotten
-    first, and counts as changed together with the last one that was forgotten: rather one deletion
-    too many is refused than one too few.
-
-    Attributes:
-        last: number of the last change; 1: there was none.
+    A change has the number of its entry in the line of the slot. Whoever deletes has looked before,
+    and says the number of the last entry that was settled then: a group that was changed since is
+    not what he has seen, nor is what was in line. The group that was changed longest ago is
+    forgotten first, and counts as changed together with the last one that was forgotten: rather one
+    deletion too many is refused than one too few.
     """
 
     def __init__(self) -> None:
-        self.last = 1
         self._changed: OrderedDict[str, int] = OrderedDict()
         self._forgotten = NOT_SAID
 
-    def note(self, group: str) -> None:
-        self.last += 1
-        self._changed[group] = self.last
+    def note(self, group: str, number: int) -> None:
+        """Numbers rise."""
+        self._changed[group] = number
         self._changed.move_to_end(group)
         if len(self._changed) > CHANGED_MAX:
             _, self._forgotten = self._changed.popitem(last=False)

@@ -118,9 +118,12 @@ class OffsetFetchReply(Body, frozen=True):
 
 
 class OffsetFetch(Request, frozen=True):
-    """Linearizable: it shows every commit that was answered before. `partitions` None: all that
-    there are. With a member, it fails where the member is none of the group any more, and says
-    whether another process has the place of a static one.
+    """Linearizable: it shows every commit that was answered before. With a member, it fails where
+    the member is none of the group any more, and says whether another process has the place of a
+    static one.
+
+    `partitions` None: all that there are. Empty: the answer waits for all changes that came before,
+    so that a deletion that bears its `last_change` is not refused for one of them.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.OFFSET_FETCH

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+import trio
 
 from raftmq.broker.groups import slots
 from raftmq.errors import ErrorCode
@@ -33,9 +34,11 @@ each_deletion = pytest.mark.parametrize(
 )
 
 
-async def seen(here: Coordinating, request: Deletion) -> Deletion:
+async def seen(
+    here: Coordinating, request: Deletion, *, partitions: tuple[TopicPartition, ...] | None = ()
+) -> Deletion:
     """It bears what a look shows now."""
-    told = await here.ask(OffsetFetch(GROUP, ()))
+    told = await here.ask(OffsetFetch(GROUP, partitions))
     return msgspec.structs.replace(
         request, slot_epoch=told.slot_epoch, last_change=told.last_change
     )
@@ -78,6 +81,49 @@ async def test_a_commit_in_line(request_: Deletion, autojump_clock: MockClock) -
         assert here.committed() == 500
 
 
+@each_deletion
+async def test_a_commit_in_line_at_the_look(request_: Deletion, autojump_clock: MockClock) -> None:
+    """A look at offsets does not show it, and it is answered afterwards: a deletion that bears that
+    look is refused. A look without partitions waits for it, and its deletion is none too early."""
+    async with coordinating() as here:
+        await here.commit(3)
+        here.cluster.delay_seconds = 2.0
+        async with trio.open_nursery() as nursery:
+            for offset in (500, 501):  # the second one is not sent before the first one is done
+                nursery.start_soon(here.begin(commit_of(offset)).answer)
+                await settle()
+            late = await seen(here, request_, partitions=None)
+            assert here.committed() == 500
+        assert here.committed() == 501
+        assert await error_of(here, late) == ErrorCode.INVALID_UPDATE_VERSION
+        assert here.committed() == 501
+        commit = here.begin(commit_of(502))
+        assert await error_of(here, await seen(here, request_)) == ErrorCode.NONE
+        assert here.committed() is None
+        await commit.answer()
+
+
+async def test_a_deletion_after_the_last_member_has_left(autojump_clock: MockClock) -> None:
+    """That the group is empty is being saved: this is no reason to refuse."""
+    async with coordinating() as here:
+        await here.commit(3)
+        (member,) = await stable(here, 1)
+        here.cluster.delay_seconds = 2.0
+        await here.ask(LeaveGroup(GROUP, (LeavingMember(member.member_id),)))
+        assert await error_of(here, await seen(here, DELETIONS[1])) == ErrorCode.NONE
+        assert here.committed() is None
+
+
+async def test_a_look_that_is_over_before_the_line(autojump_clock: MockClock) -> None:
+    """Nobody knows then what a deletion would take back."""
+    async with coordinating() as here, trio.open_nursery() as nursery:
+        here.cluster.delay_seconds = 2.0
+        nursery.start_soon(here.begin(commit_of(500)).answer)
+        await settle()
+        told = await here.ask(OffsetFetch(GROUP, (), timeout_ms=500))
+        assert told.error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 async def test_a_group_that_had_members_since(autojump_clock: MockClock) -> None:
     """It has begun anew, though without a commit; other groups are no reason to refuse."""
     async with coordinating() as here:
@@ -104,9 +150,9 @@ def test_few_groups_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "CHANGED_MAX", 2)
     order = slots.ChangeOrder()
     at = {}
-    for name in "abc":
-        order.note(name)
-        at[name] = order.last
+    for number, name in enumerate("abc", 2):
+        order.note(name, number)
+        at[name] = number
     assert order.is_changed_since("a", 1)
     assert not order.is_changed_since("a", at["a"])
     assert order.is_changed_since("never", 1)
