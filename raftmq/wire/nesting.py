@@ -56,6 +56,8 @@ _LONG = {
 }  # fmt: skip
 # Arrays and maps: how many bytes say the count, and how many items there are for each.
 _LONG_NESTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+# Likewise of those that say the count in their first byte, 0x80 to 0x9f.
+_COUNTS = [0] * 0x80 + [2 * count for count in range(16)] + list(range(16))
 _NOT_EMPTY = bytes([*range(0x81, 0x90), *range(0x91, 0xA0), *_LONG_NESTS])
 
 
@@ -87,7 +89,7 @@ def _is_too_deep(data: bytes) -> bool:
     position = 0
     left = 1  # items of the innermost level that are still to come
     outer: list[int] = []  # of the levels around it
-    sizes, is_short = _SIZES, _IS_SHORT
+    sizes, counts, is_short = _SIZES, _COUNTS, _IS_SHORT
     try:
         while True:
             while left:
@@ -101,11 +103,14 @@ def _is_too_deep(data: bytes) -> bool:
                 left -= 1
                 if size := sizes[kind]:
                     position += size
-                elif (nest := _nest_at(data, position, kind)) is not None:
+                elif kind < 0xA0 or kind in _LONG_NESTS:
                     if len(outer) == NESTING_MAX:
                         return True
                     outer.append(left)
-                    position, left = nest
+                    if kind < 0xA0:  # almost all: a call for each would cost as much again
+                        position, left = position + 1, counts[kind]
+                    else:
+                        position, left = _long_nest_at(data, position, kind)
                 else:
                     position = _end_of_long(data, position, kind)
             left = outer.pop()
@@ -113,13 +118,8 @@ def _is_too_deep(data: bytes) -> bool:
         return False
 
 
-def _nest_at(data: bytes, position: int, kind: int) -> tuple[int, int] | None:
-    """Where the items of an array or a map begin, and how many there are; None: it is neither."""
-    if kind < 0xA0:  # 0x80 to 0x9f: those before have a size
-        count = kind & 0x0F
-        return position + 1, count if kind >= 0x90 else 2 * count
-    if kind not in _LONG_NESTS:
-        return None
+def _long_nest_at(data: bytes, position: int, kind: int) -> tuple[int, int]:
+    """Where the items of an array or a map begin, and how many there are."""
     width, factor = _LONG_NESTS[kind]
     start = position + 1 + width
     return start, factor * int.from_bytes(data[position + 1 : start], "big")
