@@ -22,13 +22,15 @@ def may_split(batch: ProducerBatch) -> bool:
     return batch.unskipped_count > 1 and not batch.may_have_happened
 
 
-def blamed(part: Part, error: RaftmqError) -> tuple[list[ProducerBatch], set[ProducerBatch]]:
+def blamed(
+    part: Part, error: RaftmqError, now: float
+) -> tuple[list[ProducerBatch], set[ProducerBatch]]:
     """All batches of the part, some perhaps split now; and those that the error is not about.
 
     Of those too large none is split here: that is done before they leave again.
     """
     if isinstance(error, MessageTooLarge) and error.allowed >= 0:
-        return part.batches, _those_that_fit(part, error.allowed)
+        return part.batches, _those_that_fit(part, error.allowed, now)
     if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
         batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
         innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
@@ -36,11 +38,11 @@ def blamed(part: Part, error: RaftmqError) -> tuple[list[ProducerBatch], set[Pro
     return part.batches, set()
 
 
-def _those_that_fit(part: Part, bytes_max: int) -> set[ProducerBatch]:
+def _those_that_fit(part: Part, bytes_max: int, now: float) -> set[ProducerBatch]:
     sizes = list(map(len, part.data))
     if max(sizes) <= bytes_max:
         return set()  # whatever it is about: nothing would change
-    part.queue.bytes_max = bytes_max
+    part.queue.limit_batches(bytes_max, part.place.topic_id, now)
     return {
         batch
         for batch, size in zip(part.batches, sizes, strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.client.producer.batch import ProducerBatch
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from raftmq.rpc.backoff import Backoff
 
 
+LIMIT_SECONDS = 300.0  # then whoever has raised it gets whole batches again
+
+
+class _Limit(NamedTuple):
+    bytes_max: int
+    topic_id: bytes
+    until: float
+
+
 class PartitionQueue:
     """
     Args:
@@ -31,7 +40,6 @@ class PartitionQueue:
 
     Attributes:
     in_flight: what each request on its way holds.
-    bytes_max: of a batch, as far as the leader has told; a record alone may be larger.
     not_before: until then nothing leaves, because the last attempt failed.
     open: the batch that takes records, if there is one; the last one.
     queued_bytes: of the batches here.
@@ -50,10 +58,10 @@ class PartitionQueue:
         self.numbering = numbering
         self.in_flight: list[list[ProducerBatch]] = []
         self.not_before, self.queued_bytes = -math.inf, 0
-        self.bytes_max: float = math.inf
         self.open: ProducerBatch | None = None
         self._options, self._backoff = options, backoff
         self._batches: deque[ProducerBatch] = deque()
+        self._limit: _Limit | None = None
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -152,6 +160,17 @@ class PartitionQueue:
         at_once: somebody else is to be asked now, so there is nothing to wait for.
         """
         self.not_before = now + (0.0 if at_once else self._backoff.next_seconds())
+
+    def limit_batches(self, bytes_max: int, topic_id: bytes, now: float) -> None:
+        """So many bytes each may have, as its leader has just told."""
+        self._limit = _Limit(bytes_max, topic_id, now + LIMIT_SECONDS)
+
+    def batch_bytes_max(self, topic_id: bytes, now: float) -> float:
+        """As far as is known of that topic; a record alone may be larger."""
+        limit = self._limit
+        if limit is None or limit.topic_id != topic_id or now >= limit.until:
+            return math.inf
+        return limit.bytes_max
 
     def _is_apart(self, first: ProducerBatch, other: ProducerBatch) -> bool:
         """One answer cannot be about both: a refusal means something else for each of them."""

@@ -109,7 +109,7 @@ class Sending:
                 place = self._led_place(queue, routes, now)
                 if place is not None:
                     batches = queue.take(self._options.max_request_size, now, is_hurried=is_hurried)
-                    self._encode(topic, queue, place, batches, by_leader)
+                    self._encode(topic, queue, place, batches, by_leader, now)
                 look_at = min(look_at, queue.ready_at(is_hurried=is_hurried))
         is_id_wanted = self._ids is not None and self._ids.is_wanted
         return Step(self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced)
@@ -249,8 +249,10 @@ class Sending:
         place: Place,
         batches: list[ProducerBatch],
         by_leader: dict[int, list[Part]],
+        now: float,
     ) -> None:
         """Into a request, but for what cannot be encoded."""
+        bytes_max = queue.batch_bytes_max(place.topic_id, now)
         if queue.open is None:
             topic.dealer.turn(queue.partition)
         data: list[bytearray] = []
@@ -265,7 +267,7 @@ class Sending:
                 continue
             if encoded is None:
                 self._on_skipped(batch)
-            elif len(encoded) > queue.bytes_max and may_split(batch):
+            elif len(encoded) > bytes_max and may_split(batch):
                 left.extendleft((*batch.split([batch.unskipped_count // 2]), batch))
             else:
                 batches.append(batch)
@@ -318,7 +320,7 @@ class Sending:
             error = self._named.told(error)
         again: list[ProducerBatch] = []
         numbering = part.queue.numbering
-        batches, innocent = blamed(part, error)
+        batches, innocent = blamed(part, error, now)
         for batch in batches:
             if batch.outcome is not None:  # it was late, and that was told
                 continue

@@ -71,7 +71,7 @@ class Model:
         self.topic = self.accumulator.topic("t")
         self.leaders = [1 + each % 3 for each in range(partitions)]
         self.error = ErrorCode.NONE
-        self.version = 0
+        self.version, self.topic_id = 0, TOPIC_ID
         self.logs: list[list[int]] = [[] for _ in self.leaders]
         self.headers: list[list[BatchHeader]] = [[] for _ in self.leaders]
         self.producer_id = 0
@@ -145,7 +145,7 @@ class Model:
             wire.PartitionMetadata(ErrorCode.NONE, number, leader, self.version)
             for number, leader in enumerate(self.leaders)
         )
-        topic = wire.TopicMetadata(ErrorCode.NONE, "t", TOPIC_ID, partitions)
+        topic = wire.TopicMetadata(ErrorCode.NONE, "t", self.topic_id, partitions)
         if self.error:
             topic = wire.TopicMetadata(self.error, "t")
         brokers = tuple(wire.Broker(number, f"b{number}", 1) for number in (1, 2, 3))

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
+from raftmq.client.producer.partition_queue import LIMIT_SECONDS
 from raftmq.client.producer.record import Extras
 from raftmq.errors import (
     Disconnected,
@@ -103,6 +104,41 @@ def test_a_batch_over_the_limit_leaves_in_pieces() -> None:
     refused(model, following)
     assert model.logs[0] == list(range(40))
     assert all(isinstance(outcome, BatchMetadata) for outcome in model.outcomes.values())
+
+
+def limited_model(bytes_max: int) -> Model:
+    """It has been told of the limit, and goes by it."""
+    model = known_model(batch_size=1000)
+    model.bytes_max = bytes_max
+    draw(model)
+    refused(model, send(model, 20))
+    refused(model, again(model))
+    check_pieces(model)
+    return model
+
+
+def check_pieces(model: Model) -> None:
+    """What comes next is cut before it leaves."""
+    request = send(model, 20)
+    assert len(numbers(request)) > 1
+    refused(model, request)
+
+
+def test_a_limit_is_forgotten_in_time() -> None:
+    """It was raised meanwhile: batches leave whole again."""
+    model = limited_model(200)
+    model.bytes_max = 10_000
+    model.now += LIMIT_SECONDS - 1
+    check_pieces(model)
+    model.now += 1
+    assert len(numbers(send(model, 20))) == 1
+
+
+def test_a_limit_is_that_of_one_topic() -> None:
+    """It was deleted and made anew under the same name."""
+    model = limited_model(200)
+    model.topic_id = b"u" * 16
+    assert len(numbers(send(model, 20))) == 1
 
 
 def test_a_record_over_the_limit_fails_alone() -> None:
