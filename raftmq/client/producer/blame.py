@@ -34,7 +34,9 @@ def blamed(
     if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
         batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
         innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
-        return batches, innocent if len(innocent) < len(batches) else set()
+        # Perhaps it is about one whose time was over: nobody knows its timestamps any more.
+        is_told = any(batch.outcome is not None for batch in batches)
+        return batches, innocent if len(innocent) < len(batches) or is_told else set()
     return part.batches, set()
 
 

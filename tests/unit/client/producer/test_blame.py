@@ -170,6 +170,25 @@ def test_records_ahead_of_time_fail_alone() -> None:
     assert model.logs[0] == [0, 3, 5]
 
 
+def test_of_whom_was_told_in_time_nobody_else_is_blamed() -> None:
+    """A record ahead of its time is too late when the refusal comes, that behind it is not."""
+    model = known_model(delivery_timeout_ms=5000, request_timeout_ms=5000)
+    model.timestamp_max = 1
+    draw(model, 0.0)
+    model.hand_in(7)
+    model.topic.queues[0].close_batch()
+    model.now += 1
+    request = send(model, 1)
+    assert model.guilty == {0}
+    model.now += 4
+    model.step()
+    assert sorted(model.outcomes) == [0]
+    refused(model, request)
+    assert sorted(model.outcomes) == [0]
+    refused(model, again(model))
+    assert model.logs[0] == [1]
+
+
 def test_what_may_be_there_is_not_split() -> None:
     """Its bytes and its number stay; nobody can say that it is not there."""
     model = known_model(batch_size=10_000)
