@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.requests import Answered
     from raftmq.client.routing.routes import Place, Routes
 
+HEADERS_SHARE_MAX = 1 / 8  # of the records in a request: small batches have more of them
 MISSING_SECONDS = 5.0  # a topic that was just made may not be known everywhere
 
 
@@ -251,12 +252,15 @@ class Sending:
         by_leader: dict[int, list[Part]],
         now: float,
     ) -> None:
-        """Into a request, but for what cannot be encoded."""
+        """Into a request, but for what cannot be encoded. What is too much, with the headers of
+        all batches and pieces, leaves with the next one.
+        """
         bytes_max = queue.batch_bytes_max(place.topic_id, now)
         if queue.open is None:
             topic.dealer.turn(queue.partition)
         data: list[bytearray] = []
-        left = deque(batches)
+        size_max = (1 + HEADERS_SHARE_MAX) * self._options.max_request_size
+        left, size = deque(batches), 0
         batches.clear()
         while left:
             batch = left.popleft()
@@ -269,9 +273,13 @@ class Sending:
                 self._on_skipped(batch)
             elif len(encoded) > bytes_max and may_split(batch):
                 left.extendleft((*batch.split([batch.unskipped_count // 2]), batch))
+            elif batches and size + len(encoded) > size_max:
+                queue.put_back([batch, *left])
+                break
             else:
                 batches.append(batch)
                 data.append(encoded)
+                size += len(encoded)
         if batches:
             by_leader.setdefault(place.leader, []).append(Part(place, queue, batches, data))
         else:

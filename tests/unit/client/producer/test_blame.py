@@ -141,6 +141,24 @@ def test_a_limit_is_that_of_one_topic() -> None:
     assert len(numbers(send(model, 20))) == 1
 
 
+@pytest.mark.parametrize("bytes_max", [200, 10_000])
+def test_requests_keep_to_their_size(bytes_max: int) -> None:
+    """However much the headers of small batches add, or of pieces; the rest follows in order."""
+    model = known_model(batch_size=1 if bytes_max > 200 else 1000, max_request_size=1000)
+    model.bytes_max = bytes_max
+    draw(model)
+    if bytes_max == 200:
+        refused(model, send(model, 20))
+    for _ in range(100):
+        model.hand_in(7)
+    while len(model.outcomes) < model.count:
+        request = again(model)
+        assert sum(map(len, request.parts[0].data)) <= 1000 * 9 / 8
+        refused(model, request)
+    assert model.logs[0] == list(range(model.count))
+    assert {epoch for _, epoch, _ in numbers(request)} == {0}
+
+
 def test_a_record_over_the_limit_fails_alone() -> None:
     """It is certain that it is not there; the rest goes on under another epoch."""
     model = known_model(batch_size=10_000)
