@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from raftmq.errors import RaftmqError
 
-REMEMBERED_MAX = 1000  # of more than these the first ones are told
+REMEMBERED_MAX = 1000  # that nobody knows; of more than these the first ones are told
 
 
 class _Failure(NamedTuple):
@@ -24,10 +24,10 @@ class Failures:
         self._failures: list[_Failure] = []
 
     def add(self, error: RaftmqError, unclaimed: Callable[[], int]) -> None:
-        if len(self._failures) >= REMEMBERED_MAX:  # of most of them somebody knows, perhaps
-            self._failures = [failure for failure in self._failures if failure.unclaimed()]
-        if len(self._failures) < REMEMBERED_MAX:
-            self._failures.append(_Failure(error, unclaimed))
+        self._failures.append(_Failure(error, unclaimed))
+        if len(self._failures) >= 2 * REMEMBERED_MAX:  # of most of them somebody knows, perhaps
+            unknown = [failure for failure in self._failures if failure.unclaimed()]
+            self._failures = unknown[:REMEMBERED_MAX]
 
     def raise_first(self) -> None:
         """Forget all, and raise the first one that is still unknown, if there is one."""

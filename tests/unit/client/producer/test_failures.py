@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -319,6 +320,18 @@ def test_failures_that_are_known_make_room() -> None:
     with pytest.raises(Closed):
         failures.raise_first()
     failures.raise_first()
+
+
+def test_many_failures_cost_little_each() -> None:
+    """Nobody asks about any of twenty thousand: nobody looks again and again who has."""
+    failures, looks = Failures(), count()
+    for number in range(20 * REMEMBERED_MAX):
+        failures.add(NotEnoughReplicas(str(number)), lambda: next(looks) >= 0)
+    assert next(looks) < 3 * 20 * REMEMBERED_MAX
+    assert len(failures._failures) < 3 * REMEMBERED_MAX
+    with pytest.raises(NotEnoughReplicas) as caught:
+        failures.raise_first()
+    assert caught.value.args == ("0",)
 
 
 async def test_a_defect_of_the_producer_is_told(autojump_clock: MockClock) -> None:
