@@ -118,7 +118,7 @@ class Server:
             self._connections.discard(connection)
             self._open[listener.is_for_brokers] -= 1
             self._guests.discard(number)
-            if session.node_id >= 0:
+            if listener.is_for_brokers and session.node_id >= 0:
                 self._on_left(session.node_id)
 
     def _refuses_stranger(self, listener: Listener) -> bool:

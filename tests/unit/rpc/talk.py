@@ -21,6 +21,7 @@ from raftmq.rpc.limits import Limits
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import ABSENT
 from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.cluster import (
@@ -79,10 +80,19 @@ async def never() -> Reply:
 
 
 def new_server(
-    handlers: Mapping[ApiKey, Handler], *, authorize: Authorize = allow, limits: Limits = LIMITS
+    handlers: Mapping[ApiKey, Handler],
+    *,
+    authorize: Authorize = allow,
+    limits: Limits = LIMITS,
+    on_left: Callable[[int], None] = lambda _node_id: None,
 ) -> Server:
     return Server(
-        IDENTITY, handlers, authorize=authorize, limits=limits, metadata_version=lambda: 42
+        IDENTITY,
+        handlers,
+        authorize=authorize,
+        limits=limits,
+        metadata_version=lambda: 42,
+        on_left=on_left,
     )
 
 
@@ -146,8 +156,8 @@ class Stranger:
         while True:
             await self.send(body)
 
-    async def greet(self) -> ResponseHeader:
-        await self.send(Hello(client_id="stranger"), number=1_000_000)
+    async def greet(self, *, node_id: int = ABSENT) -> ResponseHeader:
+        await self.send(Hello(client_id="stranger", node_id=node_id), number=1_000_000)
         return await self.receive()
 
     async def receive(self) -> ResponseHeader:
@@ -166,7 +176,16 @@ class Stranger:
         return self._received
 
 
-async def greeted(stream: trio.abc.Stream) -> Stranger:
+async def greeted(stream: trio.abc.Stream, *, node_id: int = ABSENT) -> Stranger:
     stranger = Stranger(stream)
-    assert (await stranger.greet()).error == ErrorCode.NONE
+    assert (await stranger.greet(node_id=node_id)).error == ErrorCode.NONE
     return stranger
+
+
+@asynccontextmanager
+async def calling(
+    server: Server, listener: Listener = BROKERS, *, node_id: int = ABSENT
+) -> AsyncIterator[Stranger]:
+    """One that has said Hello, over a connection of its own."""
+    async with connected(server, listener) as stream:
+        yield await greeted(stream, node_id=node_id)

@@ -26,8 +26,8 @@ from tests.unit.rpc.talk import (
     Stranger,
     beat,
     beating,
+    calling,
     connected,
-    greeted,
     new_server,
 )
 
@@ -94,19 +94,15 @@ async def test_half_requests_of_all_are_bounded(
     server = new_bounded()
     async with AsyncExitStack() as stack:
         for _ in range(20):
-            stream = await stack.enter_async_context(connected(server, CLIENTS))
-            await greeted(stream)
-            await stream.send_all(LARGE[:-1])
+            stranger = await stack.enter_async_context(calling(server, CLIENTS))
+            await stranger.stream.send_all(LARGE[:-1])
         await trio.sleep(1)
         assert buffered(server) <= BUFFERED_MAX
-        small = await greeted(await stack.enter_async_context(connected(server, BROKERS)))
+        small = await stack.enter_async_context(calling(server, BROKERS))
         await small.send(beat(1))
         assert (await small.receive()).error == 0
-        stream = await stack.enter_async_context(connected(server, BROKERS))
-        broker = Stranger(stream)
-        await broker.send(Hello(node_id=3))
-        assert (await broker.receive()).error == 0
-        await stream.send_all(LARGE)
+        broker = await stack.enter_async_context(calling(server, BROKERS, node_id=3))
+        await broker.stream.send_all(LARGE)
         assert (await broker.receive()).correlation_id == 9
         await trio.sleep(20 * 35)
         assert buffered(server) == 0
@@ -118,14 +114,12 @@ async def test_who_waits_is_read_when_there_is_room(autojump_clock: MockClock) -
     server = new_bounded()
     async with AsyncExitStack() as stack:
         for _ in range(3):
-            stream = await stack.enter_async_context(connected(server, CLIENTS))
-            await greeted(stream)
-            await stream.send_all(LARGE[:-1])
+            stranger = await stack.enter_async_context(calling(server, CLIENTS))
+            await stranger.stream.send_all(LARGE[:-1])
         await trio.sleep(1)
-        stream = await stack.enter_async_context(connected(server, CLIENTS))
-        patient = await greeted(stream)
+        patient = await stack.enter_async_context(calling(server, CLIENTS))
         begin = trio.current_time()
-        await stream.send_all(encode_request(9, Propose(bytes(900 * KIB))))
+        await patient.stream.send_all(LARGE)
         while (answer := await patient.receive()).correlation_id != 9:
             assert answer.correlation_id == 0, "signs of life, while it waits"
         assert 25 < trio.current_time() - begin < 40
@@ -134,15 +128,14 @@ async def test_who_waits_is_read_when_there_is_room(autojump_clock: MockClock) -
 async def test_a_trickle_is_ended(autojump_clock: MockClock) -> None:
     """A byte every ten seconds is progress, but not enough of it."""
     server = new_bounded()
-    async with connected(server, CLIENTS) as stream:
-        await greeted(stream)
+    async with calling(server, CLIENTS) as stranger:
         begin = trio.current_time()
-        await stream.send_all(LARGE[: 100 * KIB])
+        await stranger.stream.send_all(LARGE[: 100 * KIB])
         position = 100 * KIB
         while server.connections:
             await trio.sleep(10)
             with suppress(trio.BrokenResourceError):
-                await stream.send_all(LARGE[position : position + 1])
+                await stranger.stream.send_all(LARGE[position : position + 1])
             position += 1
         assert trio.current_time() - begin < 60
 
@@ -170,14 +163,12 @@ async def test_promises_take_no_room(autojump_clock: MockClock) -> None:
     server = new_server(ECHO)
     async with AsyncExitStack() as stack:
         for _ in range(20):
-            stream = await stack.enter_async_context(connected(server, CLIENTS))
-            await greeted(stream)
-            await stream.send_all(promise(Limits().frame_bytes_max - 100))
+            stranger = await stack.enter_async_context(calling(server, CLIENTS))
+            await stranger.stream.send_all(promise(Limits().frame_bytes_max - 100))
         await trio.sleep(1)
-        stream = await stack.enter_async_context(connected(server, CLIENTS))
-        stranger = await greeted(stream)
+        stranger = await stack.enter_async_context(calling(server, CLIENTS))
         begin = trio.current_time()
-        await stream.send_all(LARGE)
+        await stranger.stream.send_all(LARGE)
         assert (await stranger.receive()).correlation_id == 9
         assert trio.current_time() == begin
 
@@ -187,15 +178,13 @@ async def test_one_finishes_where_all_room_is_taken(autojump_clock: MockClock) -
     server = new_bounded()
     async with AsyncExitStack() as stack:
         for _ in range(2):
-            stream = await stack.enter_async_context(connected(server, CLIENTS))
-            await greeted(stream)
-            await stream.send_all(LARGE[:-1])
+            stranger = await stack.enter_async_context(calling(server, CLIENTS))
+            await stranger.stream.send_all(LARGE[:-1])
         await trio.sleep(1)
         begin = trio.current_time()
         for _ in range(3):
-            stream = await stack.enter_async_context(connected(server, CLIENTS))
-            stranger = await greeted(stream)
-            await stream.send_all(LARGE)
+            stranger = await stack.enter_async_context(calling(server, CLIENTS))
+            await stranger.stream.send_all(LARGE)
             assert (await stranger.receive()).correlation_id == 9
         assert trio.current_time() == begin
 
@@ -204,14 +193,13 @@ async def test_no_large_reads_without_room(autojump_clock: MockClock) -> None:
     """Twenty that have just sent a large request send half of another, all at the same time."""
     server = new_bounded()
     async with AsyncExitStack() as stack:
-        streams = [await stack.enter_async_context(connected(server, CLIENTS)) for _ in range(20)]
-        for stream in streams:
-            stranger = await greeted(stream)
-            await stream.send_all(LARGE)
+        strangers = [await stack.enter_async_context(calling(server, CLIENTS)) for _ in range(20)]
+        for stranger in strangers:
+            await stranger.stream.send_all(LARGE)
             assert (await stranger.receive()).correlation_id == 9
         await trio.sleep(1)
-        for stream in streams:
-            await stream.send_all(LARGE[:-1])
+        for stranger in strangers:
+            await stranger.stream.send_all(LARGE[:-1])
         await trio.sleep(1)
         assert buffered(server) <= BUFFERED_MAX
 
@@ -222,19 +210,15 @@ async def test_one_listener_for_all(autojump_clock: MockClock) -> None:
     server = new_server(ECHO, limits=limits)
     async with AsyncExitStack() as stack:
         for _ in range(3):
-            stream = await stack.enter_async_context(connected(server, BROKERS))
-            await greeted(stream)
-            await stream.send_all(encode_request(9, Propose(bytes(MIB)))[:-1])
+            client = await stack.enter_async_context(calling(server, BROKERS))
+            await client.stream.send_all(encode_request(9, Propose(bytes(MIB)))[:-1])
         await trio.sleep(1)
         client = Stranger(await stack.enter_async_context(connected(server, BROKERS)))
         await client.send(Hello())
         assert await client.receive_end() == []
-        stream = await stack.enter_async_context(connected(server, BROKERS))
-        broker = Stranger(stream)
-        await broker.send(Hello(node_id=3))
-        assert (await broker.receive()).error == 0
+        broker = await stack.enter_async_context(calling(server, BROKERS, node_id=3))
         begin = trio.current_time()
-        await stream.send_all(LARGE)
+        await broker.stream.send_all(LARGE)
         assert (await broker.receive()).correlation_id == 9
         assert trio.current_time() == begin
 
@@ -244,5 +228,21 @@ async def test_one_listener_for_all_has_as_many_places(autojump_clock: MockClock
     server = new_server(ECHO)
     async with AsyncExitStack() as stack:
         for _ in range(BROKER_CONNECTIONS_MAX + 10):
-            await greeted(await stack.enter_async_context(connected(server, BROKERS)))
+            await stack.enter_async_context(calling(server, BROKERS))
         assert server.connections == BROKER_CONNECTIONS_MAX + 10
+
+
+@pytest.mark.parametrize("listener", [CLIENTS, BROKERS])
+async def test_a_node_id_counts_only_where_brokers_call(
+    listener: Listener, autojump_clock: MockClock
+) -> None:
+    """On the clients' listener it has a client's room, and nobody asks why that broker has left."""
+    left: list[int] = []
+    server = new_server(ECHO, on_left=left.append)
+    clients, brokers = server._rooms
+    async with calling(server, listener, node_id=3) as stranger:
+        await stranger.stream.send_all(LARGE[:-1])
+        await trio.sleep(1)
+        assert (brokers if listener is BROKERS else clients).held_bytes > 0
+        assert (clients if listener is BROKERS else brokers).held_bytes == 0
+    assert left == ([3] if listener is BROKERS else [])

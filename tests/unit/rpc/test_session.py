@@ -26,6 +26,7 @@ from tests.unit.rpc.talk import (
     Stranger,
     beat,
     beating,
+    calling,
     connected,
     greeted,
     never,
@@ -137,8 +138,7 @@ async def test_handlers_are_called_in_order_of_arrival(autojump_clock: MockClock
         begun.append(number)
         return Reply(BEATEN) if number % 2 else later()
 
-    async with connected(new_server(beating(handle))) as stream:  # type: ignore[arg-type]
-        stranger = await greeted(stream)
+    async with calling(new_server(beating(handle))) as stranger:  # type: ignore[arg-type]
         await stranger.send(*(beat(number) for number in range(100)))
         answered = [(await stranger.receive()).correlation_id for _ in range(100)]
     assert begun == list(range(100))
@@ -153,8 +153,7 @@ async def test_answers_leave_as_soon_as_they_are_ready(autojump_clock: MockClock
         await trio.sleep(3 - number)
         return Reply(BEATEN)
 
-    async with connected(new_server(beating(later))) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(beating(later))) as stranger:
         await stranger.send(beat(0), beat(1), beat(2))
         assert [(await stranger.receive()).correlation_id for _ in range(3)] == [3, 2, 1]
 
@@ -217,8 +216,7 @@ async def test_brokers_requests_are_refused_to_clients(autojump_clock: MockClock
     """Propose on a listener of clients: refused before anybody is asked whether it is allowed."""
     asked: list[object] = []
     server = new_server(ECHO, authorize=lambda _context, body: asked.append(body))
-    async with connected(server, CLIENTS) as stream:
-        stranger = await greeted(stream)
+    async with calling(server, CLIENTS) as stranger:
         await stranger.send(Propose(b"x"))
         answer = await stranger.receive()
     assert answer.error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -236,8 +234,7 @@ async def test_every_request_is_authorized_once(autojump_clock: MockClock) -> No
         if body.command == b"no":
             raise TopicAuthorizationFailed("not you")
 
-    async with connected(new_server(ECHO, authorize=authorize)) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(ECHO, authorize=authorize)) as stranger:
         await stranger.send(Propose(b"yes"), Propose(b"no"), Ping())
         answers = [await stranger.receive() for _ in range(3)]
     assert asked == [("alice", "stranger", "here", b"yes"), ("alice", "stranger", "here", b"no")]
@@ -263,8 +260,7 @@ async def test_errors_are_answered(
         return handle(command)
 
     handlers = proposing(handle_later if is_later else handle)
-    async with connected(new_server(handlers)) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(handlers)) as stranger:
         await stranger.send(Propose(b"disk"))
         foreseen = await stranger.receive()
         await stranger.send(Propose(b"bug"), Ping())
@@ -292,8 +288,7 @@ async def test_a_broken_invariant_ends_the_server(
         return handle(command)
 
     with pytest.RaisesGroup(AssertionError, flatten_subgroups=True):
-        async with connected(new_server(proposing(handle_later if is_later else handle))) as stream:
-            stranger = await greeted(stream)
+        async with calling(new_server(proposing(handle_later if is_later else handle))) as stranger:
             await stranger.send(Propose(b"x"))
             await trio.sleep_forever()
 
@@ -303,8 +298,7 @@ async def test_an_answer_that_cannot_be_encoded_is_a_bug_like_another(
 ) -> None:
     """A body with a field that msgpack does not know: logged, answered, and life goes on."""
     bodies = [Reply(ProposeReply(object())), Reply(ProposeReply(b"x"))]  # type: ignore[arg-type]
-    async with connected(new_server(proposing(lambda _command: bodies.pop(0)))) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(proposing(lambda _command: bodies.pop(0)))) as stranger:
         await stranger.send(Propose(b"x"), Propose(b"x"))
         errors = [(await stranger.receive()).error for _ in range(2)]
     assert errors == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
@@ -325,8 +319,7 @@ async def test_who_waits_for_no_answer_gets_none(autojump_clock: MockClock) -> N
         ApiKey.REPLICA_PROGRESS: handle_progress,
     }
     limits = Limits(requests_in_flight_max=1)  # and none stays in flight
-    async with connected(new_server(handlers, limits=limits)) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(handlers, limits=limits)) as stranger:
         await stranger.send(PROGRESS, beat(1), PROGRESS)
         await stranger.send(Propose(b"x"), number=0)
         await stranger.send(Ping(), number=99)
@@ -336,16 +329,14 @@ async def test_who_waits_for_no_answer_gets_none(autojump_clock: MockClock) -> N
 
 async def test_answers_carry_the_version_of_the_metadata(autojump_clock: MockClock) -> None:
     """Errors and pings, too: whoever is behind finds out."""
-    async with connected(new_server(ECHO)) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(ECHO)) as stranger:
         await stranger.send(Ping(), beat(1), Propose(b"x"))
         assert [(await stranger.receive()).metadata_version for _ in range(3)] == [42] * 3
 
 
 async def test_a_ping_is_answered_with_nothing(autojump_clock: MockClock) -> None:
     """There is no handler for it, and nobody is asked for permission."""
-    async with connected(new_server({})) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server({})) as stranger:
         await stranger.send(Ping())
         assert decode_reply(Nothing, (await stranger.receive()).body) == Nothing()
 

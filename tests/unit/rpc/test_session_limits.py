@@ -25,6 +25,7 @@ from tests.unit.rpc.talk import (
     Stranger,
     beat,
     beating,
+    calling,
     connected,
     greeted,
     never,
@@ -45,8 +46,7 @@ async def test_who_is_not_answered_is_not_read_from(autojump_clock: MockClock) -
     begun: list[int] = []
     handlers = beating(lambda number: begun.append(number) or never())  # type: ignore[func-returns-value]
     limits = Limits(requests_in_flight_max=5)
-    async with connected(new_server(handlers, limits=limits)) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(handlers, limits=limits)) as stranger:
         await stranger.send(*(beat(number) for number in range(100)))
         await trio.sleep(60)
         assert begun == [0, 1, 2, 3, 4]
@@ -67,8 +67,7 @@ async def test_bytes_in_flight_are_bounded(autojump_clock: MockClock) -> None:
         return Reply(ProposeReply(payload))
 
     limits = Limits(bytes_in_flight_max=1 << 20)
-    async with connected(new_server({ApiKey.PROPOSE: handle}, limits=limits)) as stream:  # type: ignore[dict-item]
-        stranger = await greeted(stream)
+    async with calling(new_server({ApiKey.PROPOSE: handle}, limits=limits)) as stranger:  # type: ignore[dict-item]
         payload = bytes(256 << 10)
         for _ in range(32):
             await stranger.send(Propose(b""), payload=payload)
@@ -118,8 +117,7 @@ async def test_room_comes_back_with_each_answer(autojump_clock: MockClock) -> No
         return Reply(BEATEN)
 
     limits = Limits(requests_in_flight_max=2)
-    async with connected(new_server(beating(handle), limits=limits)) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(beating(handle), limits=limits)) as stranger:
         await stranger.send(*(beat(number) for number in range(100)))
         answered = [(await stranger.receive()).correlation_id for _ in range(100)]
     assert sorted(answered) == list(range(1, 101))
@@ -133,8 +131,7 @@ async def test_an_answer_over_the_limit_becomes_an_error(autojump_clock: MockClo
         return Reply(ProposeReply(b""), (bytes(int(command)),))
 
     limits = Limits(frame_bytes_max=10_000, header_bytes_max=1_000)
-    async with connected(new_server(proposing(handle), limits=limits)) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(proposing(handle), limits=limits)) as stranger:
         await stranger.send(Propose(b"10000"), Propose(b"9000"))
         answers = [await stranger.receive() for _ in range(2)]
     assert [answer.error for answer in answers] == [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE]
@@ -148,8 +145,7 @@ async def test_a_server_is_left_by_who_asks_nothing(autojump_clock: MockClock) -
         await trio.sleep(2000)
         return Reply(BEATEN)
 
-    async with connected(new_server(beating(handle))) as stream:
-        stranger = await greeted(stream)
+    async with calling(new_server(beating(handle))) as stranger:
         await stranger.send(beat(1))
         assert (await stranger.receive()).correlation_id == 1
         begin = trio.current_time()
