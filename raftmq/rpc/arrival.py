@@ -15,7 +15,10 @@ from raftmq.errors import RemoteProtocolError
 from raftmq.rpc.room import SMALL_BYTES, Claim
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from raftmq.rpc.room import Room
+    from raftmq.rpc.window import Window
 
 BYTES_PER_SECOND_MIN = 256 << 10  # over all of a frame, beside the seconds that each may have
 
@@ -23,11 +26,14 @@ BYTES_PER_SECOND_MIN = 256 << 10  # over all of a frame, beside the seconds that
 class Arrival:
     """Attributes:
     room: None until the other side has said who it is; until then only small frames are taken.
+    window: of the requests before, if there is one. While it is full nothing large begins to be
+        read: it would have room, and perhaps be the one that finishes, and could not be handled.
     is_waiting: for room; meanwhile nothing is read.
     """
 
     def __init__(self, seconds_max: float) -> None:
         self.room: Room | None = None
+        self.window: Window | None = None
         self._seconds_max = seconds_max
         self._granted = trio.Event()
         self._claim = Claim(lambda: self._granted.set())  # whichever event there is then
@@ -59,6 +65,8 @@ class Arrival:
             raise RemoteProtocolError(
                 f"frame of {needed_bytes} bytes before Hello, at most {SMALL_BYTES}"
             )
+        if self.window is not None and self.window.is_full and not self._claim.size:
+            await self._stand_still(self.window.wait_room)
         # One small read needs no room, like small frames; a large one ends with the frame.
         if read_bytes > SMALL_BYTES and self.room.is_ample:
             read_bytes = max(SMALL_BYTES, min(read_bytes, needed_bytes - buffered_bytes))
@@ -71,11 +79,15 @@ class Arrival:
         self._granted = trio.Event()
         room.want(self._claim, size)
         if self._claim.is_waiting:
-            begin, since = trio.current_time(), self._since
-            self._since, self.is_waiting = math.inf, True
-            await self._granted.wait()
-            self._resumed_at = trio.current_time()
-            self._since, self.is_waiting = since + self._resumed_at - begin, False
+            await self._stand_still(self._granted.wait)
+
+    async def _stand_still(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """The clock stands meanwhile."""
+        begin, since = trio.current_time(), self._since
+        self._since, self.is_waiting = math.inf, True
+        await wait()
+        self._resumed_at = trio.current_time()
+        self._since, self.is_waiting = since + self._resumed_at - begin, False
 
     def leave(self) -> None:
         """What had room is handled, or will never come."""

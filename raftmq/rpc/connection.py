@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.arrival import Arrival
     from raftmq.rpc.limits import Limits
     from raftmq.rpc.sending import RunSync
+    from raftmq.rpc.window import Window
     from raftmq.wire.frames import Frame
 
 READ_BYTES = 64 << 10
@@ -94,8 +95,7 @@ class Connection:
         finally:
             self.end("cancelled")
             self._tasks = None
-            if self._arrival is not None:
-                self._arrival.leave()
+            self.leave_room()
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(self._stream)
 
@@ -105,13 +105,13 @@ class Connection:
         self._tasks.start_soon(function, *arguments)
 
     async def receive(self) -> list[Frame]:
-        """The next frames, at least one; none when the other side has hung up.
+        """The next frames, at least one; none when the other side has hung up. Only the first may
+        be larger than a read.
 
         Raises:
             RemoteProtocolError, and what the stream raises.
         """
-        if self._arrival is not None:
-            self._arrival.leave()
+        self.leave_room()
         while True:
             read_bytes = self._read_bytes
             if self._arrival is not None:
@@ -135,6 +135,16 @@ class Connection:
             now = trio.current_time()
             self.look_by(now + min(self.limits.ping_seconds, self.limits.stall_seconds_max))
         return await arrival.wait_room(needed_bytes, self._frames.buffered_bytes, self._read_bytes)
+
+    def bound_by(self, window: Window) -> None:
+        """Nothing large is read while it is full."""
+        if self._arrival is not None:
+            self._arrival.window = window
+
+    def leave_room(self) -> None:
+        """What was large of the frames that were received last is handled."""
+        if self._arrival is not None:
+            self._arrival.leave()
 
     @property
     def is_waiting(self) -> bool:

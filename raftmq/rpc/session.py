@@ -72,6 +72,7 @@ class Session:
             aside_max=self._limits.patient_requests_max,
         )
         self._outbox.on_sent = self._window.release
+        connection.bound_by(self._window)
         self._began_at = trio.current_time()
         self._pending: dict[PendingReply, bool] = {}  # whether it was set aside in the window
         self._is_greeted = self._is_held_up = False
@@ -100,9 +101,11 @@ class Session:
         """All of `frames`, the last one first; or returns why the connection has to end."""
         self._begin_batch()
         try:
-            taken = 0
+            taken, count = 0, len(frames)
             while frames:
                 if self._window.is_full or taken == TAKEN_AT_ONCE_MAX:
+                    if len(frames) < count:
+                        self._connection.leave_room()
                     await self._wait_room()
                     taken = 0
                 taken += 1

@@ -16,7 +16,7 @@ from raftmq.rpc.reply import Reply
 from raftmq.rpc.room import SMALL_BYTES, Claim, Room
 from raftmq.wire.envelopes import encode_request
 from raftmq.wire.frames import PREFIX
-from raftmq.wire.messages.cluster import Propose
+from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.unit.rpc.talk import (
     BEATEN,
@@ -28,10 +28,14 @@ from tests.unit.rpc.talk import (
     beating,
     calling,
     connected,
+    never,
     new_server,
+    proposing,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from trio.testing import MockClock
 
     from raftmq.rpc.context import Listener
@@ -187,6 +191,38 @@ async def test_one_finishes_where_all_room_is_taken(autojump_clock: MockClock) -
             await stranger.stream.send_all(LARGE)
             assert (await stranger.receive()).correlation_id == 9
         assert trio.current_time() == begin
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_who_may_ask_nothing_more_has_no_room(
+    is_first: bool, autojump_clock: MockClock
+) -> None:
+    """Four wait for an answer, before a large request or to it; more that they ask has to wait, and
+    the requests of others are handled.
+    """
+    begun: list[bytes] = []
+
+    def handle(command: bytes) -> Reply | Awaitable[Reply]:
+        begun.append(command)
+        return never() if len(begun) <= 4 else Reply(ProposeReply(b""))
+
+    limits = Limits(requests_in_flight_max=1, unhandled_bytes_max=2 * MIB)
+    server = new_server(proposing(handle), limits=limits)
+    small = encode_request(8, Propose(b"small"))
+    large = encode_request(9, Propose(bytes(586 * KIB)))  # its end is read with what follows
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            stranger = await stack.enter_async_context(calling(server))
+            await stranger.stream.send_all(small + large if is_first else large + small * 3)
+        await trio.sleep(100)
+        assert len(begun) == 4
+        stranger = await stack.enter_async_context(calling(server))
+        begin = trio.current_time()
+        await stranger.stream.send_all(LARGE)
+        with trio.fail_after(1000):
+            assert (await stranger.receive()).correlation_id == 9
+        assert trio.current_time() == begin
+        assert server.connections == 5, "they are shown life, and stay"
 
 
 async def test_no_large_reads_without_room(autojump_clock: MockClock) -> None:
