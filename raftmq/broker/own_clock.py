@@ -49,28 +49,34 @@ class OwnClock:
         return self._verdict.wrong if is_new else ()
 
     def on_answer(self, told: Reading, verdict: Verdict) -> None:
-        """The controller has heard this reading."""
+        """The controller has heard this reading.
+
+        That the clock is off counts once it was said twice in a row: machines that slept together
+        wake up together, and the first one to be heard differs from what the others told before.
+        """
+        before, self._verdict, self._answered_at = self._verdict, verdict, trio.current_time()
         self._confirmed = told if verdict.is_confirmed else None
         if verdict.is_confirmed:
             self._known = None
-        elif verdict.ahead_ms is not None:
+        elif verdict.ahead_ms is not None and _is_off(before):
             self._known = told._replace(wall_ms=told.wall_ms - verdict.ahead_ms)
-        self._verdict, self._answered_at = verdict, trio.current_time()
-        ahead_ms = dict(verdict.wrong).get(self._broker_id)
-        is_wrong = ahead_ms is not None
-        if is_wrong is not self._is_wrong:
-            self._is_wrong = is_wrong
-            self._tell(ahead_ms)
+        self._maybe_tell(before, verdict)
 
-    def _tell(self, ahead_ms: int | None) -> None:
-        if ahead_ms is not None:
+    def _maybe_tell(self, before: Verdict, verdict: Verdict) -> None:
+        """A controller that has heard nobody else yet calls nobody wrong: it is over only when the
+        clock is confirmed.
+        """
+        ahead_ms = dict(verdict.wrong).get(self._broker_id)
+        if self._is_wrong and verdict.is_confirmed:
+            self._is_wrong = False
+            logger.info("the clock is wrong no more: broker=%d", self._broker_id)
+        elif not self._is_wrong and ahead_ms is not None and self._broker_id in dict(before.wrong):
+            self._is_wrong = True
             logger.error(
                 "the clock is wrong, nothing is deleted for its age: broker=%d ahead_ms=%d",
                 self._broker_id,
                 ahead_ms,
             )
-        else:
-            logger.info("the clock is wrong no more: broker=%d", self._broker_id)
 
     def stamp_ms(self) -> int:
         """The wall clock, unless it is known to be wrong and what time it is instead.
@@ -93,3 +99,8 @@ class OwnClock:
             what = "waits for other brokers to confirm the clock" if is_refused else "goes on"
             logger.info("deletion by age %s: broker=%d", what, self._broker_id)
         return None if is_refused else reading.wall_ms
+
+
+def _is_off(verdict: Verdict) -> bool:
+    """Others are confirmed, and this clock is not."""
+    return verdict.ahead_ms is not None and not verdict.is_confirmed

@@ -108,9 +108,12 @@ async def test_one_alone_believes_itself(autojump_clock: MockClock) -> None:
         await eventually(lambda: confirmed(world) == [1])
 
 
-async def test_all_jump_together(autojump_clock: MockClock) -> None:
-    """Machines that slept together agree again with the next heartbeats, and no alarm is raised
-    once all were heard.
+async def test_all_jump_together(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Machines that slept together agree again with the next heartbeats. The first one to be heard
+    differs from what the others told before they slept: it raises no alarm, nor does it stamp the
+    time of before, by which it would refuse whoever writes.
     """
     async with open_world(3) as world:
         await world.start()
@@ -119,9 +122,31 @@ async def test_all_jump_together(autojump_clock: MockClock) -> None:
         for node in world.nodes.values():
             node.clock_ahead_ms = DAY_MS
         assert confirmed(world) == []
-        await trio.sleep(2.5)
+        for _ in range(25):
+            await trio.sleep(0.1)
+            for node in world.nodes.values():
+                assert node.clock.stamp_ms() == node.now_ms()
         assert confirmed(world) == [1, 2, 3]
         assert world.nodes[1].clock.wrong == ()
+        assert alarms(caplog) == []
+
+
+async def test_a_wrong_clock_under_one_controller_after_the_other(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has heard nobody yet when it answers first: that is no word that all is well again."""
+    caplog.set_level(logging.INFO)
+    async with open_world(3) as world:
+        await world.start()
+        await world.all_in_service()
+        world.nodes[3].clock_ahead_ms = DAY_MS
+        for leader in (2, 3, 1):
+            await trio.sleep(5)
+            world.cluster.depose()
+            world.cluster.elect(leader)
+        await trio.sleep(5)
+        assert len(alarms(caplog)) == 1
+        assert [one.broker_id for one in world.nodes[3].clock.wrong] == [3]
 
 
 async def test_a_confirmation_is_worth_nothing_after_a_while(autojump_clock: MockClock) -> None:
