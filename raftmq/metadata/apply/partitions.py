@@ -63,18 +63,23 @@ def found(draft: Draft, key: PartitionId) -> PartitionState | Refused:
     )
 
 
+def _asked_about(draft: Draft, command: AlterPartition | RaiseLogStart) -> PartitionState | Refused:
+    """What a registered broker, which should lead it, wants to change."""
+    broker = registered(draft, command.broker_id, command.broker_epoch)
+    if isinstance(broker, Refused):
+        return broker
+    return found(draft, PartitionId(command.topic_id, command.partition))
+
+
 # The ISR
 
 
 def alter_partition(draft: Draft, command: AlterPartition) -> AnyResult:
     """Whatever the leader asked for, or more: a move that this completes may take its lead."""
-    broker = registered(draft, command.broker_id, command.broker_epoch)
-    if isinstance(broker, Refused):
-        return broker
-    key = PartitionId(command.topic_id, command.partition)
-    before = found(draft, key)
+    before = _asked_about(draft, command)
     if isinstance(before, Refused):
         return before
+    key = PartitionId(command.topic_id, command.partition)
     problem = (
         _epoch_problem(before, command)
         or _isr_problem(before, command)
@@ -172,13 +177,10 @@ def raise_log_start(draft: Draft, command: RaiseLogStart) -> AnyResult:
     """What its leader knows to be committed is held by whoever may be elected cleanly, as long as
     nobody was elected since.
     """
-    broker = registered(draft, command.broker_id, command.broker_epoch)
-    if isinstance(broker, Refused):
-        return broker
-    key = PartitionId(command.topic_id, command.partition)
-    before = found(draft, key)
+    before = _asked_about(draft, command)
     if isinstance(before, Refused):
         return before
+    key = PartitionId(command.topic_id, command.partition)
     problem = _start_problem(draft, before, command)
     if problem is not None:
         return problem
