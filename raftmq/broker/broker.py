@@ -256,7 +256,12 @@ class Broker:
         )
         yield Offsets(replicas, directory)
         yield RecordDeletion(
-            self.settings.node_id, replicas, directory, changes, broker_epoch=self._epoch
+            self.settings.node_id,
+            replicas,
+            directory,
+            changes,
+            broker_epoch=self._epoch,
+            voters=self.settings.voters,
         )
         yield self._rot_watch
         yield ClusterMetadata(

@@ -14,6 +14,7 @@ import trio
 
 from raftmq.broker.changes import Step, plan_each
 from raftmq.errors import (
+    NotController,
     OffsetNotAvailable,
     OffsetOutOfRange,
     RaftmqError,
@@ -27,7 +28,7 @@ from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from raftmq.broker.changes import Change, Changes, Outcome
     from raftmq.broker.replicas import Replicas
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class RecordDeletion:
-    """`broker_epoch`: of this process; -1 before it is registered."""
+    """`broker_epoch`: of this process; -1 before it is registered. `voters`: of the quorum."""
 
     def __init__(
         self,
@@ -51,8 +52,9 @@ class RecordDeletion:
         changes: Changes,
         *,
         broker_epoch: Callable[[], int],
+        voters: Collection[int] = (),
     ) -> None:
-        self._broker_id, self._broker_epoch = broker_id, broker_epoch
+        self._broker_id, self._broker_epoch, self._voters = broker_id, broker_epoch, voters
         self._replicas, self._directory, self._changes = replicas, directory, changes
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -77,7 +79,7 @@ class RecordDeletion:
 
     def _plan(self, wanted: RecordsToDelete) -> Change:
         """What retention has deleted here is answered as well, and so it has to stand as well."""
-        _check_level(self._changes.image)
+        _check_level(self._changes.image, self._voters)
         replica = self._replicas.get(wanted.topic_id, wanted.partition)
         leader_epoch = replica.leading().leader_epoch
         is_all = wanted.before_offset == ABSENT
@@ -136,16 +138,22 @@ class RecordDeletion:
         raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
 
 
-def _check_level(image: MetadataImage) -> None:
+def _check_level(image: MetadataImage, voters: Collection[int]) -> None:
     level = FeatureLevel.LOG_STARTS
     if image.feature_level >= level:
         return
     older = sorted(b.broker_id for b in image.brokers.values() if b.feature_level_max < level)
+    unseen = sorted(set(voters) - set(image.brokers))
+    if not (older or unseen):
+        raise NotController(
+            f"deleting needs feature level {level}, here it is {image.feature_level}, and all nodes"
+            " know it: ask again, the controller raises it in a moment"
+        )
     way_out = (
         f"upgrade brokers {older}; one that is gone for good counts, too: start a node of today's"
         " version under its id"
         if older
-        else "a voter has not registered yet: start it"
+        else f"voters {unseen} have not registered yet: start them"
     )
     raise UnsupportedVersion(
         "records are deleted only once every voter and every broker knows how to keep them deleted"

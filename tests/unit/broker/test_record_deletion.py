@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from raftmq.broker.changes import Changes
 from raftmq.broker.record_deletion import RecordDeletion
 from raftmq.errors import ErrorCode
-from raftmq.metadata.commands import Done, FeatureLevel, FenceBroker, RaiseLogStart
+from raftmq.metadata.commands import (
+    SUPPORTED_LEVEL,
+    Done,
+    FeatureLevel,
+    FenceBroker,
+    RaiseLogStart,
+)
 from raftmq.wire.messages.topics import DeleteRecords, RecordsDeleted, RecordsToDelete
 from tests.unit.broker.asking import UNKNOWN, ask
 from tests.unit.broker.hosting import TOPIC_ID, DirectLink, settle, state_of
@@ -26,13 +33,16 @@ if TYPE_CHECKING:
     from tests.unit.broker.hosting import Node
 
 
-def deletion(node: Node) -> RecordDeletion:
+def deletion(
+    node: Node, changes: Changes | None = None, voters: tuple[int, ...] = ()
+) -> RecordDeletion:
     return RecordDeletion(
         node.broker_id,
         node.replicas,
         node.directory,
-        Changes(node.cluster.nodes[node.broker_id], DirectLink(node.cluster)),
+        changes or Changes(node.cluster.nodes[node.broker_id], DirectLink(node.cluster)),
         broker_epoch=lambda: node.replicas.broker_epoch,
+        voters=voters,
     )
 
 
@@ -154,25 +164,46 @@ async def test_an_answer_of_the_quorum_is_lost(autojump_clock: MockClock) -> Non
         assert (await delete(node, 2)).log_start_offset == replica.log.log_start_offset == 2
 
 
-async def test_deleting_waits_for_its_feature_level(autojump_clock: MockClock) -> None:
-    """A broker of an older version is there: nothing is asked of the quorum, and it says so."""
+@pytest.mark.parametrize(
+    ("level_max", "voters", "code", "words"),
+    [
+        (FeatureLevel.FIRST, (1,), ErrorCode.UNSUPPORTED_VERSION, "upgrade brokers [1];"),
+        (SUPPORTED_LEVEL, (1, 2, 3), ErrorCode.UNSUPPORTED_VERSION, "voters [2, 3] have not"),
+        (SUPPORTED_LEVEL, (1,), ErrorCode.NOT_CONTROLLER, "nodes know it: ask again,"),
+    ],
+)
+async def test_deleting_waits_for_its_feature_level(
+    level_max: int,
+    voters: tuple[int, ...],
+    code: ErrorCode,
+    words: str,
+    autojump_clock: MockClock,
+) -> None:
+    """Nothing is asked of the quorum while a node is of an older version, or may be; where none is,
+    the level rises in a moment, or has, and it is worth another try.
+    """
     async with leading(1) as (node, replica):
         await committed_by(node, replica)
         older = OlderMetadata(node.cluster.nodes[1], DirectLink(node.cluster))
-        handler = RecordDeletion(
-            1, node.replicas, node.directory, older, broker_epoch=lambda: node.replicas.broker_epoch
-        )
+        older.level_max = level_max
         request = DeleteRecords((RecordsToDelete(TOPIC_ID, 0, 2),))
-        told = (await ask(handler.delete, request)).partitions[0]
-        assert told.error == ErrorCode.UNSUPPORTED_VERSION
-        assert "a voter has not registered yet" in told.message
+        told = (await ask(deletion(node, older, voters).delete, request)).partitions[0]
+        assert told.error == code
+        assert words in told.message
         assert replica.log.log_start_offset == state_of(node).log_start_offset == 0
 
 
 class OlderMetadata(Changes):
+    """`level_max`: what the broker says that it knows."""
+
+    level_max: int
+
     @property
     def image(self) -> MetadataImage:
-        return super().image._replace(feature_level=FeatureLevel.FIRST)
+        image = super().image
+        broker = replace(image.brokers[1], feature_level_max=self.level_max)
+        brokers = image.brokers.set(1, broker)
+        return image._replace(feature_level=FeatureLevel.FIRST, brokers=brokers)
 
 
 async def test_a_start_that_came_late_is_kept(autojump_clock: MockClock) -> None:
