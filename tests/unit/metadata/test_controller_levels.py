@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.metadata.commands import SUPPORTED_LEVEL, FeatureLevel, SetFeatureLevel
+from raftmq.metadata.commands import (
+    SUPPORTED_LEVEL,
+    FeatureLevel,
+    RegisterBroker,
+    SetFeatureLevel,
+)
 from raftmq.metadata.controller import Controller
 from raftmq.metadata.controller.levels import next_level
 from tests.unit.metadata.office import REFUSED, Office, broker, image_of
+from tests.unit.metadata.states import after
 
 FIRST, SECOND = FeatureLevel.FIRST, FeatureLevel.LOG_STARTS
 
@@ -26,6 +32,18 @@ def test_one_that_does_not_know_it_holds_it_up(old: int, voters: tuple[int, ...]
     levels = {n: FIRST if n == old else SUPPORTED_LEVEL for n in (1, 2, 3)}
     brokers = [broker(n, feature_level_max=level, fenced=n == old) for n, level in levels.items()]
     assert next_level(image_of(*brokers), voters) is None
+
+
+def test_one_that_is_gone_for_good_is_replaced_under_its_id() -> None:
+    """Nothing unregisters it, so it holds the level up for ever; a node of today's version with
+    another disk takes its place, as it is dead."""
+    new = broker(1, feature_level_max=SUPPORTED_LEVEL)
+    image = image_of(new, broker(2, feature_level_max=FIRST, fenced=True))
+    successor = RegisterBroker(
+        2, incarnation=b"i" * 16, directory_id=b"d" * 16, feature_level_max=SUPPORTED_LEVEL
+    )
+    assert next_level(image, (1,)) is None
+    assert next_level(after(image, successor), (1,)) == SetFeatureLevel(FIRST, SECOND)
 
 
 def test_without_brokers_there_is_nothing_to_raise() -> None:
