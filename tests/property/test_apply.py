@@ -21,6 +21,7 @@ from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
     FORMAT_VERSION,
     NO_BROKER,
+    SUPPORTED_LEVEL,
     AlterPartition,
     AlterTopicConfig,
     BeginControlledShutdown,
@@ -33,6 +34,7 @@ from raftmq.metadata.commands import (
     FinishReview,
     Loss,
     PartitionId,
+    RaiseLogStart,
     ReassignPartition,
     RecoveryState,
     Refused,
@@ -40,6 +42,7 @@ from raftmq.metadata.commands import (
     Replica,
     ReportDamage,
     ReviewPartitions,
+    SetFeatureLevel,
     UnfenceBroker,
 )
 from raftmq.metadata.election import min_isr_of
@@ -97,6 +100,8 @@ class World:
         for broker_id in range(BROKERS):
             self.register(broker_id, lost="whole")
             self.unfence(broker_id)
+        for level in range(self.image.feature_level, SUPPORTED_LEVEL):
+            self.say(SetFeatureLevel(level, level + 1))
         for topic_id, configs in zip(TOPICS, CONFIGS, strict=True):
             name = topic_id.decode().split()[0]
             assignments = ((0, 1, 2), (2, 3), (4,), (3, 4, 0))
@@ -201,6 +206,15 @@ class World:
             )
         )  # fmt: skip
 
+    def trim(self) -> None:
+        """A leader was asked to delete records, of which all are committed."""
+        key, state = self.some_partition()
+        if self.is_led(key, state):
+            leader = self.image.brokers[state.leader]
+            start = self.random.randint(0, len(self.committed[key]))
+            epochs = leader.broker_epoch, *key, state.leader_epoch
+            self.say(RaiseLogStart(leader.broker_id, *epochs, start))
+
     def may_be_in(self, key: PartitionId, state: PartitionState, broker_id: int) -> bool:
         leader, log = self.log(key, state.leader), self.log(key, broker_id)
         needed = max(len(self.committed[key]), self.epoch_starts[key])
@@ -223,6 +237,7 @@ class World:
             directory_id=bytes(16) if known is None else known.directory_id,
             previous_broker_epoch=self.disk_epochs.get(broker_id, -1),
             boot_id="boot" if known is None else known.boot_id,
+            feature_level_max=SUPPORTED_LEVEL,
         )
         if lost == "disk":
             command = replace(command, directory_id=self.incarnations.to_bytes(16, "big"))
@@ -329,7 +344,7 @@ class World:
 
     def step(self) -> None:
         faults = (self.come_back, self.fence, self.stop, self.find_damage, self.fail_to_write)
-        wishes = (self.move, self.elect, self.configure)
+        wishes = (self.move, self.elect, self.configure, self.trim)
         often = (self.work, self.work, self.propose, self.attend)
         self.random.choice((*often, *often, *often, *faults, *wishes))()
 
@@ -352,6 +367,7 @@ def test_no_clean_election_loses_what_was_committed(seed: int) -> None:
     partitions = len(world.image.partitions)
     assert world.clean > partitions, "no election but the first of each partition"
     assert sum(map(len, world.committed.values())) > 5
+    assert any(state.log_start_offset for state in world.image.partitions.values())
 
 
 @pytest.mark.parametrize("seed", range(10))
