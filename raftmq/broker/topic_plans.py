@@ -20,6 +20,7 @@ from raftmq.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
+    TopicAlreadyExists,
     UnknownTopicId,
 )
 from raftmq.metadata.commands import CreatePartitions, CreateTopic, PartitionId
@@ -84,9 +85,15 @@ class TopicPlanner:
         """
         Raises:
             InvalidConfig, InvalidPartitions, InvalidReplicationFactor, InvalidRequest
+            TopicAlreadyExists: and could not be made now.
         """
         parse_topic_config(wanted.configs, feature_level=self._image.feature_level)
-        assignments = self._assignments_of(wanted)
+        try:
+            assignments = self._assignments_of(wanted)
+        except InvalidReplicationFactor:
+            if wanted.name in self._image.topic_ids:  # who wants it to be there misses no broker
+                raise TopicAlreadyExists(f"topic {wanted.name} exists already") from None
+            raise
         topic_id = self._chance.randbytes(ID_BYTES)
         commands = creation(topic_id, wanted.name, assignments, wanted.configs)
         return tuple(map(_step, commands))

@@ -92,6 +92,18 @@ async def test_fewer_brokers_than_the_default_asks_for(autojump_clock: MockClock
     assert (fewer.error, fewer.replication_factor) == (0, 2)
 
 
+async def test_a_topic_that_is_there_needs_no_brokers(autojump_clock: MockClock) -> None:
+    """Programs make their topics when they start, and are content if these are there: also while a
+    broker is down, by default or with a number."""
+    cluster = await cluster_of(None, None, None)
+    await make(cluster, (1, 2, 3))
+    await fence(cluster, 3)
+    for wanted in (NewTopic("orders"), NewTopic("orders", replication_factor=3)):
+        (created,) = await create(cluster, wanted)
+        assert created.error == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert created.message == "topic orders exists already"
+
+
 async def test_one_of_four_that_nobody_needs(autojump_clock: MockClock) -> None:
     """Three are left for three replicas."""
     cluster = await cluster_of(None, None, None, None)
