@@ -21,6 +21,7 @@ from raftmq.broker.lifetime import Lifetime, Profile, Surroundings
 from raftmq.broker.meta import MetaFile, open_meta
 from raftmq.broker.own_clock import OwnClock
 from raftmq.broker.proposals import Proposals
+from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.commands import Endpoint
 from raftmq.model import Address
 from raftmq.rpc.context import Identity, Listener
@@ -54,7 +55,13 @@ def allow(_context: RequestContext, _body: Request) -> None:
 
 
 class World:
-    """Node ids are from 1 on; node 1 leads the quorum at first. Nothing runs yet."""
+    """Node ids are from 1 on; node 1 leads the quorum at first. Nothing runs yet.
+
+    Attributes:
+        clock_difference_ms_max: in the settings of nodes that are started.
+    """
+
+    clock_difference_ms_max = DIFFERENCE_MS_MAX
 
     def __init__(self, nursery: trio.Nursery, node_count: int = 1) -> None:
         self.nursery = nursery
@@ -147,7 +154,12 @@ class Node:
         self.peers = Peers(
             network.dial, make_hello=lambda: hello, random=random, run_sync=run_inline
         )
-        self.office = ControllerOffice(self.node_id, self.quorum, network)
+        self.office = ControllerOffice(
+            self.node_id,
+            self.quorum,
+            network,
+            clock_difference_ms_max=self._world.clock_difference_ms_max,
+        )
         self.link = ControllerLink(
             self.node_id, self.quorum, self.peers, beat_here=self.office.on_heartbeat
         )

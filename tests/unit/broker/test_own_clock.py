@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from raftmq.metadata.clocks import CONFIRMED_SECONDS_MAX
@@ -13,7 +14,6 @@ from raftmq.wire.messages.cluster import BrokerHeartbeat, BrokerHeartbeatReply
 from tests.unit.broker.nodes import eventually, open_world
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
     from tests.unit.broker.nodes import World
@@ -97,6 +97,20 @@ async def test_two_that_disagree(autojump_clock: MockClock) -> None:
         assert [one.broker_id for one in world.nodes[1].clock.wrong] == [1, 2]
         for node in world.nodes.values():
             assert node.clock.stamp_ms() == node.now_ms()
+
+
+@pytest.mark.parametrize(("difference_ms_max", "agree"), [(60_000, True), (20_000, False)])
+async def test_how_far_apart_clocks_may_be(
+    difference_ms_max: int, agree: bool, autojump_clock: MockClock
+) -> None:
+    """As the settings say: half a minute is nothing, or too much."""
+    async with open_world(2) as world:
+        world.clock_difference_ms_max = difference_ms_max
+        world.nodes[2].clock_ahead_ms = 30_000
+        await world.start()
+        await world.all_in_service()
+        await trio.sleep(5)
+        assert confirmed(world) == ([1, 2] if agree else [])
 
 
 async def test_one_alone_believes_itself(autojump_clock: MockClock) -> None:

@@ -67,6 +67,16 @@ def test_groups(tmp_path: Path) -> None:
     assert said.offsets_retention_ms == 60_000
 
 
+def test_how_far_apart_clocks_may_be(tmp_path: Path) -> None:
+    """Five minutes, unless something else is said, which is not too little for a slow message."""
+    text = GOOD.replace("[node]", "[node]\nclock_difference_ms_max = 20000")
+    plain, said = write(tmp_path / "plain.toml", GOOD), write(tmp_path / "said.toml", text)
+    assert load_settings(plain).clock_difference_ms_max == 300_000
+    assert load_settings(said).clock_difference_ms_max == 20_000
+    [problem] = problems_of(text.replace("20000", "9999"), tmp_path)
+    assert problem.startswith("node.clock_difference_ms_max = 9999: expected a whole number from")
+
+
 def test_problems_of_groups(tmp_path: Path) -> None:
     """A group of nobody, a name that is misspelt, and sessions that nobody could have."""
     text = GOOD + "\n[groups]\nsize_max = 0\nsize_min = 1\nsession_timeout_ms_max = 5\n"
