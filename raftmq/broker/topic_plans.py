@@ -135,11 +135,14 @@ class TopicPlanner:
         if factor <= len(active):
             return factor
         missing = ", ".join(map(str, sorted(nodes - active)))
-        fewer = max(1, len(active))
+        replicas = "1 replica" if factor == 1 else f"{factor} replicas"
+        fewer = (
+            f", or ask for fewer replicas with --replication-factor {len(active)}"
+            f" (SDK: replication_factor={len(active)})"
+        )
         raise InvalidReplicationFactor(
-            f"topic {name}: by default it has {factor} replicas, for good, and of the nodes of this"
-            f" cluster these are not active: {missing}; start them, or ask for fewer replicas with"
-            f" --replication-factor {fewer} (SDK: replication_factor={fewer})"
+            f"topic {name}: by default it has {replicas}, for good, and of the nodes of this"
+            f" cluster these are not active: {missing}; start them{fewer if active else ''}"
         )
 
     def _added(self, topic: TopicState, wanted: MorePartitions) -> Assignments:

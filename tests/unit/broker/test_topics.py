@@ -145,6 +145,18 @@ async def test_a_cluster_that_is_just_starting(autojump_clock: MockClock) -> Non
     assert "these are not active: 2, 3; start them" in created.message
 
 
+@pytest.mark.parametrize(("count", "words"), [(1, "1 replica,"), (3, "3 replicas,")])
+async def test_fewer_would_not_help(count: int, words: str, autojump_clock: MockClock) -> None:
+    """Nobody is active, as when all have just started."""
+    cluster = await cluster_of(*[None] * count)
+    for broker_id in range(1, count + 1):
+        await fence(cluster, broker_id)
+    (created,) = await create(cluster, NewTopic("orders"))
+    assert created.error == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert f"by default it has {words}" in created.message
+    assert created.message.endswith("; start them")
+
+
 async def test_a_topic_does_not_grow_thinner(autojump_clock: MockClock) -> None:
     """New partitions have as many replicas as the first one, or are refused."""
     cluster = await cluster_of(None, None, None)
