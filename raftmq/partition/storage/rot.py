@@ -156,8 +156,11 @@ def _look_again(log: PartitionLog, offset: int) -> bool:
     """Whether the disk could be read there. What rots may become unreadable: whoever reads there
     will be told, and all the rest is served.
     """
+    look = plan_look(log, offset)
     try:
-        rot = plan_look(log, offset).find()
+        # The page cache may show what was written over it, and what a failed sync has lost.
+        look.segment.file.evict()
+        rot = look.find()
     except StorageError as error:
         logger.error("rot cannot be read: log=%s offset=%d reason=%s", log.name, offset, error)
         return False
