@@ -180,7 +180,7 @@ class Broker:
         self._expiry = Expiry(self._coordinator, self.clock.confirmed_ms)
         self._producer_ids = ProducerIds(node_id, self._link, broker_epoch=self._epoch)
         self._repairs = Repairs(
-            node_id, self.replicas, directory, self._damage_reports, host.random
+            node_id, self.replicas, directory, self._damage_reports, self._peers, host.random
         )
         self._rot_watch = RotWatch(self.replicas, directory, self._repairs.watch)
         self.replicas.connect(self._fetchers, self._proposals, self._repairs, self._rot_watch.doubt)

@@ -7,8 +7,8 @@ order; a disk that goes on failing is tried again, ever more rarely.
     no log        opened; if the disk cannot read it, and another one leads: begun anew
     offline       told, if anybody counts on it or it may have lost something; opened anew; goes on
     damaged       told; once another one leads (or it was elected all the same): cut; goes on
-    rotten        goes on while no other one is in sync; else told; once another one leads: cut;
-                  goes on
+    rotten        goes on while no other one is in sync; else resigns; once another one leads: put
+                  right with what that one holds; where their logs part: told, and cut; goes on
 
 Invariants: what is cut below anything that was promised was reported before, and the report was
 answered; a log is discarded only while another active broker leads.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from raftmq.broker.rot_repair import RotRepair
 from raftmq.errors import CorruptRecord, RaftmqError, StorageError
 from raftmq.metadata.commands import Loss
 from raftmq.partition.assignment import NO_LEADER
@@ -30,6 +31,7 @@ from raftmq.rpc.backoff import Backoff, Pauses
 if TYPE_CHECKING:
     from random import Random
 
+    from raftmq.broker.asking import Asking
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.partition.around import PartitionKey
     from raftmq.partition.assignment import Assignment
@@ -100,10 +102,12 @@ class Repairs:
         ward: Ward,
         directory: LogDirectory,
         reports: Telling,
+        peers: Asking,
         random: Random,
     ) -> None:
         self._broker_id, self._ward, self._directory = broker_id, ward, directory
-        self._reports, self._random = reports, random
+        self._reports, self._rot_repair = reports, RotRepair(peers, directory)
+        self._random = random
         self._cases: dict[PartitionKey, _Case] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -286,23 +290,37 @@ class Repairs:
             case.told_epoch = max(case.told_epoch, state.leader_epoch - 1)
         logger.info("reported: %s loss=%s", _name(case.key), loss.name)
 
-    async def _tell_rot(self, case: _Case) -> bool:
-        """Whether nothing counts on this replica. While nobody else is in sync it goes on with all
-        that can be read: untrusted, it would lead nothing, and nobody would have more.
+    async def _resign(self, case: _Case) -> bool:
+        """Whether this replica, with rot, neither leads nor is waited for. While nobody else is in
+        sync it goes on with all that can be read: nobody would have more.
+
+        It loses no trust: the quorum finds another leader or leaves this one, also if all replicas
+        have rotted, and say so at the same time.
         """
         image, state = self._ward.image(), self._ward.state_of(case.key)
         if state is None:
             return False
-        is_trusted = self._broker_id in {*state.isr, *state.eligible}
-        if is_trusted or not case.is_damage_told:
-            # Who is only eligible may lack what this leader has acknowledged with acks=1.
-            if not any(map(image.is_active, {*state.isr} - {self._broker_id})):
-                self._say_rot_stays(case)
-                return False
-            case.is_damage_told = False
-            # Not for as long as it takes: by then this one may be the last in sync.
-            with trio.move_on_after(TELLING_SECONDS_MAX):
-                await self._tell_damage(case)
+        if self._broker_id not in (state.leader, *state.isr):
+            return True
+        # Who is only eligible may lack what this leader has acknowledged with acks=1.
+        if not any(map(image.is_active, {*state.isr} - {self._broker_id})):
+            self._say_rot_stays(case)
+            return False
+        # Not for as long as it takes: by then this one may be the last in sync.
+        with trio.move_on_after(TELLING_SECONDS_MAX):
+            await self._tell(case, Loss.NOTHING)
+            return True
+        return False
+
+    async def _tell_parted(self, case: _Case) -> bool:
+        """Whether nothing counts on this replica, so that it may be cut where rot begins."""
+        state = self._ward.state_of(case.key)
+        if state is None or not self._is_other_active(state.leader):
+            return False
+        if self._broker_id in {*state.isr, *state.eligible}:
+            case.is_damage_told = False  # that was before
+        with trio.move_on_after(TELLING_SECONDS_MAX):
+            await self._tell_damage(case)
         return case.is_damage_told
 
     def _say_rot_stays(self, case: _Case) -> None:
@@ -356,10 +374,12 @@ class Repairs:
             await self._tell(case, Loss.NOTHING)
 
     async def _mend(self, case: _Case, replica: Replica) -> bool:
-        """Whether it was cut: the controller knows that it holds nothing, and who has the rest."""
+        """Whether it was put right, or cut: then the controller knows that it holds nothing, and
+        who has the rest.
+        """
         if replica.log.damage:
             await self._tell_damage(case)
-        elif not await self._tell_rot(case):
+        elif not await self._put_right(case, replica):
             return False
         known = replica.assignment
         if known is None or not (
@@ -376,6 +396,18 @@ class Repairs:
             raise
         self._ward.on_repaired(case.key, replica)
         return True
+
+    async def _put_right(self, case: _Case, replica: Replica) -> bool:
+        """Whether no rot is left, or only where the leader's log is another one: there it is cut,
+        as any other follower's is.
+        """
+        if not await self._resign(case):
+            return False
+        known = replica.assignment
+        if known is None or not self._has_other_leader(case, known.leader, known.leader_epoch):
+            return False
+        await self._rot_repair.put_right(replica, known)
+        return not replica.log.rotten or await self._tell_parted(case)
 
     def _has_other_leader(self, case: _Case, leader: int, leader_epoch: int) -> bool:
         """As of a time after the last report."""

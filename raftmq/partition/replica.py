@@ -232,9 +232,9 @@ class Replica:
         self._is_cutting = True
         try:
             async with self._cutting:
-                if start_over:
+                if start_over and not self.log.is_whole:
                     await self._directory.start_over(self.log, self.log.log_start_offset)
-                else:
+                elif not self.log.is_whole:  # else all was put right
                     end = self.log.log_end_offset if leads else self.log.whole_end_offset
                     await self._directory.truncate(self.log, max(end, self.log.log_start_offset))
                 self._lay_down()

@@ -32,6 +32,7 @@ from raftmq.partition.storage.lookups import (
     find_slice_now,
     read_piece,
 )
+from raftmq.partition.storage.mending import finish_mending, write_mending
 from raftmq.partition.storage.producer_upkeep import ProducerUpkeep
 from raftmq.partition.storage.recovery import Past, open_log
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from raftmq.model import TimestampOffset
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.mending import Mending
     from raftmq.partition.storage.reader import LogSlice
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.work import StartOver, Trim, Truncation
@@ -422,6 +424,21 @@ class LogDirectory:
             if self.logs.get(log.name) is not log:
                 raise StorageError(f"{log.name} was opened anew or deleted")
             return await find_rot(log, self._run_sync, offset)
+
+    async def mend(self, log: PartitionLog, mending: Mending) -> None:
+        """Write over rot what stood there; the last of it is read back, and then it is none.
+
+        Raises:
+            StorageError: the log has changed since this was planned, or its disk failed.
+        """
+        async with self._changing(log):
+            if self.logs.get(log.name) is not log:
+                raise StorageError(f"{log.name} was opened anew or deleted")
+            async with self.flusher.disk:
+                with trio.CancelScope(shield=True):
+                    await write_mending(log, self._run_sync, mending)
+            if mending.is_last:  # all that has rotted is read: no flush waits for it
+                await finish_mending(log, self._run_sync, mending)
 
     async def read(self, piece: FileSlice) -> bytes:
         """The bytes of a slice, without blocking the loop."""

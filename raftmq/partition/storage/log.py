@@ -167,6 +167,11 @@ class PartitionLog:
             self.rotten = tuple(sorted([*others, rot]))
             self.segment_of(rot.offset).note_rot(rot.begin, rot.end)
 
+    def forget_rot(self, rot: Rot) -> None:
+        """It was put right."""
+        self.rotten = tuple(each for each in self.rotten if each != rot)
+        self.segment_of(rot.offset).forget_rot(rot.begin)
+
     @property
     def cuts(self) -> int:
         """How often the log's end was cut."""

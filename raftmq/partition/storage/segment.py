@@ -251,6 +251,13 @@ class Segment:
         self._rotten[begin] = end
         self._beside_rot |= {start.offset: start.position for start in (begin, end)}
 
+    def forget_rot(self, begin: BatchStart) -> None:
+        """It was put right."""
+        rotten, self._rotten, self._beside_rot = self._rotten, {}, {}
+        for other, end in rotten.items():
+            if other != begin:
+                self.note_rot(other, end)
+
     def _checked(self, start: BatchStart, read: ReadBytes) -> BatchStart:
         """`start` if its batch is there; the beginning, from where all can be found, if not."""
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.inspect import list_segments, read_recovery_point
 from raftmq.partition.storage.segment_index import BatchStart
 from raftmq.partition.storage.walk import walk
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.hosts import BrokerHost
     from tests.simulation.brokers.ledger import Spot
 
-STROKES = 3
 CHECKPOINT_SECONDS = 6.0
 FOUND_SECONDS_MAX = 30.0
 TOPIC = TopicPlan(
@@ -47,6 +47,8 @@ TOPIC = TopicPlan(
 class RottingDisks(World):
     """`by_follower`: who reads what is rotten; else a consumer does, from the beginning."""
 
+    strokes = 3
+
     def __init__(self, seed: int, *, by_follower: bool) -> None:
         super().__init__(seed)
         self._by_follower, self.tasks, self.groups = by_follower, [], []
@@ -64,7 +66,7 @@ class RottingDisks(World):
         loader = Loader(self)
         async with trio.open_nursery() as clients:
             clients.start_soon(loader.run)
-            for number in range(STROKES):
+            for number in range(self.strokes):
                 await trio.sleep(CHECKPOINT_SECONDS)
                 await self._wait_whole("before anything rots", is_busy=True)
                 await self._strike(number)
@@ -95,8 +97,10 @@ class RottingDisks(World):
         await self._wait_whole("after something has rotted", is_busy=True)
         demand(len(self.found) == number + 1, f"found more than once: {self.found}")
 
-    def _flip(self, victim: BrokerHost, spot: Spot) -> None:
-        """A bit of one batch: of its records, its length or its checksum."""
+    def _flip(self, victim: BrokerHost, spot: Spot, *, part: int = 0, parts: int = 1) -> int:
+        """A bit of one batch: of its records, its length or its checksum. The batch lies in that
+        part of the log. Returns its offset.
+        """
         log = replicas_of(self, spot)[victim.name].log
         point = read_recovery_point(victim.disk, log.folder) or 0
         batches = [
@@ -107,10 +111,13 @@ class RottingDisks(World):
             )
             if header.end_offset <= point
         ]
+        count = len(batches)
+        batches = batches[part * count // parts : (part + 1) * count // parts]
         path, position, header = self._chance.choice(batches)
         byte = self._chance.choice((11, 18, header.size - 1))
         self.trace(f"rot at {path} {position}+{byte}, offset {header.base_offset} of {point}")
         victim.disk.flip_bit(path, position + byte, self._chance.randrange(8))
+        return header.base_offset
 
     async def _read_all(self, number: int) -> None:
         [spot] = self.spots()
@@ -126,6 +133,56 @@ class RottingDisks(World):
                     offset = batch.end_offset
                     if offset >= end:
                         return
+
+
+class EachRotten(RottingDisks):
+    """Every replica rots, each one at another place. `order`: of the places, beginning with the
+    leader's. `at_once`: each broker has met its own; else a consumer does, from leader to leader.
+    """
+
+    strokes = 1
+
+    def __init__(self, seed: int, order: tuple[int, ...], *, at_once: bool) -> None:
+        super().__init__(seed, by_follower=False)
+        self._order, self._at_once = order, at_once
+        configs = {**TOPIC.configs, "min.insync.replicas": "1"}
+        topic = TOPIC._replace(replication_factor=len(order), configs=configs)
+        self.plan = self.plan._replace(topics=(topic,))
+
+    async def _strike(self, number: int) -> None:
+        [spot] = self.spots()
+        hosts = {host.node_id: host for host in self.hosts}
+        for node_id, part in zip(self._leader_first(spot), self._order, strict=True):
+            offset = self._flip(hosts[node_id], spot, part=part, parts=len(self._order))
+            if self._at_once:
+                log = replicas_of(self, spot)[hosts[node_id].name].log
+                log.doubt(CorruptRecord("as a reader says", offset=offset))
+        for again in range(2 * len(self._order)):
+            await self._read_all(number + again)
+            await self._wait_whole("after each replica has rotted", is_busy=True)
+        demand(len(self.found) == len(self._order), f"found by readers: {self.found}")
+
+    def _leader_first(self, spot: Spot) -> list[int]:
+        state = self.state_of(spot)
+        assert state is not None
+        return sorted(state.replicas, key=lambda each: each != state.leader)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_replicas_that_rot_at_different_places_mend_each_other(
+    order: tuple[int, ...], at_once: bool
+) -> None:
+    """A2.3, R7: of each record somebody has a copy that is right. It is never given up."""
+    EachRotten(1, order, at_once=at_once).play()
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0)])
+def test_three_replicas_that_rot_at_different_places_mend_each_other(
+    order: tuple[int, ...],
+) -> None:
+    """A2.3, R7: the repairs of all begin at the same time."""
+    EachRotten(1, order, at_once=True).play()
 
 
 @pytest.mark.parametrize("by_follower", [False, True])

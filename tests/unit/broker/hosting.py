@@ -14,7 +14,7 @@ from raftmq.broker.isr_proposals import IsrProposals
 from raftmq.broker.repairs import Repairs
 from raftmq.broker.replicas import Replicas
 from raftmq.broker.rot_watch import RotWatch
-from raftmq.errors import NotController
+from raftmq.errors import ErrorCode, NotController, Unreachable
 from raftmq.metadata.commands import (
     SUPPORTED_LEVEL,
     BrokerRegistered,
@@ -27,13 +27,17 @@ from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
 from raftmq.metadata.liveness import Heartbeat
 from raftmq.partition.around import PartitionKey
 from raftmq.partition.storage.opening import open_log_directory
+from raftmq.rpc.reply import Answer
+from raftmq.wire.messages.corruption import ReportCorruption
+from raftmq.wire.messages.fetch import Fetch, FetchReply, PartitionFetched
 from tests.simulation.deterministic import run_inline
 from tests.unit.storage.batches import NOW_MS
 from tests.unit.storage.directories import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
+    from raftmq.errors import RaftmqError
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.controller import Effect
     from raftmq.metadata.image import PartitionState
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.flusher import RunSync
+    from raftmq.wire.bodies import Request
     from tests.simulation.disk import SimulatedFiles
     from tests.simulation.quorum_fake import FakeCluster, FakeQuorum
 
@@ -62,6 +67,70 @@ class Followed:
 
     def on_held(self, key: PartitionKey) -> None:
         self.held.append(key)
+
+
+class Donor:
+    """Answers in the place of the leaders that are not here.
+
+    Attributes:
+        batches: what the leader holds, by base offset, of one record each; nothing: no connection.
+        start_offset: where its log starts.
+        unreadable: offsets that have rotted there, too.
+        asked: offsets of fetches. `reports`: what was said of its bytes.
+    """
+
+    def __init__(self) -> None:
+        self.batches: dict[int, bytes] = {}
+        self.start_offset = 0
+        self.unreadable: set[int] = set()
+        self.asked: list[int] = []
+        self.reports: list[ReportCorruption] = []
+
+    async def request(
+        self,
+        broker_id: int,
+        body: Request,
+        *,
+        timeout_seconds: float,  # as in the protocol
+    ) -> Answer:
+        assert isinstance(body, Fetch)
+        if not self.batches:
+            raise Unreachable(f"broker {broker_id} is not here")
+        [wanted] = body.partitions
+        self.asked.append(offset := wanted.fetch_offset)
+        error, payload = ErrorCode.NONE, b""
+        if not self.start_offset <= offset <= max(self.batches) + 1:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif offset in self.unreadable:
+            error = ErrorCode.CORRUPT_MESSAGE
+        while error == ErrorCode.NONE and offset in self.batches.keys() - self.unreadable:
+            payload += self.batches[offset]
+            offset += 1
+            if len(payload) >= wanted.bytes_max:
+                break
+        told = PartitionFetched(
+            wanted.topic_id,
+            wanted.partition,
+            error=error,
+            log_start_offset=self.start_offset,
+            length=len(payload),
+        )
+        return Answer(FetchReply(partitions=(told,)), payload, -1, 0)
+
+    def ask(
+        self,
+        broker_id: int,  # as in the protocol
+        body: Request,
+        on_outcome: Callable[[Answer | RaftmqError], None],
+        *,
+        timeout_seconds: float,
+    ) -> bool:
+        assert isinstance(body, ReportCorruption)
+        self.reports.append(body)
+        return True
+
+    def send_one_way(self, broker_id: int, body: Request) -> bool:
+        raise AssertionError(f"{body} for broker {broker_id}")
 
 
 class DirectLink:
@@ -109,6 +178,7 @@ class Reports(DamageReports):
 class Node:
     """Attributes:
     followed: the replicas that follow.
+    donor: whoever leads elsewhere.
     """
 
     def __init__(
@@ -127,7 +197,15 @@ class Node:
         )
         self.wishes: list[ProposeIsr] = []
         self.reports = Reports(self)
-        self.repairs = Repairs(broker_id, self.replicas, directory, self.reports, Random(broker_id))
+        self.donor = Donor()
+        self.repairs = Repairs(
+            broker_id,
+            self.replicas,
+            directory,
+            self.reports,
+            self.donor,
+            Random(broker_id),
+        )
         self.rot_watch = RotWatch(self.replicas, directory, self.repairs.watch)
         self.replicas.connect(self.followed, self, self.repairs, self.rot_watch.doubt)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -11,33 +11,40 @@ import trio
 from raftmq.broker.rot_watch import LINE_MAX, WAITING_MAX
 from raftmq.errors import CorruptRecord, ErrorCode, StorageError
 from raftmq.metadata.commands import (
-    AlterPartition,
     Done,
     ElectionKind,
     ElectLeader,
     FenceBroker,
     Loss,
-    PartitionAltered,
+    ReportDamage,
 )
-from raftmq.metadata.commands import Replica as Member
 from raftmq.partition.around import PartitionKey
-from raftmq.wire.messages.corruption import DescribeDamage, ReportCorruption, Verdict
+from raftmq.wire.messages.corruption import ReportCorruption, Verdict
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
-from tests.unit.broker.asking import CONTEXT, ask
-from tests.unit.broker.hosting import TOPIC_ID, begin, opened, settle, state_of
+from tests.unit.broker.asking import ask
+from tests.unit.broker.hosting import begin, opened, settle, state_of
+from tests.unit.broker.rotting import (
+    BAD,
+    COUNT,
+    KEY,
+    SIZE,
+    batches_of,
+    damaged,
+    fill,
+    filled,
+    in_sync,
+    report,
+    rot,
+    until_whole,
+)
 from tests.unit.storage.batches import append, batch, values_of
 from tests.unit.storage.directories import Disk
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.partition.replica import Replica
     from tests.unit.broker.hosting import Node
-
-KEY = PartitionKey(TOPIC_ID, 0)
-SIZE = len(batch(b"0"))
-COUNT, BAD = 6, 2
 
 
 @pytest.fixture
@@ -45,57 +52,24 @@ def files() -> SimulatedFiles:
     return SimulatedFiles(Random(0))
 
 
-async def fill(replica: Replica) -> None:
-    for number in range(COUNT):
-        replica.append(batch(b"%d" % number), acks=1)
-    await replica._directory.wait_durable(replica.log, COUNT)
-    await replica._directory.checkpoint()
-
-
-def rot(files: SimulatedFiles, replica: Replica, offset: int = BAD) -> None:
-    files.flip_bit(replica.log.segments[0].path, (offset + 1) * SIZE - 1, 0)
-
-
-async def report(
-    node: Node, offset: int = BAD, *, leader_epoch: int = -1, connection_id: int = 1
-) -> Any:
-    request = ReportCorruption(*KEY, offset, leader_epoch)
-    with trio.fail_after(60):
-        context = CONTEXT._replace(connection_id=connection_id)
-        return await ask(node.rot_watch.report, request, context)
-
-
-async def damaged(node: Node) -> list[tuple[int, int]]:
-    """Partition and offset of what this broker tells of."""
-    reply = await ask(node.rot_watch.describe, DescribeDamage())
-    assert reply.count == len(reply.replicas)
-    return [(one.partition, one.offset) for one in reply.replicas]
-
-
-async def until_whole(node: Node, *, seconds: float = 60) -> None:
-    with trio.fail_after(seconds):
-        while not node.replicas.get(*KEY).log.is_whole:  # noqa: ASYNC110
-            await trio.sleep(0.05)
-
-
-async def test_a_leader_resigns_and_has_the_rest_from_its_successor(
+async def test_a_leader_resigns_and_has_what_is_wrong_from_its_successor(
     files: SimulatedFiles, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Told before it is cut; the log says what was found where."""
-    async with opened(files, FakeCluster(2)) as node:
-        replica = await begin(node, 1, 2)
-        await fill(replica)
+    """Nothing is cut; the log says what was found where."""
+    async with filled(files, 1, 2) as (node, replica):
         rot(files, replica)
         assert (await report(node, leader_epoch=0)).verdict == Verdict.ROTTEN
         assert await damaged(node) == [(0, BAD)]
         await until_whole(node)
-        assert node.reports.told == [(KEY, Loss.RECORDS)]
+        assert node.reports.told == [(KEY, Loss.NOTHING)]
         state = state_of(node)
         assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
-        assert values_of(replica.log) == [b"0", b"1"]
+        assert node.donor.asked == [BAD]
+        assert values_of(replica.log) == [b"%d" % number for number in range(COUNT)]
+        await settle()
         fetch = replica.next_fetch()
         assert fetch is not None
-        assert fetch.fetch_offset == BAD
+        assert fetch.fetch_offset == COUNT
         assert await damaged(node) == []
     [line] = [one for one in caplog.messages if one.startswith("rot found")]
     assert f"log={replica.log.name} offset={BAD} end_offset={BAD + 1} file=/data/" in line
@@ -107,9 +81,7 @@ async def test_the_only_one_leads_on_with_all_that_can_be_read(
     files: SimulatedFiles, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody has more: not a byte goes, nothing is told, records are taken. It says so once."""
-    async with opened(files, FakeCluster(1)) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files) as (node, replica):
         before = replica.log.size
         rot(files, replica)
         for _ in range(3):
@@ -124,17 +96,6 @@ async def test_the_only_one_leads_on_with_all_that_can_be_read(
     assert sum(one.startswith("rot stays") for one in caplog.messages) == 1
 
 
-async def in_sync(node: Node, *members: int) -> None:
-    """The leader proposes it."""
-    image, state = node.cluster.leader.image, state_of(node)
-    epochs = tuple(Member(each, image.brokers[each].broker_epoch) for each in members)
-    command = AlterPartition(
-        1, node.replicas.broker_epoch, *KEY, state.leader_epoch, state.partition_epoch, epochs
-    )
-    assert isinstance(await node.cluster.leader.propose(command), PartitionAltered)
-    await settle()
-
-
 async def test_it_resigns_as_soon_as_another_one_can_lead(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
@@ -143,34 +104,48 @@ async def test_it_resigns_as_soon_as_another_one_can_lead(
         replica = await begin(node, 1, 2)
         await in_sync(node, 1)
         await fill(replica)
+        node.donor.batches = batches_of(replica)
         rot(files, replica)
         await report(node)
         await trio.sleep(100)
         assert replica.leader is not None
         await in_sync(node, 1, 2)
         await until_whole(node, seconds=20)
-        assert node.reports.told == [(KEY, Loss.RECORDS)]
-        assert (state_of(node).leader, replica.log.log_end_offset) == (2, BAD)
+        assert node.reports.told == [(KEY, Loss.NOTHING)]
+        assert (state_of(node).leader, replica.log.log_end_offset) == (2, COUNT)
+
+
+async def test_it_leads_on_where_its_successor_went_in_the_same_moment(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """R7: it cannot know; the quorum does, and lets nobody resign to nobody."""
+    async with filled(files, 1, 2) as (node, replica):
+        rot(files, replica)
+        epoch = node.cluster.leader.image.brokers[2].broker_epoch
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(report, node)
+            await node.cluster.leader.propose(FenceBroker(2, epoch))
+        await trio.sleep(60)
+        assert (state_of(node).leader, replica.log.log_end_offset) == (1, COUNT)
+        assert replica.leader is not None
+        assert await damaged(node) == [(0, BAD)]
 
 
 async def test_elected_uncleanly_it_leads_with_all_that_it_has(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
-    """Its successor went in the same moment: what is behind the rot is not cut, nobody has it."""
-    cluster = FakeCluster(2)
-    async with opened(files, cluster) as node:
-        replica = await begin(node, 1, 2)
-        await fill(replica)
+    """Its successor could not be asked, and has lost all: what is behind the rot is not cut."""
+    async with filled(files, 1, 2, min_insync_replicas="1") as (node, replica):
+        node.donor.batches = {}
         rot(files, replica)
-        cluster.depose()
         await report(node)
         await trio.sleep(3)
-        cluster.elect(1)
-        epoch = cluster.leader.image.brokers[2].broker_epoch
-        await cluster.leader.propose(FenceBroker(2, epoch))
+        epoch = node.cluster.leader.image.brokers[2].broker_epoch
+        command = ReportDamage(2, epoch, (KEY,), Loss.RECORDS)
+        assert isinstance(await node.cluster.leader.propose(command), Done)
         await trio.sleep(3)
         assert (state_of(node).leader, replica.log.log_end_offset) == (-1, COUNT)
-        ordered = await cluster.leader.propose(ElectLeader(*KEY, ElectionKind.UNCLEAN))
+        ordered = await node.cluster.leader.propose(ElectLeader(*KEY, ElectionKind.UNCLEAN))
         assert isinstance(ordered, Done)
         await trio.sleep(60)
         assert replica.leader is not None
@@ -187,12 +162,13 @@ async def test_a_follower_is_repaired_from_its_leader(
         for number in range(COUNT):
             append(replica.log, b"%d" % number)
         await node.directory.wait_durable(replica.log, COUNT)
+        node.donor.batches = batches_of(replica)
         rot(files, replica)
         node.rot_watch.doubt(KEY, BAD)
         await settle()
         await until_whole(node)
-        assert node.reports.told == [(KEY, Loss.RECORDS)]
-        assert (state_of(node).isr, replica.log.log_end_offset) == ((2,), BAD)
+        assert node.reports.told == [(KEY, Loss.NOTHING)]
+        assert (state_of(node).isr, replica.log.log_end_offset) == ((2,), COUNT)
 
 
 async def test_what_a_killed_leader_had_found_is_repaired_after_its_start(
@@ -203,6 +179,7 @@ async def test_what_a_killed_leader_had_found_is_repaired_after_its_start(
     async with opened(files, cluster) as node:
         replica = await begin(node, 1, 2, index_interval_bytes="1")
         await fill(replica)
+        batches = batches_of(replica)
         rot(files, replica)
         cluster.depose()
         await report(node)
@@ -210,21 +187,19 @@ async def test_what_a_killed_leader_had_found_is_repaired_after_its_start(
     cluster.elect(2)
     async with opened(left, cluster) as node:
         assert node.replicas.damaged() == []
+        node.donor.batches = batches
         await node.register()
         await settle()
         await until_whole(node)
-        assert node.reports.told == [(KEY, Loss.RECORDS)]
         replica = node.replicas.get(*KEY)
-        assert (state_of(node).leader, replica.log.log_end_offset) == (2, BAD)
+        assert (state_of(node).leader, replica.log.log_end_offset) == (2, COUNT)
 
 
 async def test_a_report_of_nothing_changes_nothing(
     files: SimulatedFiles, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The disk is right: whoever complains got it wrong. Said so, and not all the time."""
-    async with opened(files, FakeCluster(2)) as node:
-        replica = await begin(node, 1, 2)
-        await fill(replica)
+    async with filled(files, 1, 2) as (node, replica):
         for _ in range(20):
             assert (await report(node)).verdict == Verdict.WHOLE
         assert replica.leader is not None
@@ -236,9 +211,7 @@ async def test_what_is_no_word_about_this_leader_is_refused(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
     """Of another epoch, of an offset or a partition that is not here, of a follower's log."""
-    async with opened(files, FakeCluster(2)) as node:
-        replica = await begin(node, 1, 2)
-        await fill(replica)
+    async with filled(files, 1, 2) as (node, replica):
         rot(files, replica)
         for offset, epoch, error in [
             (BAD, 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
@@ -257,9 +230,7 @@ async def test_who_reports_all_the_time_costs_a_tenth_of_a_disk(
 ) -> None:
     """One look at a time, with rests; reports of one partition share a look."""
     disk = Disk()
-    async with opened(files, FakeCluster(1), run_sync=disk) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files, run_sync=disk) as (node, _replica):
         disk.seconds, before = 0.1, disk.calls
         with trio.move_on_after(20):
             async with trio.open_nursery() as nursery:
@@ -280,9 +251,7 @@ async def test_each_is_told_of_the_offset_that_it_has_named(
 ) -> None:
     """A2.3: others complain of offsets that are sound, before and meanwhile."""
     disk, verdicts = Disk(), {}
-    async with opened(files, FakeCluster(1), run_sync=disk) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files, run_sync=disk) as (node, replica):
         rot(files, replica)
         disk.seconds = 0.1
 
@@ -304,9 +273,7 @@ async def test_who_reports_all_the_time_is_in_nobodys_way(
     line, and whoever comes later is next.
     """
     disk = Disk()
-    async with opened(files, FakeCluster(1), run_sync=disk) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files, run_sync=disk) as (node, replica):
         rot(files, replica)
         disk.seconds = 0.1
         async with trio.open_nursery() as nursery:
@@ -322,9 +289,7 @@ async def test_the_line_at_one_partition_is_short(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
     """Many connections that complain of it leave room for other partitions."""
-    async with opened(files, FakeCluster(1)) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files) as (node, replica):
         for number in range(LINE_MAX):
             node.rot_watch._begin(replica, 100 + number, "somebody", number)
         assert (await report(node, connection_id=99)).verdict == Verdict.NOT_LOOKED
@@ -335,9 +300,7 @@ async def test_more_than_can_wait_are_told_to_come_again(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
     """Rather than growing a line of partitions."""
-    async with opened(files, FakeCluster(1)) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files) as (node, _replica):
         for number in range(WAITING_MAX):
             node.rot_watch._waiting[PartitionKey(b"%016d" % number, 0), 0] = None  # type: ignore[assignment]
         assert (await report(node)).verdict == Verdict.NOT_LOOKED
@@ -375,9 +338,7 @@ async def test_a_look_that_waited_for_a_change_delays_no_other_one(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
     """Rests are for the disk: nine times that wait all looks of this broker stood still."""
-    async with opened(files, FakeCluster(1)) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files) as (node, replica):
         directory = replica._directory
         async with trio.open_nursery() as nursery:
             async with directory._changing(replica.log):
@@ -393,9 +354,7 @@ async def test_a_look_at_a_log_that_fails_says_nothing(
     files: SimulatedFiles, autojump_clock: MockClock
 ) -> None:
     """G4: whole is what was read, and nothing else."""
-    async with opened(files, FakeCluster(1)) as node:
-        replica = await begin(node, 1)
-        await fill(replica)
+    async with filled(files) as (node, replica):
         verdicts = []
 
         async def ask_once() -> None:
@@ -415,9 +374,7 @@ async def test_a_rotten_log_that_fails_is_opened_anew_at_once(
     """R7: its case waits for another replica meanwhile, for up to 15 s at a time. If it fails
     again soon it waits, as any other.
     """
-    async with opened(files, FakeCluster(1)) as node:
-        replica = await begin(node, 1, index_interval_bytes="1")
-        await fill(replica)
+    async with filled(files, index_interval_bytes="1") as (node, replica):
         rot(files, replica)
         await report(node)
         await trio.sleep(wait)

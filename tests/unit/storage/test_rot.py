@@ -5,7 +5,6 @@ A2.3, G4, G6. Each batch here is of one record; the disk rots under a log that i
 
 from __future__ import annotations
 
-from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -15,53 +14,36 @@ from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.model import NO_TIMESTAMP
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.partition.storage.rot import ROT_MARK
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, batch, values_of
-from tests.unit.storage.directories import ROOT, opened
+from tests.unit.storage.directories import opened
+from tests.unit.storage.rotting import (
+    BAD,
+    CONFIG,
+    COUNT,
+    CRC_BYTE,
+    EPOCH_BYTE,
+    FOLDER,
+    LENGTH_BYTE,
+    MARK,
+    OFFSET_BYTE,
+    SIZE,
+    VALUE_BYTE,
+    filled,
+    readable,
+    rot,
+    rotten,
+)
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
-
-FOLDER = ROOT / "topics/t/Partition-0"
-MARK = FOLDER / ROT_MARK
-SIZE = len(batch(b"00"))
-COUNT, BAD = 12, 5
-CONFIG = TopicConfig(segment_bytes=8 * SIZE)
-EPOCH_BYTE, LENGTH_BYTE, OFFSET_BYTE, CRC_BYTE, VALUE_BYTE = 15, 11, 7, 18, SIZE - 1
 
 
 @pytest.fixture
 def files() -> SimulatedFiles:
     return SimulatedFiles(Random(0))
-
-
-async def filled(directory: LogDirectory) -> PartitionLog:
-    """Two segments of records whose values are their offsets, all below the recovery point."""
-    log = await directory.open_log("t", 0, CONFIG)
-    for number in range(COUNT):
-        append(log, b"%02d" % number)
-    await directory.wait_durable(log, COUNT)
-    await directory.checkpoint()
-    assert [segment.base_offset for segment in log.segments] == [0, 8]
-    return log
-
-
-def rot(files: SimulatedFiles, log: PartitionLog, offset: int, byte: int = VALUE_BYTE) -> None:
-    segment = log.segment_of(offset)
-    files.flip_bit(segment.path, (offset - segment.base_offset) * SIZE + byte, 3)
-
-
-def readable(log: PartitionLog) -> list[int]:
-    """Offsets from which reading gets on."""
-    found = []
-    for offset in range(log.log_start_offset, log.log_end_offset):
-        with suppress(CorruptRecord):
-            found.append(next(log.batches(offset)).header.base_offset)
-    return found
 
 
 @pytest.mark.parametrize("byte", [EPOCH_BYTE, LENGTH_BYTE, OFFSET_BYTE, CRC_BYTE, VALUE_BYTE])
@@ -115,9 +97,7 @@ async def test_what_was_found_stays_known(
 ) -> None:
     """A kill in the moment in which it was noted: the next opening refuses the same."""
     async with opened(files) as directory:
-        log = await filled(directory)
-        rot(files, log, BAD)
-        assert await directory.look(log, BAD) is not None
+        log = await rotten(files, directory, BAD)
         left = files.photograph(Random(1), power_lost=power_lost)
     async with opened(left) as directory:
         [log] = [await directory.open_log("t", 0, CONFIG)]
@@ -132,9 +112,7 @@ async def test_a_file_that_somebody_brought_back_is_believed(
 ) -> None:
     """An opening looks, and believes what it sees."""
     async with opened(files) as directory:
-        log = await filled(directory)
-        rot(files, log, BAD)
-        await directory.look(log, BAD)
+        log = await rotten(files, directory, BAD)
     rot(files, log, BAD)
     async with opened(files) as directory:
         log = await directory.open_log("t", 0, CONFIG)
@@ -149,10 +127,7 @@ async def test_a_cut_before_it_makes_the_log_whole(
 ) -> None:
     """A2.3: then the rest is fetched again."""
     async with opened(files) as directory:
-        log = await filled(directory)
-        for bad in (9, BAD):
-            rot(files, log, bad, byte)
-            await directory.look(log, bad)
+        log = await rotten(files, directory, 9, BAD, byte=byte)
         assert [each.offset for each in log.rotten] == [BAD, 9]
         await directory.truncate(log, log.whole_end_offset)
         assert (log.is_whole, log.log_end_offset) == (True, BAD)
@@ -166,10 +141,7 @@ async def test_a_cut_behind_it_forgets_nothing(
 ) -> None:
     """Only what is gone is not rotten any more; the same holds of a trim."""
     async with opened(files) as directory:
-        log = await filled(directory)
-        for bad in (BAD, 9):
-            rot(files, log, bad)
-            await directory.look(log, bad)
+        log = await rotten(files, directory, BAD, 9)
         await directory.truncate(log, 8)
         assert [each.offset for each in log.rotten] == [BAD]
         assert files.exists(MARK)
@@ -245,9 +217,7 @@ async def test_a_torn_write_behind_it_is_cut_as_ever(
 ) -> None:
     """A2.3: the mark speaks of the places that it names. All was damage from the torn write on."""
     async with opened(files) as directory:
-        log = await filled(directory)
-        rot(files, log, BAD)
-        await directory.look(log, BAD)
+        log = await rotten(files, directory, BAD)
         append(log, b"more")
         left = files.photograph(Random(1), power_lost=False)
     tear(left, log)
@@ -277,10 +247,7 @@ async def test_what_was_written_where_rot_was_cut_is_like_any_other(
 ) -> None:
     """The mark of the rot that stays does not name it any more."""
     async with opened(files) as directory:
-        log = await filled(directory)
-        for bad in (BAD, 9):
-            rot(files, log, bad)
-            await directory.look(log, bad)
+        log = await rotten(files, directory, BAD, 9)
         await directory.truncate(log, 8)
         append(log, b"08")
         left = files.photograph(Random(1), power_lost=False)
@@ -339,9 +306,7 @@ async def test_a_place_that_cannot_be_read_any_more_closes_no_log(
 ) -> None:
     """All else is served; the mark stays for an opening that can read there."""
     async with opened(files) as directory:
-        log = await filled(directory)
-        rot(files, log, BAD)
-        await directory.look(log, BAD)
+        log = await rotten(files, directory, BAD)
     files.fail("read", "Partition-0/00000000000000000000.log")
     async with opened(files) as directory:
         log = await directory.open_log("t", 0, CONFIG)
