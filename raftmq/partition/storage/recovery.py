@@ -24,6 +24,7 @@ from raftmq.partition.storage.known_producers import recover_producers
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.rot import read_mark, recall
 from raftmq.partition.storage.segment import LOG_SUFFIX, Segment
+from raftmq.partition.storage.segment_index import BatchStart
 from raftmq.partition.storage.walk import find_sound_batch, scan, walk
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY, remove_all
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from raftmq.config import TopicConfig
     from raftmq.disk.files import Files
-    from raftmq.partition.storage.segment_index import BatchStart
     from raftmq.wire.header import BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -299,15 +299,40 @@ class _Recovery:
             end_offset = self.segments[index - 1].end_offset
             return CorruptRecord(f"offsets from {end_offset} are missing", where=str(segment.path))
         start = segment.end
+        problem = self._scan_on(segment, size, epochs)
+        while problem and (behind := self._behind_known_rot(index, size)):
+            segment.end = behind
+            problem = self._scan_on(segment, size, epochs)
+        self.scanned_bytes += segment.size - start.position
+        if problem is None:
+            self._seal_scanned(index)
+        return problem
+
+    def _scan_on(self, segment: Segment, size: int, epochs: LeaderEpochs) -> CorruptRecord | None:
         try:
-            for found in scan(segment.file, start, size, epochs.latest):
+            for found in scan(segment.file, segment.end, size, epochs.latest):
                 epochs.assign(found.header.leader_epoch, found.header.base_offset)
                 segment.note(found)
         except CorruptRecord as error:
             return without_frames(error)
-        finally:
-            self.scanned_bytes += segment.size - start.position
-        self._seal_scanned(index)
+        return None
+
+    def _behind_known_rot(self, index: int, size: int) -> BatchStart | None:
+        """Where the log goes on, if what is wrong at the segment's end is known to be rotten, and
+        nothing beyond that is wrong.
+        """
+        segment = self.segments[index]
+        offset, position = segment.end
+        end_offset = self._known_rot_end(offset)
+        if end_offset is None:
+            return None
+        found = find_sound_batch(segment.file, position, size, offset)
+        if found is not None:
+            is_near = offset < found.header.base_offset <= end_offset
+            return BatchStart(found.header.base_offset, found.position) if is_near else None
+        is_sealed = index < len(self.segments) - 1
+        if is_sealed and self.segments[index + 1].base_offset == end_offset:
+            return BatchStart(end_offset, size)
         return None
 
     def _seal_scanned(self, index: int) -> None:
@@ -328,7 +353,7 @@ class _Recovery:
         verdict = judge(
             self.past,
             offset=offset,
-            was_damaged=self._has_mark() or self._is_known_rot(offset),
+            was_damaged=self._has_mark() or self._known_rot_end(offset) is not None,
             sound_follows=lambda: self._sound_follows(keep - 1, sizes, offset),
         )
         behind = tuple(self.segments[keep:])
@@ -370,10 +395,10 @@ class _Recovery:
     def _has_mark(self) -> bool:
         return self.files.exists(self.folder / DAMAGE_MARK)
 
-    def _is_known_rot(self, offset: int) -> bool:
+    def _known_rot_end(self, offset: int) -> int | None:
         """It was right once; of what is wrong elsewhere the mark says nothing."""
         places = read_mark(self.files, self.folder)
-        return any(begin <= offset < end for begin, end in places)
+        return next((end for begin, end in places if begin <= offset < end), None)
 
     # -- the log ---------------------------------------------------------------------------
 

@@ -227,6 +227,47 @@ async def test_a_torn_write_behind_it_is_cut_as_ever(
         assert [each.offset for each in log.rotten] == [BAD]
 
 
+@pytest.mark.parametrize("power_lost", [False, True])
+@pytest.mark.parametrize("byte", [LENGTH_BYTE, OFFSET_BYTE, CRC_BYTE, VALUE_BYTE])
+@pytest.mark.parametrize("bad", [7, 8, COUNT - 2, COUNT - 1])
+async def test_an_opening_steps_over_a_known_place(
+    files: SimulatedFiles, autojump_clock: MockClock, bad: int, byte: int, power_lost: bool
+) -> None:
+    """A2.3: just before the recovery point it was damage, and an unclean election cut all behind
+    it. What is durable behind the recovery point is there, too.
+    """
+    async with opened(files) as directory:
+        log = await rotten(files, directory, bad, byte=byte)
+        append(log, b"more")
+        await directory.wait_durable(log, COUNT + 1)
+        left = files.photograph(Random(1), power_lost=power_lost)
+    rest = [offset for offset in range(COUNT + 1) if offset != bad]
+    for _ in range(2):  # also where it was closed in order
+        async with opened(left) as directory:
+            log = await directory.open_log("t", 0, CONFIG)
+            assert (log.damage, log.log_end_offset) == (None, COUNT + 1)
+            assert [(each.offset, each.end_offset) for each in log.rotten] == [(bad, bad + 1)]
+            assert readable(log) == rest
+    async with opened(left) as directory:
+        log = await directory.open_log("t", 0, CONFIG)
+        await directory.truncate(log, COUNT)
+        assert readable(log) == rest[:-1]
+
+
+async def test_more_rot_than_is_known_is_damage(
+    files: SimulatedFiles, autojump_clock: MockClock
+) -> None:
+    """G6: of what is wrong elsewhere the mark says nothing."""
+    async with opened(files) as directory:
+        log = await rotten(files, directory, COUNT - 3)
+        rot(files, log, COUNT - 2)
+        left = files.photograph(Random(1), power_lost=False)
+    async with opened(left) as directory:
+        log = await directory.open_log("t", 0, CONFIG)
+        assert log.damage is not None
+        assert log.log_end_offset == COUNT - 3
+
+
 @pytest.mark.parametrize("page_cache_survived", [False, True])
 async def test_a_known_place_is_never_cut_by_an_opening(
     files: SimulatedFiles, autojump_clock: MockClock, page_cache_survived: bool
