@@ -125,6 +125,8 @@ async def test_what_rots_on_a_leader_is_read_from_another_and_repaired(
         [line] = [line for line in lines if "rot found" in line]
         assert "offset=330 end_offset=340" in line
         assert f"/{name} position=" in line
+        [line] = [line for line in lines if "rot is put right" in line]  # and not fetched anew
+        assert "offset=330 end_offset=340" in line
 
 
 async def _watch(mq: raftmq.Client, seen: list[Health]) -> None:
