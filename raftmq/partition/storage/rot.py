@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
-from raftmq.errors import StorageError
+from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.inspect import BadBytes, inspect_batches
 from raftmq.partition.storage.segment_index import BatchStart
@@ -144,26 +144,33 @@ def recall(log: PartitionLog) -> None:
     is_known, places = True, read_mark(log.files, log.folder)
     for begin, end_offset in places:
         offset = max(begin, log.log_start_offset)  # the log may start inside of a batch
-        if offset < min(end_offset, log.log_end_offset):
-            is_known &= _look_again(log, offset)
+        is_known &= _look_again(log, offset, end_offset)
     if log.rotten:
         logger.error("rot is still there: log=%s places=%d", log.name, len(log.rotten))
     if is_known and places != [(rot.offset, rot.end_offset) for rot in log.rotten]:
         write_mark(log.files, log.folder, log.rotten)
 
 
-def _look_again(log: PartitionLog, offset: int) -> bool:
+def _look_again(log: PartitionLog, offset: int, end_offset: int) -> bool:
     """Whether the disk could be read there. What rots may become unreadable: whoever reads there
     will be told, and all the rest is served.
+
+    All of the place is looked at: its beginning may have been put right, and no more of it.
     """
-    look = plan_look(log, offset)
+    segment = log.segment_of(offset)
+    end_offset = min(end_offset, segment.end_offset)
     try:
-        # The page cache may show what was written over it, and what a failed sync has lost.
-        look.segment.file.evict()
-        rot = look.find()
-    except StorageError as error:
+        if offset < end_offset:
+            # The page cache may show what was written over it, and what a failed sync has lost.
+            segment.file.evict()
+        while offset < end_offset:
+            rot = plan_look(log, offset).find()
+            if rot is not None:
+                log.note_rot(rot)
+                offset = max(rot.end_offset, offset + 1)
+            else:
+                offset = segment.locate(offset).header.end_offset
+    except (CorruptRecord, StorageError) as error:
         logger.error("rot cannot be read: log=%s offset=%d reason=%s", log.name, offset, error)
         return False
-    if rot is not None:
-        log.note_rot(rot)
     return True

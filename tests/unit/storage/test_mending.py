@@ -174,3 +174,40 @@ async def test_a_disk_that_fails_takes_the_log_offline(
         assert [each.offset for each in log.rotten] == [BAD]
         await put_right(directory, log, log.rotten[0], before)
         assert log.is_whole
+
+
+@pytest.mark.parametrize("byte", [LENGTH_BYTE, VALUE_BYTE])
+@pytest.mark.parametrize("bad", [BAD, COUNT - 2])
+async def test_a_crash_in_the_middle_leaves_rot_or_none(
+    autojump_clock: MockClock, bad: int, byte: int
+) -> None:
+    """At every operation, by a kill or a loss of power: what is wrong is known, and only that."""
+    left: list[SimulatedFiles] = []
+    is_on = False
+
+    def take(*_moment: object) -> None:
+        if is_on:
+            left.extend(
+                files.photograph(Random(len(left)), power_lost=lost) for lost in (False, True)
+            )
+
+    files = SimulatedFiles(Random(0), interrupt=take)
+    async with opened(files) as directory:
+        log = await filled(directory)
+        append(log, b"more")
+        await directory.wait_durable(log, COUNT + 1)
+        before = contents(log)
+        for offset in (bad, bad + 1):
+            rot(files, log, offset, byte)
+        rotten = await found(directory, log, bad)
+        is_on = True
+        await put_right(directory, log, rotten, before, count=1)
+        is_on = False
+    assert len(left) > 10
+    for disk in left:
+        async with opened(disk) as directory:
+            log = await directory.open_log("t", 0, CONFIG)
+            assert (log.damage, log.log_end_offset) == (None, COUNT + 1)
+            wrong = {n for each in log.rotten for n in range(each.offset, each.end_offset)}
+            assert wrong <= {bad, bad + 1}
+            assert readable(log) == [n for n in range(COUNT + 1) if n not in wrong]
