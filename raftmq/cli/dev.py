@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from raftmq.cli.options import InOrder
+from raftmq.local.plan import DIRECTORY_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER = click.Path(path_type=Path)
 FORMAT = click.Choice(["table", "json"])
-DEFAULT_DIRECTORY = Path("raftmq-data")  # where somebody works who tries things out
 BROKERS_MAX = 9
 PORT_MAX = 65_507  # 28 more are counted from it
 
@@ -31,7 +31,7 @@ def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "directory",
         metavar="D",
         type=FOLDER,
-        help=f"Where the cluster keeps everything; else ./{DEFAULT_DIRECTORY}.",
+        help=f"Where the cluster keeps everything; else ./{DIRECTORY_DEFAULT}.",
     )(function)
 
 
@@ -88,7 +88,7 @@ def dev(
         from raftmq.cli.nodes.dev_run import run_cluster
 
         return run_cluster(
-            directory or DEFAULT_DIRECTORY, brokers=brokers, port=port, detach=detach
+            directory or DIRECTORY_DEFAULT, brokers=brokers, port=port, detach=detach
         )
     given = {"--brokers": brokers, "--port": port, "--detach": detach or None}
     misplaced = [name for name, value in given.items() if value is not None]
@@ -170,4 +170,4 @@ def _directory(given: Path | None) -> Path:
     assert context is not None, "called outside of a command"
     assert context.parent is not None, "called outside of a verb"
     before: Path | None = context.parent.params.get("directory")
-    return given or before or DEFAULT_DIRECTORY
+    return given or before or DIRECTORY_DEFAULT

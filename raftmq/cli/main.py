@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 
-from raftmq import __version__
 from raftmq.cli.bootstrap import bootstrap_option
 from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
 from raftmq.errors import RaftmqError
+from raftmq.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,6 +10,7 @@ Pure.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ HOST = "127.0.0.1"
 NODES_MAX = 9
 NODES_DEFAULT = 3
 PORT_DEFAULT = 9292
+DIRECTORY_DEFAULT = Path("raftmq-data")  # where somebody works who tries things out
 BROKERS_OFFSET, VOTERS_OFFSET = 10, 20
 PORT_MAX = 65_535 - VOTERS_OFFSET - NODES_MAX + 1
 FORMAT_VERSION = 1

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from raftmq.cli.dev import DEFAULT_DIRECTORY
 from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
 from raftmq.errors import BrokerIdNotRegistered, RaftmqError, Unreachable
+from raftmq.local.plan import DIRECTORY_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def tell(line: str) -> None:
 
 def dev_command(verb: str, directory: Path) -> str:
     """What somebody types to do it there."""
-    where = [] if directory == DEFAULT_DIRECTORY else ["--dir", quote(str(directory))]
+    where = [] if directory == DIRECTORY_DEFAULT else ["--dir", quote(str(directory))]
     return " ".join(["raftmq dev", *([verb] if verb else []), *where])
 
 

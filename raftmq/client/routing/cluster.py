@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import anyio
 import msgspec
 
-from raftmq import __version__
 from raftmq.client.network.peers import Peers
 from raftmq.client.network.tasks import one_error
 from raftmq.client.routing.answers import answer_for, error_in, leader_told
@@ -34,6 +33,7 @@ from raftmq.errors import (
 )
 from raftmq.rpc.backoff import Backoff
 from raftmq.rpc.limits import Limits
+from raftmq.version import __version__
 from raftmq.wire.bodies import ABSENT, TOPICS_MAX, check_limits
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
