@@ -22,7 +22,7 @@ from raftmq.metadata.commands import (
     RegisterBroker,
     UnfenceBroker,
 )
-from raftmq.metadata.raft.observing import open_observer
+from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
 from raftmq.metadata.raft.quorum import RaftQuorum
 from raftmq.model import Address

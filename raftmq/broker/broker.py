@@ -57,7 +57,7 @@ from raftmq.broker.waiting_fetches import WaitingFetches
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
-from raftmq.metadata.raft.observing import open_observer
+from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import open_quorum
 from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.metadata.raft.timing import Timing

@@ -16,7 +16,7 @@ from immutables import Map
 from msgspec.structs import force_setattr
 
 from raftmq.metadata.commands import PartitionId
-from raftmq.metadata.image import EMPTY_IMAGE, MetadataImage, OriginState
+from raftmq.metadata.image import EMPTY_IMAGE, MetadataImage, OriginState, Tallying
 from raftmq.metadata.image_format import (
     FORMAT_VERSION,
     Brokers,
@@ -41,7 +41,6 @@ from raftmq.metadata.image_format import (
     refuse,
     slices_of,
 )
-from raftmq.metadata.tallies import Tallying
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,8 +5,7 @@ from __future__ import annotations
 import trio
 
 from raftmq.errors import RaftmqError
-from raftmq.metadata.raft.connection import open_connection
-from raftmq.metadata.raft.handshake import shake_hands
+from raftmq.metadata.raft.connection import open_connection, shake_hands
 from raftmq.metadata.raft.messages import (
     PROTOCOL_VERSION,
     Hello,

@@ -23,9 +23,9 @@ from raftmq.client.group.packing import unpack
 from raftmq.errors import RaftmqError
 from raftmq.metadata.commands import DeleteTopic, Done, decode_command, encode_command
 from raftmq.metadata.image_format import decode_header, decode_section
-from raftmq.metadata.raft.entries import Enrol, own_entry, quorum_entry
 from raftmq.metadata.raft.messages import FRAME_HEADER, FrameReader, KeepAlive
 from raftmq.metadata.raft.picture import read_picture
+from raftmq.metadata.raft.replication import Enrol, own_entry, quorum_entry
 from raftmq.metadata.raft.status import decode_status
 from raftmq.wire.envelopes import decode_reply, decode_request, decode_response
 from raftmq.wire.header import check_batch

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from raftmq.metadata.raft.observing import open_observer
+from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
 from raftmq.metadata.raft.timing import Limits, Timing
 from raftmq.metadata.raft.visiting import ask_status

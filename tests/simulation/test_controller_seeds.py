@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from raftmq.metadata.controller.leaders import BALANCE_SECONDS, misplaced
+from raftmq.metadata.controller.elections import BALANCE_SECONDS, misplaced
 from tests.simulation.controller_world import World, failure
 
 SEEDS = range(30)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jepsen_like.nemesis.wounds import Place
 from raftmq.broker.data_directory import QUORUM_FOLDER
-from raftmq.metadata.raft.directory_names import JOURNAL_FOLDER
+from raftmq.metadata.raft.background import JOURNAL_FOLDER
 from raftmq.metadata.raft.journal_format import find_batch
 
 if TYPE_CHECKING:

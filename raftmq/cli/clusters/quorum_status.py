@@ -19,7 +19,7 @@ from raftmq.cli.connected import WAY_OUT, open_client, quiet_logs
 from raftmq.cli.exits import ExitCode
 from raftmq.cli.output import Row, write_json, write_prose, write_table
 from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
-from raftmq.metadata.raft.leaderless import ESTABLISHED, Sight, explain
+from raftmq.metadata.raft.status import ESTABLISHED, Sight, explain
 from raftmq.metadata.raft.visiting import ask_status
 from raftmq.rpc.address import format_address
 from raftmq.rpc.network import TcpNetwork
@@ -27,7 +27,7 @@ from raftmq.rpc.network import TcpNetwork
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from raftmq.metadata.raft.network_protocol import Network
+    from raftmq.metadata.raft.connection import Network
     from raftmq.metadata.raft.status import QuorumStatus
     from raftmq.model import Address
 

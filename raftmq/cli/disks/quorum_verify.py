@@ -13,8 +13,8 @@ from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.output import Row, write_json, write_notes, write_table
 from raftmq.disk.checkpoint import read_file
 from raftmq.disk.files import OsFiles
-from raftmq.metadata.raft.directory_names import JOURNAL_FOLDER
-from raftmq.metadata.raft.journal_verify import JournalReport, verify_journal
+from raftmq.metadata.raft.background import JOURNAL_FOLDER
+from raftmq.metadata.raft.journal import JournalReport, verify_journal
 from raftmq.metadata.raft.retired import REFUSED_NAME
 from raftmq.metadata.raft.snapshots import (
     INCOMING_SUFFIX,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.journal_verify import JournalSummary
+    from raftmq.metadata.raft.journal import JournalSummary
 
 SNAPSHOT_SUFFIX, SEGMENT_SUFFIX = ".snapshot", ".journal"
 LOCK_NAME = ".lock"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from immutables import Map
 
 from raftmq.metadata.commands import NO_BROKER, PartitionId
-from raftmq.metadata.image import DELETED_TOPICS_MAX, Change, ChangeKind, SlotState
-from raftmq.metadata.tallies import Tallying
+from raftmq.metadata.image import DELETED_TOPICS_MAX, Change, ChangeKind, SlotState, Tallying
 
 if TYPE_CHECKING:
     from immutables import MapMutation

@@ -21,8 +21,8 @@ from raftmq.metadata.image import (
     ChangeKind,
     MetadataImage,
     Pending,
+    Tallying,
 )
-from raftmq.metadata.tallies import Tallying
 from raftmq.model import Durability
 
 if TYPE_CHECKING:

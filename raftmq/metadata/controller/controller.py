@@ -30,21 +30,19 @@ from raftmq.metadata.commands import (
     ReviewPartitions,
     UnfenceBroker,
 )
-from raftmq.metadata.controller.drains import Drains
-from raftmq.metadata.controller.elections import Elections
-from raftmq.metadata.controller.leaders import (
+from raftmq.metadata.controller.effects import Looks, UnderWay, subject_of
+from raftmq.metadata.controller.elections import (
     BALANCE_SECONDS,
     ELECTIONS_MAX,
+    Drains,
+    Elections,
     PreferredLeaders,
+    Reviews,
     Survey,
+    assign_slots,
 )
 from raftmq.metadata.controller.levels import next_level
-from raftmq.metadata.controller.looks import Looks
-from raftmq.metadata.controller.probes import Death, Probes
-from raftmq.metadata.controller.reviews import Reviews
-from raftmq.metadata.controller.slots import assign_slots
-from raftmq.metadata.controller.under_way import UnderWay, subject_of
-from raftmq.metadata.controller.unfit import FrozenDisks, Versions
+from raftmq.metadata.controller.probes import Death, FrozenDisks, Probes, Versions
 from raftmq.metadata.image import Pending
 from raftmq.metadata.liveness import Sessions
 

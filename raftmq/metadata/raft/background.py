@@ -6,19 +6,28 @@ not in a group, the directory when every task has come home.
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import trio
 
+from raftmq.disk.checkpoint import TEMPORARY_SUFFIX
 from raftmq.disk.thread import DiskThread
+from raftmq.errors import InvalidConfig
 from raftmq.metadata.raft.collector import COLLECTOR
+from raftmq.metadata.raft.retired import REFUSED_NAME
+from raftmq.metadata.raft.settings import brief
+from raftmq.metadata.raft.snapshots import INCOMING_SUFFIX, PART_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from raftmq.disk.files import Files
+
 
 T = TypeVar("T")
 RunSync: TypeAlias = "Callable[[Callable[[], Any]], Awaitable[Any]]"
@@ -102,3 +111,83 @@ def _raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
         raise error
     finally:
         error.__context__ = context
+
+
+# -- Directory names ------------------------------------------------------------------------------
+# What may lie in a directory of the quorum: nothing that a node of it did not write.
+#
+# Owns the list of names. Whatever else is found shows that the directory serves something else, or
+# that somebody keeps there what would go with it one day. Reads names and opens no file.
+#
+#     .lock  journal/<number>.journal  snapshot-<index>-<term>.snapshot  REFUSED
+
+
+JOURNAL_FOLDER = "journal"
+NAMES_TOLD_MAX = 3
+
+_TEMPORARY = f"({re.escape(TEMPORARY_SUFFIX)})?"
+_UNFINISHED = f"({re.escape(PART_SUFFIX)}|{re.escape(INCOMING_SUFFIX)})?"
+# File systems put these there: at the top of a mount, or for a file removed while it is open.
+_SYSTEM = r"lost\+found|\.nfs\w+|\.fuse_hidden\w+"
+_OURS = re.compile(
+    rf"\.lock|{JOURNAL_FOLDER}|{REFUSED_NAME}{_TEMPORARY}"
+    rf"|snapshot-\d{{20}}-\d{{10}}\.snapshot{_UNFINISHED}|{_SYSTEM}"
+)
+_OURS_IN_JOURNAL = re.compile(rf"\d{{20}}\.journal{_TEMPORARY}|{_SYSTEM}")
+_OF_LOGS = {"topics", "checkpoints", "clean-shutdown"}
+
+
+def hold_own_directory(
+    files: Files, directory: Path, run_sync: RunSync
+) -> AbstractAsyncContextManager[None]:
+    """`hold_directory`, once its names were looked at: in a foreign one not even a lock is made.
+
+    Raises:
+        InvalidConfig: see `check_names`.
+        DirectoryInUse: another process has it.
+    """
+
+    def look_first(lock: Callable[[], object]) -> object:
+        check_names(files, directory)
+        return lock()
+
+    return hold_directory(files, directory, lambda lock: run_sync(partial(look_first, lock)))
+
+
+def check_names(files: Files, directory: Path) -> None:
+    """Before the first file is made there.
+
+    Raises:
+        InvalidConfig: something else lies there; nothing was changed.
+        StorageError: it cannot be read.
+    """
+    names = files.names(directory)
+    foreign = [name for name in names if not _OURS.fullmatch(name)]
+    if JOURNAL_FOLDER in names:
+        inner = files.names(directory / JOURNAL_FOLDER)
+        found = [name for name in inner if not _OURS_IN_JOURNAL.fullmatch(name)]
+        foreign += [f"{JOURNAL_FOLDER}/{name}" for name in found]
+    if foreign:
+        raise InvalidConfig([f"directory = {directory}: {_told(foreign)}"])
+
+
+def check_no_journal(files: Files, directory: Path) -> None:
+    """An observer replaces snapshots; the one of a voter belongs to the journal beside it.
+
+    Raises:
+        InvalidConfig: a voter has been here.
+    """
+    if files.exists(directory / JOURNAL_FOLDER):
+        raise InvalidConfig(
+            [
+                f"directory = {directory}: holds the {JOURNAL_FOLDER}/ of a voter: give the"
+                " observer an empty directory of its own"
+            ]
+        )
+
+
+def _told(foreign: list[str]) -> str:
+    names = ", ".join(map(brief, foreign[:NAMES_TOLD_MAX]))
+    more = f" and {len(foreign) - NAMES_TOLD_MAX} more" if len(foreign) > NAMES_TOLD_MAX else ""
+    what = "a broker keeps its logs there" if _OF_LOGS & set(foreign) else "not of the quorum"
+    return f"holds {names}{more}, {what}: give the node a directory of its own, or move them away"

@@ -30,7 +30,7 @@ from raftmq.metadata.raft.messages import (
     StandingChanged,
     VoteReply,
 )
-from raftmq.metadata.raft.prevote import would_grant
+from raftmq.metadata.raft.replication import would_grant
 
 if TYPE_CHECKING:
     from raftmq.metadata.raft.messages import AnyMessage, Entry

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import CorruptJournal, CorruptRecord
 from raftmq.metadata.raft import journal_format as form
+from raftmq.metadata.raft.journal_format import Entries, JournalState, Segment
 from raftmq.metadata.raft.journal_segments import segment_numbers, segment_path
-from raftmq.metadata.raft.journal_state import Entries, JournalState, Segment
 
 if TYPE_CHECKING:
     from pathlib import Path

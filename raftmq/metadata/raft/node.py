@@ -14,20 +14,21 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.entries import (
+from raftmq.metadata.raft.guard import Guard
+from raftmq.metadata.raft.messages import PreVote, Standing, StandingChanged
+from raftmq.metadata.raft.pinned import PinnedEngine
+from raftmq.metadata.raft.replication import (
     Enrol,
+    Fate,
+    PreVotes,
+    Proposals,
+    Reads,
+    Replication,
     apply_entry,
     machine_entry,
     own_entry,
     quorum_entry,
 )
-from raftmq.metadata.raft.guard import Guard
-from raftmq.metadata.raft.messages import PreVote, Standing, StandingChanged
-from raftmq.metadata.raft.pinned import PinnedEngine
-from raftmq.metadata.raft.prevote import PreVotes
-from raftmq.metadata.raft.proposals import Fate, Proposals
-from raftmq.metadata.raft.reads import Reads
-from raftmq.metadata.raft.replication import Replication
 
 if TYPE_CHECKING:
     from collections.abc import Callable

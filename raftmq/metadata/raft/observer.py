@@ -9,17 +9,24 @@ snapshot on disk only to decode it; after a restart it begins with the newest.
 from __future__ import annotations
 
 import logging
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Generic
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, Generic
 
 import trio
 
+from raftmq.disk.files import Files, OsFiles
 from raftmq.errors import NotController, RaftmqError, RemoteProtocolError, StorageError
+from raftmq.metadata.machine import MetadataMachine
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX, Leadership
-from raftmq.metadata.raft.connection import open_connection
-from raftmq.metadata.raft.dialer import DIAL_SECONDS_MAX
-from raftmq.metadata.raft.entries import apply_entry, own_entry
-from raftmq.metadata.raft.handshake import shake_hands
+from raftmq.metadata.raft.background import (
+    check_no_journal,
+    hold_own_directory,
+    open_background,
+    run_in_thread,
+)
+from raftmq.metadata.raft.connection import AddressT, open_connection, shake_hands
 from raftmq.metadata.raft.messages import (
     PROTOCOL_VERSION,
     Hello,
@@ -28,29 +35,106 @@ from raftmq.metadata.raft.messages import (
     ObserverOffer,
     Refusal,
     Role,
+    SnapshotChunk,
+    SnapshotFetch,
+    SnapshotGone,
 )
-from raftmq.metadata.raft.network_protocol import AddressT
+from raftmq.metadata.raft.picture import read_picture
+from raftmq.metadata.raft.replication import apply_entry, own_entry
+from raftmq.metadata.raft.settings import check_settings
+from raftmq.metadata.raft.snapshot_transfer import SnapshotId
+from raftmq.metadata.raft.snapshots import SnapshotStore
+from raftmq.metadata.raft.transport import DIAL_SECONDS_MAX
+from raftmq.metadata.raft.visiting import FIRST_ENTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from random import Random
 
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
-    from raftmq.metadata.machine import MetadataMachine
-    from raftmq.metadata.raft.connection import Connection
+    from raftmq.metadata.raft.background import RunSync
+    from raftmq.metadata.raft.connection import Connection, Network
     from raftmq.metadata.raft.messages import AnyMessage
-    from raftmq.metadata.raft.network_protocol import Network
-    from raftmq.metadata.raft.snapshot_download import SnapshotDownload
+    from raftmq.metadata.raft.picture import Picture
+    from raftmq.metadata.raft.settings import QuorumSettings
+    from raftmq.metadata.raft.snapshots import SnapshotInfo
+    from raftmq.metadata.raft.state_machine import StateMachine
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Snapshot download ----------------------------------------------------------------------------
+# A snapshot on its way to an observer: one request at a time over its own connection.
+#
+# Owns the order of requests and the place on disk; a voter's transfer, which survives changes of
+# leader, is in `snapshot_transfer`.
+
+
+CHUNK_SECONDS_MAX = 30.0
+
+
+class SnapshotDownload:
+    """Into `store`; what was fetched before a connection broke is not fetched again."""
+
+    def __init__(
+        self, store: SnapshotStore, *, run_sync: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> None:
+        self._store, self._run_sync = store, run_sync
+
+    async def fetch(
+        self, connection: Connection, offer: ObserverOffer, machine: StateMachine
+    ) -> tuple[SnapshotInfo, Picture] | None:
+        """The snapshot that was offered, durable and decoded; None if it is gone by now.
+
+        Raises:
+            RemoteProtocolError: the voter sends something else, or nothing.
+            StorageError: the disk refused.
+        """
+        snapshot = SnapshotId(offer.index, offer.snapshot_term, offer.size_bytes, offer.crc)
+        incoming = await self._run_sync(lambda: self._store.incoming(snapshot))
+        while incoming.position < snapshot.size_bytes:
+            data = await self._chunk(connection, snapshot, incoming.position)
+            if data is None:
+                return None
+            await self._run_sync(partial(incoming.write, incoming.position, data))
+        info = await self._run_sync(incoming.finish)
+        picture = await self._run_sync(lambda: read_picture(machine, self._store.read(info)))
+        return info, picture
+
+    async def _chunk(
+        self, connection: Connection, snapshot: SnapshotId, offset: int
+    ) -> bytes | None:
+        request = SnapshotFetch(
+            snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.crc, offset
+        )
+        await connection.send(request)
+        with trio.move_on_after(CHUNK_SECONDS_MAX):
+            return _data_of(await connection.receive(), snapshot, offset)
+        raise RemoteProtocolError(f"no chunk of {snapshot} within {CHUNK_SECONDS_MAX} s")
+
+
+def _data_of(answer: object, snapshot: SnapshotId, offset: int) -> bytes | None:
+    match answer:
+        case SnapshotChunk(offset=at, data=data) if at == offset and data:
+            if offset + len(data) > snapshot.size_bytes:
+                raise RemoteProtocolError(f"{len(data)} bytes at {offset} of {snapshot}")
+            return data
+        case SnapshotGone() | None:
+            return None
+    raise RemoteProtocolError(f"a {type(answer).__name__} in place of a chunk")
+
+
+# -- Observer -------------------------------------------------------------------------------------
+
 
 RETRY_SECONDS = (0.1, 0.5)
 FAILURE_PAUSE_SECONDS = 5.0  # after the own disk refused
 ANSWER_SECONDS_MAX = 15.0  # a voter that lives answers within a third of it
 LEADERLESS_ANSWERS_MAX = 2  # the second comes after the voter has waited for a leader
 APPLIED_AT_ONCE = 500  # entries; then others get their turn
-
-logger = logging.getLogger(__name__)
 
 
 class ObserverQuorum(Generic[AddressT]):
@@ -254,3 +338,69 @@ class ObserverQuorum(Generic[AddressT]):
 
 def _is_leaderless(answer: AnyMessage) -> bool:
     return isinstance(answer, ObserverEntries) and not answer.entries and answer.leader_id is None
+
+
+# -- Observing ------------------------------------------------------------------------------------
+# An observer from its directory and its network: everything put together, and taken apart again.
+#
+# Owns the order of starting: settings, names, lock, snapshot, image, the task that follows a voter.
+# Takes what `open_quorum` takes, so that a simulation opens the very same thing. The directory
+# holds the last snapshot that was fetched, and nothing that could not be fetched again.
+
+
+@asynccontextmanager
+async def open_observer(
+    settings: QuorumSettings[AddressT],
+    network: Network[AddressT],
+    *,
+    files: Files | None = None,
+    random: Random | None = None,
+    run_sync: RunSync = run_in_thread,
+    make_machine: Callable[[], MetadataMachine] = MetadataMachine,
+) -> AsyncIterator[ObserverQuorum[AddressT]]:
+    """Follow the voters for as long as the body runs. What the body raises comes out as it is.
+
+    Of the settings `timing`, `limits` and `sync` mean nothing here.
+
+    Raises:
+        InvalidConfig: settings that cannot be, or a directory with files of others, a voter's
+            included; nothing of theirs was changed.
+        DirectoryInUse: another process has the directory.
+        CorruptJournal: the snapshot is damaged, or another cluster's.
+        StorageError: the disk refused.
+    """
+    check_settings(settings, is_voter=False)
+    files, random = files or OsFiles(), random or SystemRandom()
+    async with hold_own_directory(files, settings.directory, run_sync):
+        store = SnapshotStore(files, settings.directory, cluster_id=settings.cluster_id)
+        machine = make_machine()
+        next_index, quorum_id = await run_sync(partial(_load, store, machine))
+        observer = ObserverQuorum(
+            settings.node_id,
+            settings.cluster_id,
+            settings.voters,
+            network,
+            machine,
+            SnapshotDownload(store, run_sync=run_sync),
+            next_index=next_index,
+            quorum_id=quorum_id,
+            random=random,
+        )
+        async with open_background() as nursery:
+            nursery.start_soon(observer.run)
+            yield observer
+
+
+def _load(store: SnapshotStore, machine: MetadataMachine) -> tuple[int, bytes]:
+    """In a worker thread: show the newest snapshot, if there is one and it is this observer's.
+
+    Returns:
+        The index of the entry that comes next, and the quorum whose history that is.
+    """
+    check_no_journal(store.files, store.directory)
+    snapshot = store.newest()
+    if snapshot is None:
+        return FIRST_ENTRY, b""
+    picture = read_picture(machine, store.read(snapshot))
+    machine.install(snapshot.index, picture.decoded)
+    return snapshot.index + 1, picture.quorum_id

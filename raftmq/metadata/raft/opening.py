@@ -25,23 +25,27 @@ import trio
 from raftmq.disk.files import Files, OsFiles
 from raftmq.errors import CorruptJournal
 from raftmq.metadata.machine import MetadataMachine
-from raftmq.metadata.raft.background import Threads, open_background, open_threads
-from raftmq.metadata.raft.directory_names import JOURNAL_FOLDER, hold_own_directory
-from raftmq.metadata.raft.driver import Driver
-from raftmq.metadata.raft.hosting import Hosting
+from raftmq.metadata.raft.background import (
+    JOURNAL_FOLDER,
+    Threads,
+    hold_own_directory,
+    open_background,
+    open_threads,
+)
 from raftmq.metadata.raft.journal import Journal, start_journal
 from raftmq.metadata.raft.journal_segments import segment_numbers
 from raftmq.metadata.raft.membership import Membership
 from raftmq.metadata.raft.messages import PROTOCOL_VERSION, Hello, Refusal, Role, Standing
 from raftmq.metadata.raft.node import RaftNode
 from raftmq.metadata.raft.picture import Picture, read_picture
-from raftmq.metadata.raft.quorum import RaftQuorum
+from raftmq.metadata.raft.quorum import Driver, RaftQuorum
 from raftmq.metadata.raft.retired import check_not_retired, retire
 from raftmq.metadata.raft.settings import QuorumSettings, check_settings
 from raftmq.metadata.raft.snapshots import SnapshotInfo, SnapshotStore
 from raftmq.metadata.raft.snapshotter import Snapshotter
 from raftmq.metadata.raft.status import QuorumStatus, encode_status, quorum_status
 from raftmq.metadata.raft.transport import Transport
+from raftmq.metadata.raft.visiting import Hosting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.metadata.raft.background import RunSync
-    from raftmq.metadata.raft.network_protocol import AddressT, Network
+    from raftmq.metadata.raft.connection import AddressT, Network
 
 __all__ = ["QuorumSettings", "open_quorum"]
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.breaks import with_breaks
-from raftmq.metadata.raft.collector import COLLECTOR
+from raftmq.metadata.raft.collector import COLLECTOR, with_breaks
 from raftmq.metadata.raft.membership import Enrolment
 from raftmq.wire.nesting import Decoder
 

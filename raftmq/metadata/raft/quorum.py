@@ -6,7 +6,9 @@ are made from the trio loop in which it was opened.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -16,22 +18,233 @@ from raftmq.errors import (
     ProposalDiscarded,
     ProposalUncertain,
     QuorumBusy,
+    RemoteProtocolError,
+    StorageError,
 )
 from raftmq.metadata.commands import Command, CommandId, encode_command
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX, Leadership
-from raftmq.metadata.raft.outcomes import Outcome, Outcomes
-from raftmq.metadata.raft.proposals import Fate
+from raftmq.metadata.raft.replication import Fate
 from raftmq.metadata.raft.settings import brief
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from typing import NoReturn
 
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.machine import MetadataMachine
-    from raftmq.metadata.raft.driver import Driver
+    from raftmq.metadata.raft.journal import Journal
+    from raftmq.metadata.raft.messages import AnyMessage
     from raftmq.metadata.raft.node import RaftNode
+    from raftmq.metadata.raft.snapshotter import Snapshotter
+    from raftmq.metadata.raft.transport import Transport
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Driver ---------------------------------------------------------------------------------------
+# The one task that moves a voter: messages in, a tick, the journal to disk, messages out.
+#
+# Owns the order that everything rests on:
+#
+#     inbox -> guard -> engine -> journal.prepare ─ worker: write, fdatasync ─ complete -> flush
+#                proposals ──┘        (more of both pile up meanwhile: group commit)
+#
+# Nothing that depends on the journal leaves before it is synced: not a vote, not an entry, not an
+# answer. A journal that cannot be written ends the task, and with it the node.
+
+
+class Driver:
+    """Attributes:
+    on_turn: called in order after every turn, when what it changed is durable.
+    """
+
+    def __init__(
+        self,
+        node: RaftNode,
+        journal: Journal,
+        transport: Transport[Any],
+        snapshotter: Snapshotter,
+        *,
+        write_journal: Callable[[Callable[[], None]], Awaitable[None]],
+        run_sync: Callable[[Callable[[], None]], Awaitable[None]],
+        tick_seconds: float,
+        stuck_seconds: float,
+    ) -> None:
+        self._node, self._journal, self._transport = node, journal, transport
+        self._snapshotter = snapshotter
+        self._write_journal, self._run_sync = write_journal, run_sync
+        self._tick_seconds, self._stuck_seconds = tick_seconds, stuck_seconds
+        self._turn_began = trio.current_time()
+        self._event, self._removals = trio.Event(), trio.Event()
+        self._error: Exception | None = None
+        self.on_turn: list[Callable[[], None]] = []
+
+    def wake(self) -> None:
+        """There is something to do before the next tick."""
+        self._event.set()
+
+    def fail(self, error: Exception) -> None:
+        """This voter must not go on: end its task with `error`, in the next turn."""
+        self._error = error
+        self.wake()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the turn that runs has waited for the disk so long that nobody follows us."""
+        return trio.current_time() - self._turn_began > self._stuck_seconds
+
+    async def run(self) -> None:
+        while True:
+            await self._wait()
+            self._turn_began = trio.current_time()
+            if self._error is not None:
+                raise self._error
+            self._snapshotter.maybe_install()
+            self._take_messages()
+            self._node.maybe_establish()
+            self._node.tick()
+            self._snapshotter.maybe_take()
+            await self._sync()
+            self._node.after_sync()
+            self._transport.flush()
+            for tell in self.on_turn:
+                tell()
+            if self._journal.has_removals:
+                self._removals.set()
+
+    async def _wait(self) -> None:
+        """Until there is work, or the clock wants a tick. Always lets others run."""
+        if self._node.has_work:
+            self._event.set()
+        with trio.move_on_after(self._node.seconds_to_wake(self._tick_seconds)):
+            await self._event.wait()
+        self._event = trio.Event()
+
+    def _take_messages(self) -> None:
+        for peer, message in self._transport.take_inbox():
+            try:
+                self._receive(peer, message)
+            except RemoteProtocolError as error:
+                logger.warning("peer=%s event=protocol_error error=%s", peer, error)
+                self._transport.disconnect(peer, str(error))
+
+    def _receive(self, peer: int, message: AnyMessage) -> None:
+        if self._transport.is_connected(peer) and not self._snapshotter.take_message(peer, message):
+            self._node.receive(peer, message)
+
+    async def _sync(self) -> None:
+        batch = self._journal.prepare()
+        if batch is not None:
+            began = trio.current_time()
+            await self._write_journal(batch.write)
+            self._node.on_synced(trio.current_time() - began)
+            self._journal.complete(batch)
+
+    async def remove_segments(self) -> None:
+        """A task beside `run`: no turn waits for segments that nothing needs any more."""
+        while True:
+            await self._removals.wait()
+            self._removals = trio.Event()
+            removal = self._journal.prepare_removal()
+            if removal is not None:
+                try:
+                    await self._run_sync(removal.run)
+                except StorageError as error:  # they stay; the next start tries again
+                    logger.warning("event=segments_left error=%s", error)
+                    return
+                self._journal.removed(removal)
+
+
+# -- Outcomes -------------------------------------------------------------------------------------
+# What becomes of each proposal, for the task that waits for it, and how long that may take.
+#
+# Owns the waiting and its bound. One task looks at the clock for all of them: a cancel scope for
+# each proposal would cost as much as the rest of its way through the leader.
+#
+# Invariant: an outcome is settled once, by the driver's task or by the clock; later news is
+# ignored.
+
+
+SETTLED_MAX = 1024  # outcomes that nobody needs any more and that are kept in spite of it
+
+
+class Outcome:
+    """Attributes:
+    seconds: how long it may take, from now on.
+    fate: None as long as nothing is known, in time, of the proposal.
+    result: see `Fate`.
+    """
+
+    __slots__ = ("_task", "deadline", "fate", "result", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.deadline = seconds, trio.current_time() + seconds
+        self.fate: Fate | None = None
+        self.result: object = None
+        self._task: trio.lowlevel.Task | None = None
+
+    def __lt__(self, other: Outcome) -> bool:
+        return self.deadline < other.deadline
+
+    def settle(self, fate: Fate, result: object) -> None:
+        if self.fate is not None:
+            return
+        self.fate, self.result = fate, result
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    async def wait(self) -> None:
+        """Until it is settled. One task only."""
+        assert self.fate is None, "settled before anybody could wait"
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._give_up)
+
+    def _give_up(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class Outcomes:
+    """Those that somebody waits for, by deadline; `run` settles whatever comes too late."""
+
+    def __init__(self) -> None:
+        self._heap: list[Outcome] = []
+        self._size_max = SETTLED_MAX
+        self._earlier = trio.Event()  # than what `run` waits for
+
+    def add(self, seconds: float) -> Outcome:
+        outcome = Outcome(seconds)
+        if len(self._heap) >= self._size_max:
+            self._forget_settled()
+        heappush(self._heap, outcome)
+        if self._heap[0] is outcome:
+            self._earlier.set()
+        return outcome
+
+    def _forget_settled(self) -> None:
+        self._heap = [outcome for outcome in self._heap if outcome.fate is None]
+        heapify(self._heap)
+        self._size_max = 2 * len(self._heap) + SETTLED_MAX
+
+    async def run(self) -> NoReturn:
+        while True:
+            with trio.move_on_at(self._heap[0].deadline if self._heap else float("inf")):
+                await self._earlier.wait()
+            self._earlier = trio.Event()
+            self._settle_late()
+
+    def _settle_late(self) -> None:
+        now = trio.current_time()
+        while self._heap and (self._heap[0].fate is not None or self._heap[0].deadline <= now):
+            late = heappop(self._heap)
+            late.settle(Fate.UNKNOWN, f"no answer within {late.seconds:g} s")
+
+
+# -- Quorum ---------------------------------------------------------------------------------------
 
 
 READ_SECONDS_MAX = 5.0  # a barrier that no majority confirms

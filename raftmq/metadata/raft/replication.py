@@ -9,17 +9,23 @@ PySyncObj's own loop, which has no bound and spins while a snapshot is written. 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from raftmq.metadata.raft.messages import APPEND_BYTES_MAX, AppendEntries, SnapshotOffer
+from raftmq.wire.nesting import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.metadata.raft.journal import Journal
-    from raftmq.metadata.raft.messages import AnyMessage, Entry
+    from raftmq.metadata.raft.messages import AnyMessage, Entry, PreVote, PreVoteReply
     from raftmq.metadata.raft.pinned import PinnedEngine
     from raftmq.metadata.raft.snapshot_transfer import SnapshotId
+    from raftmq.metadata.raft.state_machine import StateMachine
+
 
 MESSAGE_BYTES = 64  # counted for each entry beside its command
 
@@ -153,3 +159,234 @@ def _offer(term: int, read_round: int, snapshot: SnapshotId) -> AnyMessage:
 
 def _size_of(entries: list[Entry]) -> int:
     return sum(len(command) for command, _, _ in entries) + MESSAGE_BYTES * len(entries)
+
+
+# -- Entries --------------------------------------------------------------------------------------
+# What the entries of the log are: commands of the state machine, and the quorum's own.
+#
+# Owns the two bytes in front of each and the quorum's own entries. Pure. PySyncObj wants the first
+# byte (0: a command, 1: the no-op of a new leader); the second tells whose command it is.
+
+
+NO_OP = b"\x01"
+_FOR_MACHINE = b"\x00\x00"
+_FOR_QUORUM = b"\x00\x01"
+
+
+class Enrol(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """From here on `disk_id` is the disk of `voter` (docs/decisions/0012)."""
+
+    voter: int
+    disk_id: bytes
+
+
+_decoder = Decoder[Enrol](Enrol)
+
+
+def machine_entry(command: bytes) -> bytes:
+    return _FOR_MACHINE + command
+
+
+def quorum_entry(own: Enrol) -> bytes:
+    return _FOR_QUORUM + msgspec.msgpack.encode(own)
+
+
+def own_entry(entry: bytes) -> Enrol | None:
+    """The quorum's own command, if it is one."""
+    if entry.startswith(_FOR_QUORUM):
+        return _decoder.decode(entry[len(_FOR_QUORUM) :])
+    return None
+
+
+def apply_entry(machine: StateMachine, index: int, entry: bytes) -> object:
+    """Hand a command to the state machine; anything else means nothing to it."""
+    if entry.startswith(_FOR_MACHINE):
+        return machine.apply(index, entry[len(_FOR_MACHINE) :])
+    return None
+
+
+# -- Prevote --------------------------------------------------------------------------------------
+# Would I win? A node asks before it raises its term, so that a lonely one disturbs nobody.
+#
+# Owns the rules of the question and of the answer (Ongaro's thesis, 9.6 and 4.2.3). Pure: the guard
+# sends what is decided here. A node that hears its leader grants nothing (stickiness).
+
+
+def would_grant(
+    question: PreVote, *, term: int, last_log_index: int, last_log_term: int, hears_leader: bool
+) -> bool:
+    """Whether the one who asks could have this node's vote in `question.term`.
+
+    1. Not while this node hears a leader.
+    2. Not in a term that has begun already.
+    3. Not with a log that lacks something of ours (5.4.1 of the Raft paper).
+    """
+    if hears_leader or question.term <= term:
+        return False
+    theirs = question.last_log_term, question.last_log_index
+    return theirs >= (last_log_term, last_log_index)
+
+
+class PreVotes:
+    """The answers to this node's own question; a new question forgets the old answers."""
+
+    def __init__(self, node_id: int, voter_count: int) -> None:
+        self._node_id, self._voter_count = node_id, voter_count
+        self._term = 0
+        self._granted: set[int] = set()
+
+    def ask(self, term: int) -> None:
+        self._term, self._granted = term, {self._node_id}
+
+    def on_reply(self, peer: int, reply: PreVoteReply) -> None:
+        if reply.is_granted and reply.term == self._term:
+            self._granted.add(peer)
+
+    def forget(self) -> None:
+        self._granted = set()
+
+    def is_won(self, term: int) -> bool:
+        """Whether a majority would vote for this node in `term`."""
+        return term == self._term and 2 * len(self._granted) > self._voter_count
+
+
+# -- Proposals ------------------------------------------------------------------------------------
+# Proposals whose place in the log is known and whose fate is not.
+#
+# Owns the three ends of a proposal. It is applied once its own entry is (same index, same term);
+# discarded once another term's entry is applied in its place; unknown once a snapshot has gone past
+# it, or this node stops. Whoever waits no longer says so (`forget`): what nobody waits for takes no
+# room. Timeouts are the caller's.
+
+
+class Fate(Enum):
+    """What comes with it: the answer of an applied one, the reason where it is unknown."""
+
+    APPLIED = "applied"
+    DISCARDED = "discarded"  # definite: it will never be applied
+    UNKNOWN = "unknown"
+
+
+class Proposal(NamedTuple):
+    term: int
+    done: Callable[[Fate, object], None]
+
+
+class Proposals:
+    """By index; after a change of leader one index may have been proposed twice."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[Proposal]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, index: int, term: int, done: Callable[[Fate, object], None]) -> None:
+        self._waiting.setdefault(index, []).append(Proposal(term, done))
+        self._count += 1
+
+    def forget(self, index: int, done: Callable[[Fate, object], None]) -> None:
+        """Nobody waits for it any more; does nothing if its fate has been told."""
+        rest = [proposal for proposal in self._take(index) if proposal.done != done]
+        if rest:
+            self._waiting[index] = rest
+            self._count += len(rest)
+
+    def on_applied(self, index: int, term: int, result: object) -> None:
+        for proposal in self._take(index):
+            if proposal.term == term:
+                proposal.done(Fate.APPLIED, result)
+            else:
+                proposal.done(Fate.DISCARDED, None)
+
+    def on_skipped(self, index: int) -> None:
+        """A snapshot stands for everything up to `index`."""
+        passed = [at for at in self._waiting if at <= index]
+        self._give_up(passed, "a snapshot went past it")
+
+    def abandon(self) -> None:
+        """Nobody will ever tell more."""
+        self._give_up(list(self._waiting), "this node stops")
+
+    def _give_up(self, indexes: list[int], reason: str) -> None:
+        for index in indexes:
+            for proposal in self._take(index):
+                proposal.done(Fate.UNKNOWN, reason)
+
+    def _take(self, index: int) -> list[Proposal]:
+        taken = self._waiting.pop(index, [])
+        self._count -= len(taken)
+        return taken
+
+
+# -- Reads ----------------------------------------------------------------------------------------
+# ReadIndex: what a leader must hear before it may call its state the newest.
+#
+# Owns rounds of confirmation (Ongaro's thesis, 6.4). A read notes the commit index and the next
+# round; every AppendEntries carries the newest round, every answer echoes it. Once a majority has
+# echoed the read's round, no other leader can have committed anything before the read began. Pure:
+# the node sends and applies.
+
+
+class Read(NamedTuple):
+    read_index: int  # must be applied before the read is served
+    round: int  # must be echoed by a majority
+    done: Callable[[bool], None]
+
+
+class Reads:
+    """Attributes:
+    round: goes out with every AppendEntries; grows when reads are waiting.
+    """
+
+    def __init__(self, voter_count: int) -> None:
+        self._voter_count = voter_count
+        self.round = 0
+        self._asked: list[Callable[[bool], None]] = []
+        self._waiting: list[Read] = []
+        self._echoed: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._asked) + len(self._waiting)
+
+    def begin(self, done: Callable[[bool], None]) -> None:
+        """`done(True)` once the state is known to be new enough, `done(False)` if it never is."""
+        self._asked.append(done)
+
+    def open_round(self, commit_index: int) -> bool:
+        """Give every read that was asked for since a round of its own; whether there were any."""
+        if not self._asked:
+            return False
+        self.round += 1
+        self._waiting += [Read(commit_index, self.round, done) for done in self._asked]
+        self._asked = []
+        return True
+
+    def on_echo(self, peer: int, round_number: int) -> None:
+        self._echoed[peer] = max(round_number, self._echoed.get(peer, 0))
+
+    def serve(self, last_applied: int) -> None:
+        """Finish every read that a majority has confirmed and that is applied."""
+        if not self._waiting:
+            return
+        confirmed = self._confirmed_round()
+        waiting, self._waiting = self._waiting, []
+        for read in waiting:
+            if read.round <= confirmed and read.read_index <= last_applied:
+                read.done(True)
+            else:
+                self._waiting.append(read)
+
+    def _confirmed_round(self) -> int:
+        """The newest round that a majority has echoed; the leader itself echoes at once."""
+        echoed = sorted([self.round, *self._echoed.values()], reverse=True)
+        majority = self._voter_count // 2 + 1
+        return echoed[majority - 1] if len(echoed) >= majority else 0
+
+    def fail_all(self) -> None:
+        """This node leads no more: what it heard proves nothing now."""
+        waiting = [*self._asked, *(read.done for read in self._waiting)]
+        self._asked, self._waiting, self._echoed = [], [], {}
+        for done in waiting:
+            done(False)

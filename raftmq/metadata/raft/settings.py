@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from raftmq.errors import InvalidConfig
+from raftmq.metadata.raft.connection import AddressT
 from raftmq.metadata.raft.messages import VOTERS_MAX
-from raftmq.metadata.raft.network_protocol import AddressT
 from raftmq.metadata.raft.timing import Limits, Timing
 from raftmq.model import Address
 

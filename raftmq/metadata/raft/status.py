@@ -6,17 +6,22 @@ number of commands that somebody is behind this node.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from raftmq.metadata.raft.pinned import CANDIDATE, FOLLOWER, LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from raftmq.metadata.raft.messages import Standing
     from raftmq.metadata.raft.node import RaftNode
+
+
+logger = logging.getLogger(__name__)
+
 
 NESTS_MAX = 200  # a voter has 64 guests; and so few levels are no trouble for any interpreter
 _STATES = {FOLLOWER: "follower", CANDIDATE: "candidate", LEADER: "leader"}
@@ -112,3 +117,99 @@ def decode_status(data: bytes) -> QuorumStatus:
     if data.count(b"[") + data.count(b"{") > NESTS_MAX:
         raise ValueError(f"more than {NESTS_MAX} arrays and objects")
     return msgspec.json.decode(data, type=QuorumStatus)
+
+
+# -- Leaderless -----------------------------------------------------------------------------------
+# Why nobody leads, in words for whoever waits for it, and one log line when that lasts.
+#
+# Owns the words. They are guesses from what one voter sees: whom it is connected to, and whose
+# disks count (docs/decisions/0012). Pure: whoever asks brings the time.
+
+
+PATIENCE_SECONDS = 5.0  # elections take a second or two
+BLANK, ESTABLISHED = "blank", "established"
+
+
+class Sight(NamedTuple):
+    """What one voter sees.
+
+    Attributes:
+        standings: of every voter by id, its own included; None where it is not connected.
+    """
+
+    term: int
+    standings: dict[int, str | None]
+
+
+def explain(sight: Sight) -> str:
+    """What keeps a leader from being elected, or from being followed.
+
+    1. Nobody has ever led, as far as is known here: that needs all voters once.
+    2. Too few voters are connected and count.
+    3. Nothing: an election takes its time, or disks and network are slow.
+    """
+    missing = _with(sight, None)
+    blank, established = _with(sight, BLANK), _with(sight, ESTABLISHED)
+    needed = len(sight.standings) // 2 + 1
+    facts = [f"not connected: {_listed(missing)}"] if missing else []
+    if blank:
+        facts.append(f"blank: {_listed(blank)}")
+    if sight.term == 0 and missing and not established:
+        facts.append("a new quorum begins when all of its voters are up at the same time")
+    elif sight.term == 0 and missing:
+        facts.append(
+            "a quorum that never had a leader needs all of its voters up at the same time, any"
+            f" other one {needed} that are established"
+        )
+    elif len(established) < needed:
+        facts.append(f"{needed} established voters are needed, {len(established)} are here")
+        if blank:
+            facts.append("a blank one, whose disk is new, counts once a leader has filled it")
+    else:
+        facts.append("enough voters are here: an election is under way, or their disks are slow")
+    return "; ".join(facts)
+
+
+def _with(sight: Sight, standing: str | None) -> list[int]:
+    return sorted(voter for voter, found in sight.standings.items() if found == standing)
+
+
+def _listed(voters: Iterable[int]) -> str:
+    return ", ".join(f"voter {voter}" for voter in voters)
+
+
+class LeaderWatch:
+    """Says why nobody leads, when the reason changes, and when that is over."""
+
+    def __init__(self, node: RaftNode, *, now: float) -> None:
+        self._node = node
+        self._since = self._said_at = now
+        self._said = ""
+
+    def on_turn(self, now: float) -> None:
+        if self._node.heard_leader_id is not None:
+            self._on_leader(now)
+        elif now - self._since >= PATIENCE_SECONDS:
+            self._say(explain(sight_of(self._node)), now)
+
+    def _on_leader(self, now: float) -> None:
+        if self._said:
+            self._said = ""
+            leader, seconds = self._node.heard_leader_id, now - self._since
+            logger.info("leader found: leader=%s after_seconds=%.0f", leader, seconds)
+        self._since = now
+
+    def _say(self, reason: str, now: float) -> None:
+        if reason != self._said and now - self._said_at >= PATIENCE_SECONDS:
+            self._said, self._said_at = reason, now
+            where = f"node={self._node.node_id} term={self._node.term}"
+            seconds = now - self._since
+            logger.warning("no leader: %s for_seconds=%.0f reason=%s", where, seconds, reason)
+
+
+def sight_of(node: RaftNode) -> Sight:
+    standings: dict[int, str | None] = {node.node_id: node.membership.standing.name.lower()}
+    for peer in node.peers:
+        standing = node.membership.standing_of(peer)
+        standings[peer] = None if standing is None else standing.name.lower()
+    return Sight(node.term, standings)

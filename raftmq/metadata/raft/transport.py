@@ -14,23 +14,26 @@ Must not know what the messages mean; the guard in front of the node does.
 from __future__ import annotations
 
 import logging
+from collections import deque
+from enum import Enum, auto
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias
 
 import trio
 
-from raftmq.errors import RaftmqError
-from raftmq.metadata.raft.connection import Connection, Limits, open_connection
-from raftmq.metadata.raft.dialer import Dialer, Outcome, Pauses
-from raftmq.metadata.raft.guests import Guests
-from raftmq.metadata.raft.handshake import (
+from raftmq.errors import RaftmqError, RemoteProtocolError
+from raftmq.metadata.raft.connection import (
     HANDSHAKE_SECONDS_MAX,
+    AddressT,
     Caller,
+    Connection,
+    Limits,
     judge_hello,
+    open_connection,
+    refuse,
     shake_hands,
 )
-from raftmq.metadata.raft.inbox import SHARE_BYTES_MAX, Inbox
 from raftmq.metadata.raft.messages import (
     FRAME_BYTES_MAX,
     SMALL_FRAME_BYTES_MAX,
@@ -40,27 +43,220 @@ from raftmq.metadata.raft.messages import (
     Welcome,
     encode_frame,
 )
-from raftmq.metadata.raft.network_protocol import AddressT
 from raftmq.metadata.raft.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from random import Random
 
-    from raftmq.metadata.raft.connection import Received
-    from raftmq.metadata.raft.guests import ServeGuest
-    from raftmq.metadata.raft.handshake import Met
+    from raftmq.metadata.raft.connection import Met, Network, Received
     from raftmq.metadata.raft.messages import AnyMessage
-    from raftmq.metadata.raft.network_protocol import Network
 
     Wrap = Callable[[trio.abc.Stream, bool], Awaitable[trio.abc.Stream]]
     Identify = Callable[[trio.abc.Stream], int | None]
+    from collections.abc import Awaitable, Callable
+
+    from raftmq.metadata.raft.connection import Connection
+
+    ServeGuest: TypeAlias = Callable[[Connection, Hello], Awaitable[None]]
+    from collections.abc import Sequence
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Dialer ---------------------------------------------------------------------------------------
+# Keeps calling one voter until it answers, and again when the connection is gone.
+#
+# Owns the pauses and the address. What is done with a stream is decided by `meet`. Says once what
+# is wrong, not at every attempt. Whoever refuses us will do so again until somebody has acted: it
+# is called less and less often.
+
+
+DIAL_SECONDS_MAX = 3.0
+
+
+class Pauses(NamedTuple):
+    """Seconds between attempts: the first, and the longest after a failure or a refusal."""
+
+    seconds_min: float = 0.1
+    seconds_max: float = 0.5
+    refused_seconds_max: float = 5.0
+
+
+DIALLING = Pauses()
+
+
+class Outcome(Enum):
+    """What came of a stream."""
+
+    SERVED = auto()  # accepted, at least for a while
+    FAILED = auto()
+    REFUSED = auto()  # by us or by them
+
+
+class Dialer(Generic[AddressT]):
+    """`is_needed` is asked before each attempt."""
+
+    def __init__(
+        self,
+        peer: int,
+        address: AddressT,
+        network: Network[AddressT],
+        *,
+        random: Random,
+        pauses: Pauses = DIALLING,
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._peer, self._address, self._network, self._random = peer, address, network, random
+        self._pauses, self._is_needed = pauses, is_needed
+        self._pause = pauses.seconds_min
+        self._pause_max = pauses.seconds_max
+        self._problem = ""
+        self._attempt = trio.CancelScope()
+
+    def set_address(self, address: AddressT) -> None:
+        """Call there from now on; whoever is being served is not disturbed."""
+        self._address = address
+        self._problem = ""
+        self._pause = self._pauses.seconds_min
+        self._attempt.cancel()
+
+    async def run(self, meet: Callable[[trio.abc.Stream], Awaitable[Outcome]]) -> None:
+        """For ever; `meet` serves a stream to its end and says what came of it."""
+        while True:
+            if self._is_needed():
+                stream = await self._dial()
+                self._note(Outcome.FAILED if stream is None else await meet(stream))
+                if stream is not None:
+                    self._problem = ""
+            await self._rest()
+
+    def _note(self, outcome: Outcome) -> None:
+        is_refused = outcome is Outcome.REFUSED
+        pauses = self._pauses
+        self._pause_max = pauses.refused_seconds_max if is_refused else pauses.seconds_max
+        self._pause = min(self._pause, self._pause_max)
+        if outcome is Outcome.SERVED:
+            self._pause = pauses.seconds_min
+
+    async def _dial(self) -> trio.abc.Stream | None:
+        address, problem = self._address, f"no answer within {DIAL_SECONDS_MAX:g} s"
+        try:
+            with trio.move_on_after(DIAL_SECONDS_MAX) as self._attempt:
+                return await self._network.dial(address)
+        except (OSError, RaftmqError) as error:
+            problem = str(error) or repr(error)
+        if address == self._address:  # otherwise it does not matter any more
+            self._tell(problem)
+        return None
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            where = f"peer={self._peer} address={self._address!s}"
+            logger.info("voter unreachable: %s reason=%s", where, problem)
+
+    async def _rest(self) -> None:
+        """Each pause is twice the last one, give or take a fifth, so that nodes do not march."""
+        with trio.move_on_after(self._pause * self._random.uniform(0.8, 1.2)) as self._attempt:
+            self._pause = min(self._pause * 2, self._pause_max)
+            await trio.sleep_forever()
+
+
+# -- Guests ---------------------------------------------------------------------------------------
+# Connections of those who do not vote: observers and visitors.
+#
+# Owns how many there may be at a time and how each of them ends. What they are served is the
+# business of `serve_guest`, which the driver hands in; it is cancelled when its connection ends.
+
+
+GUESTS_MAX = 64
+
+
+class Guests:
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def serve(
+        self, connection: Connection, hello: Hello, serve_guest: ServeGuest | None
+    ) -> None:
+        """Until the guest leaves, or `serve_guest` returns."""
+        if serve_guest is None:
+            await refuse(connection, Refusal("no guests are served here yet: come back later"))
+            return
+        if self._count >= GUESTS_MAX:
+            reason = f"{self._count} guests are here already: ask another voter, or later"
+            await refuse(connection, Refusal(reason))
+            return
+        self._count += 1
+        try:
+            await serve_until_closed(connection, hello, serve_guest)
+        finally:
+            self._count -= 1
+
+
+async def serve_until_closed(connection: Connection, hello: Hello, serve_guest: ServeGuest) -> None:
+    async def cancel_when_closed() -> None:
+        await connection.wait_closed()
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel_when_closed)
+        try:
+            await serve_guest(connection, hello)
+            await connection.finish("served")
+        except RemoteProtocolError as error:
+            connection.close(str(error), is_fault=True)
+
+
+# -- Inbox ----------------------------------------------------------------------------------------
+# Messages that have arrived from other voters and that the driver has not taken yet.
+#
+# Owns their order and each connection's share of the memory. Holds nothing of a connection that has
+# been dropped: whoever takes messages gets those of live connections only.
+
+
+SHARE_BYTES_MAX = 8 << 20  # of one connection, give or take the last read
+
+
+class Inbox:
+    def __init__(self, share_bytes_max: int) -> None:
+        self._share_bytes_max = share_bytes_max
+        self._messages: deque[tuple[Link, AnyMessage]] = deque()
+        self._shares: dict[Link, int] = {}
+        self._room = trio.lowlevel.ParkingLot()
+
+    def put(self, link: Link, messages: Sequence[AnyMessage], size_bytes: int) -> None:
+        self._messages.extend((link, message) for message in messages)
+        self._shares[link] = self._shares.get(link, 0) + size_bytes
+
+    async def wait_room(self, link: Link) -> None:
+        """Return when the share of `link` is not used up; until then nobody reads for it."""
+        while self._shares.get(link, 0) >= self._share_bytes_max:
+            await self._room.park()
+
+    def take(self) -> list[tuple[int, AnyMessage]]:
+        """Everything, with the voters who sent it, in the order of arrival."""
+        taken = [(link.peer, message) for link, message in self._messages]
+        self._messages.clear()
+        self._shares.clear()
+        self._room.unpark_all()
+        return taken
+
+    def drop(self, link: Link) -> None:
+        """What `link` brought is forgotten."""
+        if self._shares.pop(link, None) is not None:
+            self._messages = deque(item for item in self._messages if item[0] is not link)
+            self._room.unpark_all()
+
+
+# -- Transport ------------------------------------------------------------------------------------
+
 
 STRANGERS_MAX = 128  # streams that have not introduced themselves yet
 UNCALLED_SECONDS_MAX = 10.0  # then a smaller voter, who should call us, is asked why it does not
 INQUIRY_PAUSES = Pauses(5.0, 20.0, 20.0)
-
-logger = logging.getLogger(__name__)
 
 
 class Link:

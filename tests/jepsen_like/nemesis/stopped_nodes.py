@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from raftmq.broker.data_directory import QUORUM_FOLDER
 from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
-from raftmq.metadata.raft.directory_names import JOURNAL_FOLDER
+from raftmq.metadata.raft.background import JOURNAL_FOLDER
 from raftmq.metadata.raft.journal_replay import replay_journal
 from raftmq.metadata.raft.snapshots import SnapshotStore
 from raftmq.partition.storage.opening import open_log_directory

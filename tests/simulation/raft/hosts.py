@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from raftmq.errors import CorruptJournal, StorageError
-from raftmq.metadata.raft.observing import open_observer
+from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_faults import PowerCut

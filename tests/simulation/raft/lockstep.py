@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from raftmq.metadata.raft.messages import AnyMessage, Refusal, SnapshotOffer
-    from raftmq.metadata.raft.proposals import Fate
+    from raftmq.metadata.raft.replication import Fate
     from raftmq.metadata.raft.state_machine import StateMachine
 
 DIRECTORY = Path("/voter")

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from raftmq.metadata.apply import dispatch
 from raftmq.metadata.raft import guard as guard_module
 from raftmq.metadata.raft import journal as journal_module
-from raftmq.metadata.raft.driver import Driver
 from raftmq.metadata.raft.guard import Guard
 from raftmq.metadata.raft.journal import Journal
 from raftmq.metadata.raft.journal_format import Identity
 from raftmq.metadata.raft.membership import Membership
 from raftmq.metadata.raft.messages import Standing
 from raftmq.metadata.raft.node import RaftNode
-from raftmq.metadata.raft.reads import Reads
+from raftmq.metadata.raft.quorum import Driver
+from raftmq.metadata.raft.replication import Reads
 from raftmq.metadata.raft.snapshotter import Snapshotter
 from tests.simulation import planting
 from tests.simulation.disk_file import SimulatedFile

@@ -12,7 +12,7 @@ from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
 from raftmq.metadata.machine import MetadataMachine
 from raftmq.metadata.raft.messages import AnyMessage
-from raftmq.metadata.raft.proposals import Fate
+from raftmq.metadata.raft.replication import Fate
 from raftmq.metadata.raft.timing import Limits
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft.stock import StockNode, append

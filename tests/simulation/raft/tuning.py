@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from raftmq.metadata.raft import hosting, opening, replication, snapshotter
+from raftmq.metadata.raft import opening, replication, snapshotter, visiting
 from raftmq.metadata.raft.journal import start_journal
 from raftmq.metadata.raft.snapshot_transfer import SnapshotReceiver, SnapshotSender
 
@@ -42,7 +42,7 @@ def tuned(sizes: Sizes) -> Iterator[None]:
     receiver = partial(SnapshotReceiver, chunk_bytes=sizes.chunk_bytes)
     start = partial(start_journal, segment_bytes=sizes.segment_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (replication, hosting):
+        for module in (replication, visiting):
             patch.setattr(module, "APPEND_BYTES_MAX", sizes.append_bytes)
         patch.setattr(snapshotter, "SnapshotSender", sender)
         patch.setattr(snapshotter, "SnapshotReceiver", receiver)

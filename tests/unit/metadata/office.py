@@ -29,9 +29,9 @@ from raftmq.metadata.image import (
     PartitionState,
     Pending,
     SlotState,
+    Tallying,
 )
 from raftmq.metadata.liveness import Heartbeat
-from raftmq.metadata.tallies import Tallying
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

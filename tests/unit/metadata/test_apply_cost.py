@@ -40,10 +40,10 @@ from raftmq.metadata.image import (
     CommittedOffset,
     MetadataImage,
     PartitionState,
+    Tallying,
     TopicState,
     slot_of,
 )
-from raftmq.metadata.tallies import Tallying
 from tests.unit.metadata.states import (
     ORDERS,
     after,

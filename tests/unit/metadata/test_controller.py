@@ -24,8 +24,8 @@ from raftmq.metadata.controller import (
     ProbeOutcome,
 )
 from raftmq.metadata.controller.controller import TICK_SECONDS
+from raftmq.metadata.controller.effects import RETRY_SECONDS
 from raftmq.metadata.controller.probes import PROBE_PAUSE_SECONDS
-from raftmq.metadata.controller.under_way import RETRY_SECONDS
 from raftmq.metadata.image import (
     PartitionState,
     Pending,

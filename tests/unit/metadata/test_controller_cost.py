@@ -12,10 +12,9 @@ from immutables import Map
 
 from raftmq.metadata.commands import FenceBroker, FinishReview, PartitionId, ReviewPartitions
 from raftmq.metadata.controller.controller import PAUSE_SECONDS
-from raftmq.metadata.controller.leaders import BALANCE_SECONDS, ELECTIONS_MAX
-from raftmq.metadata.controller.looks import LOOKS_MAX, Looks, Walk
-from raftmq.metadata.image import MetadataImage, PartitionState, SlotState
-from raftmq.metadata.tallies import Tally
+from raftmq.metadata.controller.effects import LOOKS_MAX, Looks, Walk
+from raftmq.metadata.controller.elections import BALANCE_SECONDS, ELECTIONS_MAX
+from raftmq.metadata.image import MetadataImage, PartitionState, SlotState, Tally
 from tests.unit.metadata.office import FENCED, TOPIC, Office, broker, commands_in, with_broker
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.metadata.commands import NO_BROKER, ReviewPartitions
-from raftmq.metadata.controller.reviews import SLICE_PARTITIONS_MAX
-from raftmq.metadata.controller.under_way import RETRY_SECONDS
+from raftmq.metadata.controller.effects import RETRY_SECONDS
+from raftmq.metadata.controller.elections import SLICE_PARTITIONS_MAX
 from raftmq.metadata.image import PartitionState
 from tests.unit.metadata.office import (
     REFUSED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftmq.metadata.commands import FenceBroker, UnfenceBroker
 from raftmq.metadata.controller.controller import TICK_SECONDS
-from raftmq.metadata.controller.unfit import BEHIND_SECONDS
+from raftmq.metadata.controller.probes import BEHIND_SECONDS
 from raftmq.metadata.image import PartitionState
 from tests.unit.metadata.office import Office, broker, image_of, led_by, with_broker
 

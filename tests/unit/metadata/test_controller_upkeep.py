@@ -14,9 +14,12 @@ from raftmq.metadata.commands import (
     ReviewPartitions,
 )
 from raftmq.metadata.controller.controller import PAUSE_SECONDS
-from raftmq.metadata.controller.leaders import BALANCE_SECONDS, ELECTIONS_MAX
-from raftmq.metadata.controller.reviews import SLICE_PARTITIONS_MAX
-from raftmq.metadata.controller.under_way import RETRY_SECONDS
+from raftmq.metadata.controller.effects import RETRY_SECONDS
+from raftmq.metadata.controller.elections import (
+    BALANCE_SECONDS,
+    ELECTIONS_MAX,
+    SLICE_PARTITIONS_MAX,
+)
 from raftmq.metadata.image import (
     SLOT_COUNT,
     PartitionState,

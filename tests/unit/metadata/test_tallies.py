@@ -6,8 +6,7 @@ import pytest
 from immutables import Map
 
 from raftmq.metadata.commands import NO_BROKER, DeleteTopic, FenceBroker
-from raftmq.metadata.image import PartitionState
-from raftmq.metadata.tallies import NO_TALLY, Tally, Tallying
+from raftmq.metadata.image import NO_TALLY, PartitionState, Tally, Tallying
 from tests.unit.metadata.brokers_back import hosting, reviewed
 from tests.unit.metadata.states import ORDERS, after, epoch_of
 

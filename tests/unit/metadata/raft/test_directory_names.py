@@ -9,7 +9,7 @@ import pytest
 
 from raftmq.disk.checkpoint import TEMPORARY_SUFFIX
 from raftmq.errors import InvalidConfig, StorageError
-from raftmq.metadata.raft.directory_names import check_names, check_no_journal
+from raftmq.metadata.raft.background import check_names, check_no_journal
 from raftmq.metadata.raft.journal_segments import segment_path
 from raftmq.metadata.raft.retired import retire
 from raftmq.metadata.raft.snapshot_format import SnapshotKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.metadata.raft.entries import (
+from raftmq.metadata.raft.replication import (
     NO_OP,
     Enrol,
     apply_entry,

@@ -9,7 +9,6 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.metadata.raft.guests import GUESTS_MAX
 from raftmq.metadata.raft.messages import (
     Hello,
     ObserverFetch,
@@ -19,6 +18,7 @@ from raftmq.metadata.raft.messages import (
     StatusRequest,
     VoteReply,
 )
+from raftmq.metadata.raft.transport import GUESTS_MAX
 from tests.unit.metadata.raft.voters import Stranger, Voter, call, hello_of, open_network
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.metadata.raft.connection import open_connection
-from raftmq.metadata.raft.handshake import Caller, judge_hello, shake_hands
+from raftmq.metadata.raft.connection import Caller, judge_hello, open_connection, shake_hands
 from raftmq.metadata.raft.messages import (
     PROTOCOL_VERSION,
     Hello,

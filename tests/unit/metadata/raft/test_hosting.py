@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.entries import machine_entry
-from raftmq.metadata.raft.hosting import ANSWER_SECONDS
 from raftmq.metadata.raft.messages import (
     PROTOCOL_VERSION,
     Hello,
@@ -25,6 +23,8 @@ from raftmq.metadata.raft.messages import (
     StatusRequest,
     VoteReply,
 )
+from raftmq.metadata.raft.replication import machine_entry
+from raftmq.metadata.raft.visiting import ANSWER_SECONDS
 from tests.simulation.raft_cluster import RaftCluster, name_of, open_cluster
 from tests.unit.metadata.quorum_harness import registration
 from tests.unit.metadata.raft.talk import EAGER

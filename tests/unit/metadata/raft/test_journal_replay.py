@@ -9,10 +9,10 @@ import pytest
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptJournal
 from raftmq.metadata.raft import journal_format as form
+from raftmq.metadata.raft.journal import verify_journal
 from raftmq.metadata.raft.journal_format import BatchBuilder, Bounds, Identity, find_batch
 from raftmq.metadata.raft.journal_replay import replay_journal
 from raftmq.metadata.raft.journal_segments import segment_path
-from raftmq.metadata.raft.journal_verify import verify_journal
 from raftmq.metadata.raft.messages import Standing
 from tests.unit.metadata.raft.journals import (
     DIRECTORY,

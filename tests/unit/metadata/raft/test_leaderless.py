@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft import leaderless
-from raftmq.metadata.raft.leaderless import Sight, explain
+from raftmq.metadata.raft import status
+from raftmq.metadata.raft.status import Sight, explain
 from tests.simulation.raft_cluster import open_cluster
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_the_reason_is_named(term: int, standings: dict[int, str | None], words:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name == leaderless.__name__]
+    return [r.getMessage() for r in caplog.records if r.name == status.__name__]
 
 
 async def test_a_new_quorum_says_whom_it_waits_for(

@@ -8,7 +8,7 @@ import pytest
 
 from raftmq.metadata.raft.membership import Enrolment, Membership
 from raftmq.metadata.raft.messages import Hello, Standing
-from raftmq.metadata.raft.proposals import Fate
+from raftmq.metadata.raft.replication import Fate
 from tests.simulation.raft.lockstep import Lockstep, quorum
 from tests.unit.metadata.raft.voters import hello_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.metadata.raft.messages import PreVote, PreVoteReply
-from raftmq.metadata.raft.prevote import PreVotes, would_grant
+from raftmq.metadata.raft.replication import PreVotes, would_grant
 
 
 @pytest.mark.parametrize(

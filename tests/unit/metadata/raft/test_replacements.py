@@ -10,7 +10,7 @@ import trio
 
 from raftmq.metadata.raft.membership import Membership
 from raftmq.metadata.raft.messages import Hello, Standing
-from raftmq.metadata.raft.proposals import Fate
+from raftmq.metadata.raft.replication import Fate
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft_cluster import open_cluster
 from tests.unit.metadata.raft.talk import fill
