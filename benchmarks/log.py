@@ -27,8 +27,7 @@ from benchmarks.report import Report
 from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
 from raftmq.model import Durability
-from raftmq.partition.storage.directory import LogId
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.wire.records import encode_batch
 

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from raftmq.partition.storage.opening import open_log_directory, wall_clock_ms
+from raftmq.partition.storage.directory import open_log_directory, wall_clock_ms
 from raftmq.wire.records import encode_batch
 
 if TYPE_CHECKING:

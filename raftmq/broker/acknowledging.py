@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from raftmq.errors import RaftmqError
+    from raftmq.partition.acknowledgements import Waiter
     from raftmq.partition.replica import Replica
-    from raftmq.partition.waiters import Waiter
     from raftmq.rpc.reply import Reply
 
 

@@ -61,7 +61,7 @@ from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import open_quorum
 from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.metadata.raft.timing import Timing
-from raftmq.partition.storage.opening import open_log_directory, run_in_thread
+from raftmq.partition.storage.directory import open_log_directory, run_in_thread
 from raftmq.rpc.context import Identity
 from raftmq.rpc.limits import connections_within
 from raftmq.rpc.peers import Peers

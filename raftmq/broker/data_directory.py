@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from raftmq.broker.meta import FILE_NAME, check_owner
 from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_file
 from raftmq.errors import InvalidConfig, StorageError
-from raftmq.partition.storage.folders import TOPICS_FOLDER
-from raftmq.partition.storage.known_past import CHECKPOINTS_FOLDER, CLEAN_MARK
+from raftmq.partition.storage.directory import TOPICS_FOLDER
+from raftmq.partition.storage.recovery import CHECKPOINTS_FOLDER, CLEAN_MARK
 
 if TYPE_CHECKING:
     from pathlib import Path

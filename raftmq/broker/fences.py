@@ -16,13 +16,13 @@ from raftmq.errors import InvalidRequest, RaftmqError
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ACKS_ALL, clip_message
+from raftmq.wire.header import named_producer_id
 from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
-from raftmq.wire.named import named_producer_id
 
 if TYPE_CHECKING:
     from raftmq.broker.replicas import Replicas
+    from raftmq.partition.producers import Producer
     from raftmq.partition.replica import Replica
-    from raftmq.partition.sequences import Producer
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import PendingReply
     from raftmq.rpc.service import Handler

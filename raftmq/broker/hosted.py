@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from raftmq.config import TopicConfig, parse_topic_config
 from raftmq.metadata.commands import RecoveryState
 from raftmq.partition.around import PartitionKey
-from raftmq.partition.assignment import Assignment
+from raftmq.partition.leader import Assignment
 from raftmq.partition.storage.directory import LogId
 
 if TYPE_CHECKING:

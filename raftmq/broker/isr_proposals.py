@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.partition.around import PartitionKey
-    from raftmq.partition.effects import ProposeIsr
+    from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.replica import Replica
 
 PROPOSE_SECONDS = 5.0

@@ -39,7 +39,7 @@ from raftmq.partition.leader import Diverged
 from raftmq.rpc.backoff import Backoff
 from raftmq.wire.bodies import TopicPartition
 from raftmq.wire.messages.fetch import NEW_SESSION, NO_SESSION
-from raftmq.wire.messages.payloads import split_payload
+from raftmq.wire.messages.produce import split_payload
 from raftmq.wire.messages.replicate import ReplicaFetch
 
 if TYPE_CHECKING:

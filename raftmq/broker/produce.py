@@ -17,8 +17,7 @@ from raftmq.errors import ErrorCode, InvalidTimestamp, MessageTooLarge, RaftmqEr
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
-from raftmq.wire.messages.payloads import split_payload
-from raftmq.wire.messages.produce import PartitionProduced, ProduceReply
+from raftmq.wire.messages.produce import PartitionProduced, ProduceReply, split_payload
 
 if TYPE_CHECKING:
     from raftmq.broker.replicas import Replicas

@@ -24,8 +24,8 @@ from raftmq.metadata.commands import ProducerIds as Block
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import clip_message
+from raftmq.wire.header import is_named
 from raftmq.wire.messages.producers import InitProducerIdReply
-from raftmq.wire.named import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

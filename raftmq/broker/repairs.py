@@ -25,7 +25,7 @@ import trio
 from raftmq.broker.rot_repair import RotRepair
 from raftmq.errors import CorruptRecord, RaftmqError, StorageError
 from raftmq.metadata.commands import Loss
-from raftmq.partition.assignment import NO_LEADER
+from raftmq.partition.leader import NO_LEADER
 from raftmq.rpc.backoff import Backoff, Pauses
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.broker.asking import Asking
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.partition.around import PartitionKey
-    from raftmq.partition.assignment import Assignment
+    from raftmq.partition.leader import Assignment
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog

@@ -26,7 +26,7 @@ from raftmq.metadata.commands import PartitionId
 from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
 from raftmq.partition.around import PartitionKey, Surroundings
-from raftmq.partition.assignment import NO_LEADER
+from raftmq.partition.leader import NO_LEADER
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage.directory import LogId
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.delta import Duty, MetadataDelta
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.metadata.quorum import MetadataQuorum
-    from raftmq.partition.effects import ProposeIsr
+    from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
 

@@ -20,7 +20,7 @@ from raftmq.errors import (
     error_for,
     without_frames,
 )
-from raftmq.partition.effects import Fetch
+from raftmq.partition.leader import Fetch
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 

@@ -17,11 +17,11 @@ from raftmq.wire.messages.fetch import Fetch, FetchPartition
 
 if TYPE_CHECKING:
     from raftmq.broker.asking import Asking
-    from raftmq.partition.assignment import Assignment
+    from raftmq.partition.leader import Assignment
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.rot import Rot
-    from raftmq.partition.storage.segment_index import BatchStart
+    from raftmq.partition.storage.segment import BatchStart
     from raftmq.wire.messages.fetch import PartitionFetched
 
 PIECE_BYTES = 1 << 20

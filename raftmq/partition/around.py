@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.partition.effects import ProposeIsr
-    from raftmq.partition.leader import Diverged
+    from raftmq.partition.leader import Diverged, ProposeIsr
     from raftmq.wire.header import Buffer
 
 

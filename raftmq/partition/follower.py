@@ -16,7 +16,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from raftmq.partition.effects import Fetch, HighWatermarkRose, StartOver, Truncate
+from raftmq.partition.leader import Fetch, HighWatermarkRose, StartOver, Truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

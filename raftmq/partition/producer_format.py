@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from raftmq.errors import CorruptRecord
-from raftmq.partition.producers import Remembered
-from raftmq.partition.sequences import (
+from raftmq.partition.producers import (
     NO_COUNT,
     NO_DIGEST,
     NO_GENERATION,
@@ -28,10 +27,11 @@ from raftmq.partition.sequences import (
     RUNS_MAX,
     SEQUENCES,
     Producer,
+    Remembered,
     Run,
 )
+from raftmq.wire.header import PARTITION_COUNT_MAX, is_named
 from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
-from raftmq.wire.named import PARTITION_COUNT_MAX, is_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,21 +32,29 @@ from raftmq.errors import (
     UnknownLeaderEpoch,
 )
 from raftmq.partition.acknowledgements import Acknowledgements, reached
-from raftmq.partition.assignment import NO_LEADER, Assignment
-from raftmq.partition.effects import HighWatermarkRose, ProposeIsr, StartOver, Truncate
 from raftmq.partition.follower import Follower
-from raftmq.partition.leader import Diverged, Leader, before_leading
+from raftmq.partition.leader import (
+    NO_LEADER,
+    Assignment,
+    Diverged,
+    HighWatermarkRose,
+    Leader,
+    ProposeIsr,
+    StartOver,
+    Truncate,
+    before_leading,
+)
 from raftmq.wire.bodies import ACKS_ALL
 from raftmq.wire.header import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from raftmq.partition.acknowledgements import Waiter
     from raftmq.partition.around import Fetched, PartitionKey, Surroundings, Watcher
-    from raftmq.partition.effects import Fetch, LeaderEffect
+    from raftmq.partition.leader import Fetch, LeaderEffect
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import Appended, Fenced, PartitionLog
-    from raftmq.partition.waiters import Waiter
     from raftmq.wire.header import Buffer
 
 ANY_EPOCH = -1

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, TypeVar
 from crc32c import crc32c
 
 from raftmq.model import Compression
-from raftmq.wire.columns import Chunk, Columns, encode_chunk, is_increasing
+from raftmq.wire.columns import Chunk, Columns, Computed, encode_chunk, is_increasing
 from raftmq.wire.compression import compress
 from raftmq.wire.directory import TAGGED_CHUNKS_MAX, ChunkEntry, encode_directory
 from raftmq.wire.record_headers import NO_HEADERS, pack_headers, pack_mixed_headers
-from raftmq.wire.sequences import Computed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from raftmq.wire.arguments import CheckedRecords
     from raftmq.wire.columns import Key, Value
     from raftmq.wire.directory import Tags
-    from raftmq.wire.named import Account
-    from raftmq.wire.origin import Origin
+    from raftmq.wire.header import Account, Origin
     from raftmq.wire.record_headers import Headers
 
 Item = TypeVar("Item")

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from raftmq.wire.header import Buffer
-    from raftmq.wire.origin import Origin
+    from raftmq.wire.header import Buffer, Origin
 
 GZIP_WINDOW_BITS = 31  # zlib's way to say "gzip header and trailer"; writes mtime 0
 ZSTD_WINDOW_BYTES_MAX = 8 << 20  # what RFC 8878 asks every decoder to accept

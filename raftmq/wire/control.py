@@ -15,11 +15,11 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.wire.named import GENERATION_MAX, PARTITION_COUNT_MAX, Account
+from raftmq.wire.header import GENERATION_MAX, PARTITION_COUNT_MAX, Account
 
 if TYPE_CHECKING:
     from raftmq.wire.columns import Key, Value
-    from raftmq.wire.origin import Origin
+    from raftmq.wire.header import Origin
 
 VERSION = 0
 _KEY = Struct(">hh")

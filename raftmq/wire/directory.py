@@ -22,10 +22,17 @@ import msgspec
 
 from raftmq.model import Compression
 from raftmq.wire.compression import codec_of
-from raftmq.wire.header import BATCH_BYTES_MAX, HEADER_SIZE, RECORDS_MAX, BatchHeader
-from raftmq.wire.named import DIGEST_MAX, GENERATION_MAX, Account
+from raftmq.wire.header import (
+    BATCH_BYTES_MAX,
+    DIGEST_MAX,
+    GENERATION_MAX,
+    HEADER_SIZE,
+    RECORDS_MAX,
+    Account,
+    BatchHeader,
+    Origin,
+)
 from raftmq.wire.nesting import Decoder
-from raftmq.wire.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,6 +23,7 @@ https://kafka.apache.org/documentation/#recordbatch (bit 14 is raftmq's: docs/PR
 
 from __future__ import annotations
 
+import hashlib
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,6 +34,7 @@ from raftmq.model import TimestampType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 Buffer = bytes | bytearray | memoryview
 
@@ -201,3 +203,59 @@ def seal(batch: bytearray) -> bytearray:
     _LENGTH.pack_into(batch, _LENGTH_POSITION, len(batch) - LENGTH_END)
     _CRC.pack_into(batch, _CRC_POSITION, compute_crc(batch))
     return batch
+
+
+# -- Named ----------------------------------------------------------------------------------------
+# The producer id that a name stands for, in every partition, and what its batches say. Pure.
+#
+# Owns the border between ids: those that are given out one by one stay below `NAMED_FIRST`, those
+# of names begin there. A name is not kept anywhere; two names with the same id would fence each
+# other, which 62 bits of a cryptographic hash make something that does not happen.
+
+
+NAMED_FIRST = 1 << 62
+GENERATION_MAX = (1 << 63) - 1
+DIGEST_MAX = (1 << 32) - 1
+PARTITION_COUNT_MAX = (1 << 31) - 1
+_DOMAIN = b"raftmq producer\0"  # nothing else that is hashed begins so
+_HASH_BYTES = 8
+
+
+class Account(NamedTuple):
+    """What a named producer says of its records in a partition. `digest`: of all of this
+    generation, up to the end of the batch that says it; 0 where there are none.
+    `partition_count`: so many the topic had when the generation began; only fences say it, and 0
+    where it is not known.
+    """
+
+    generation: int
+    digest: int
+    partition_count: int = 0
+
+
+def is_named(producer_id: int) -> bool:
+    return producer_id >= NAMED_FIRST
+
+
+def named_producer_id(name: str) -> int:
+    digest = hashlib.sha256(_DOMAIN + name.encode()).digest()
+    return NAMED_FIRST | int.from_bytes(digest[:_HASH_BYTES], "big") >> 2
+
+
+# -- Origin ---------------------------------------------------------------------------------------
+# Where the bytes under a decoder came from, so that every complaint about them can say it.
+#
+# Owns one value, `Origin`. Decoders are handed one and raise what its `corrupt` returns.
+
+
+class Origin(NamedTuple):
+    """A byte position in the buffer that is decoded, and the file or log it was read from."""
+
+    position: int
+    where: str = ""
+
+    def corrupt(self, what: str) -> CorruptRecord:
+        return CorruptRecord(what, position=self.position, where=self.where)
+
+    def plus(self, length: int) -> Origin:
+        return Origin(self.position + length, self.where)

@@ -18,8 +18,7 @@ from raftmq.wire.directory import problem_of_tags
 
 if TYPE_CHECKING:
     from raftmq.wire.directory import Tags
-    from raftmq.wire.header import Buffer
-    from raftmq.wire.origin import Origin
+    from raftmq.wire.header import Buffer, Origin
 
 Headers = tuple[tuple[str, bytes | None], ...]
 FlatHeaders = list[bytes | None]  # as they are written: name, value, name, value ...

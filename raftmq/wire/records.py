@@ -28,13 +28,14 @@ from raftmq.model import (
 )
 from raftmq.wire.arguments import CheckedRecords, GivenHeaders, check_records
 from raftmq.wire.chunks import ChunkedContents, encode_chunks
-from raftmq.wire.columns import INT64_MAX, INT64_MIN, Chunk, Key, Value
+from raftmq.wire.columns import INT64_MAX, INT64_MIN, Chunk, Key, Shifted, Value
 from raftmq.wire.compression import codec_of, compress, decompress
 from raftmq.wire.control import ControlRecord, ControlType, pack_fence, pack_marker, read_control
-from raftmq.wire.directory import Tags, read_directory
+from raftmq.wire.directory import ACCOUNT_END, Tags, read_account, read_directory
 from raftmq.wire.header import (
     BATCH_BYTES_MAX,
     COLUMNS_BIT,
+    COMPRESSION_BITS,
     CONTROL_BIT,
     HEADER,
     HEADER_SIZE,
@@ -43,19 +44,20 @@ from raftmq.wire.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
+    Origin,
     check_batch,
+    is_named,
     read_header,
     seal,
 )
 from raftmq.wire.kafka_records import KafkaContents, encode_records
-from raftmq.wire.origin import Origin
-from raftmq.wire.sequences import Shifted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from raftmq.wire.named import Account
+    from raftmq.wire.header import Account, BatchHeader, Buffer
     from raftmq.wire.record_headers import Headers
+
 
 NO_LEADER_EPOCH = -1
 
@@ -394,3 +396,46 @@ def stamp_log_append_time(batch: bytearray, now_ms: int) -> None:
     )
     HEADER.pack_into(batch, 0, *stamped)
     seal(batch)
+
+
+# -- Accounts -------------------------------------------------------------------------------------
+# What a batch of a named producer says of its producer: by its directory, or as a fence. Pure.
+#
+# Owns the difference between the two, and how much of a batch has to be read for it: whoever walks
+# from header to header need not read the records.
+
+
+FENCE_BYTES_MAX = 1024  # of a whole batch; today's have less than 100
+
+
+def account_length(header: BatchHeader) -> int:
+    """How many bytes of a batch, from its first one on, say what it says; 0: it says nothing."""
+    if not is_named(header.producer_id):
+        return 0
+    if not header.is_control:
+        return ACCOUNT_END if header.is_columns and header.size >= ACCOUNT_END else 0
+    return header.size if _may_be_fence(header) else 0
+
+
+def account_of(buffer: Buffer, position: int, header: BatchHeader) -> Account | None:
+    """What the batch at `position` says, of which `account_length` bytes must be there; None if it
+    says nothing.
+
+    Raises:
+        CorruptRecord: a fence that is not sound.
+    """
+    if not account_length(header):
+        return None
+    if not header.is_control:
+        return read_account(buffer, position, header)
+    return RecordBatch.decode(buffer, position).control.account
+
+
+def _may_be_fence(header: BatchHeader) -> bool:
+    is_plain = not header.is_columns and not header.attributes & COMPRESSION_BITS
+    return (
+        is_plain
+        and HEADER_SIZE < header.size <= FENCE_BYTES_MAX
+        and header.producer_epoch >= 0
+        and header.base_sequence >= 0
+    )

@@ -11,7 +11,7 @@ from raftmq.partition.storage.inspect import (
     inspect_batches,
     list_segments,
 )
-from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.segment import BatchStart
 from tests.cluster.broker_ledger import StoredBatch
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from raftmq.partition.storage.inspect import (
     list_segments,
     read_recovery_point,
 )
-from raftmq.partition.storage.segment_index import BatchStart
-from raftmq.partition.storage.walk import walk
+from raftmq.partition.storage.segment import BatchStart, walk
 from tests.cluster.broker_logs import read_logs
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import trio
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import TimestampOffset
-from raftmq.partition.storage.opening import open_log_directory, wall_clock_ms
+from raftmq.partition.storage.directory import open_log_directory, wall_clock_ms
 from tests.powercut.content import SEQUENCES_PER_LIFE, batch_of, content_of, sequence_of
 from tests.powercut.events import Acknowledged, Appended
 from tests.powercut.faulty_files import RebootedFiles

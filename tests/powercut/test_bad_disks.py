@@ -11,7 +11,7 @@ import pytest
 from jepsen_like.nodes.disk import loop_disk, memory_disk
 from raftmq.disk.files import OsFiles
 from raftmq.errors import DirectoryInUse
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import open_log_directory
 from tests.powercut.capabilities import loop_mounts, memory_disks, require, strace
 from tests.powercut.events import Acknowledged, Opened, Pending, WentOffline
 from tests.powercut.injections import (

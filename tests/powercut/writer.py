@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.errors import StorageError
-from raftmq.partition.storage.directory import LogId
-from raftmq.partition.storage.opening import open_log_directory, wall_clock_ms
+from raftmq.partition.storage.directory import LogId, open_log_directory, wall_clock_ms
 from tests.powercut.content import SEQUENCES_PER_LIFE, TOPIC, batch_of, config_of
 from tests.powercut.events import (
     Acknowledged,

@@ -17,9 +17,19 @@ from raftmq.model import Compression, RecordFormat
 from raftmq.wire.compression import codec_of, compress, decompress
 from raftmq.wire.control import ControlType
 from raftmq.wire.directory import read_directory
-from raftmq.wire.header import CRC_START, HEADER, HEADER_SIZE, BatchHeader, check_batch, seal
-from raftmq.wire.named import DIGEST_MAX, GENERATION_MAX, NAMED_FIRST, Account
-from raftmq.wire.origin import Origin
+from raftmq.wire.header import (
+    CRC_START,
+    DIGEST_MAX,
+    GENERATION_MAX,
+    HEADER,
+    HEADER_SIZE,
+    NAMED_FIRST,
+    Account,
+    BatchHeader,
+    Origin,
+    check_batch,
+    seal,
+)
 from raftmq.wire.records import (
     encode_batch,
     encode_control_batch,

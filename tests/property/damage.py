@@ -22,7 +22,7 @@ from trio.testing import MockClock
 
 from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import open_log_directory
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 

@@ -32,10 +32,10 @@ from raftmq.errors import (
     ProducerFenced,
     UnknownProducerId,
 )
-from raftmq.partition.sequences import Producer
-from raftmq.partition.storage.producer_files import account_in, list_snapshots, load_snapshot
+from raftmq.partition.producers import Producer
+from raftmq.partition.storage.known_producers import account_in, list_snapshots, load_snapshot
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.wire.named import NAMED_FIRST, Account
+from raftmq.wire.header import NAMED_FIRST, Account
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.producer_reference import SEQUENCES, producers_in

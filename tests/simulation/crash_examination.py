@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import open_log_directory
 from tests.simulation.crash_case import Case, Failure
 from tests.simulation.crash_expectation import Expectation, stored_batches
 from tests.simulation.crash_script import EPOCH_MS, LOGS, ROOT, make_batches

@@ -17,8 +17,7 @@ import trio
 from raftmq.config import TopicConfig
 from raftmq.errors import StorageError
 from raftmq.model import Durability
-from raftmq.partition.storage.directory import LogId
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.wire.header import iter_batches, pack_prefix
 from raftmq.wire.records import encode_batch
 from tests.simulation.crash_expectation import Expectation, Violation, stored_batches

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.partition.storage import recovery, walk, work
+from raftmq.partition.storage import recovery, segment, work
 from raftmq.partition.storage.directory import LogDirectory
 from raftmq.partition.storage.durability import DurableEnd, FlushMark
-from raftmq.partition.storage.known_past import KnownPast
 from raftmq.partition.storage.known_producers import KnownProducers, ProducersCut
 from raftmq.partition.storage.log import PartitionLog
+from raftmq.partition.storage.recovery import KnownPast
 from raftmq.partition.storage.work import Flush, Truncation
 from tests.simulation.crash_case import Sweep
 from tests.simulation.crash_sweep import SWEEPS, failures, first_failure
@@ -170,7 +170,7 @@ def keep_snapshots_of_what_was_cut(patch: pytest.MonkeyPatch) -> None:
 
 def believe_every_header(patch: pytest.MonkeyPatch) -> None:
     """Recovery does not look at checksums."""
-    patch.setattr(walk, "_check_bytes", nothing)
+    patch.setattr(segment, "_check_bytes", nothing)
 
 
 def believe_the_page_cache(patch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
-from raftmq.partition.sequences import Producer, Run
+from raftmq.partition.producers import Producer, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from raftmq.wire.header import BatchHeader
-    from raftmq.wire.named import Account
+    from raftmq.wire.header import Account, BatchHeader
 
 SEQUENCES = 2**31
 REMEMBERED = 5

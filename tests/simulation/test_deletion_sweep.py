@@ -15,8 +15,8 @@ import pytest
 
 from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.model import Durability
-from raftmq.partition.storage.known_past import KnownPast
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import open_log_directory
+from raftmq.partition.storage.recovery import KnownPast
 from tests.simulation.crash_script import LOGS, ROOT
 from tests.simulation.deterministic import run, run_inline
 from tests.simulation.disk import SimulatedFiles

@@ -29,8 +29,11 @@ FUNCTION_LINES_MEDIAN_MAX = 12
 FUNCTION_LINES_P90_MAX = 30
 FILE_LINES_MAX = 900
 FILE_LINES_QUESTIONED = 600
-# Files over 400 lines, each with the reason why it is better in one piece.
+# Files over 600 lines, each with the reason why it is better in one piece.
 LONG_FILES: dict[str, str] = {
+    "raftmq/partition/replica.py": "one replica in every role: what ends one begins the other",
+    "raftmq/partition/storage/directory.py": "how logs come, change and go, under one lock each",
+    "raftmq/partition/storage/segment.py": "bytes and both indexes: cut, walked and doubted as one",
     "raftmq/partition/storage/log.py": "the one owner of a log's state; its rules stand elsewhere",
 }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jepsen_like.nemesis.wounds import Place
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptRecord
-from raftmq.partition.storage.epoch_file import EPOCH_FILE
+from raftmq.partition.storage.entries import EPOCH_FILE
 from raftmq.partition.storage.inspect import (
     CHECKPOINTS,
     CHECKPOINTS_FOLDER,
@@ -24,8 +24,7 @@ from raftmq.partition.storage.inspect import (
     list_segments,
     read_recovery_point,
 )
-from raftmq.partition.storage.segment_index import BatchStart
-from raftmq.partition.storage.walk import walk
+from raftmq.partition.storage.segment import BatchStart, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

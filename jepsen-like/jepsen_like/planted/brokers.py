@@ -19,7 +19,7 @@ from raftmq.errors import UnknownTopicId
 from raftmq.metadata import election
 from raftmq.metadata.apply import brokers, partitions
 from raftmq.metadata.image import Pending
-from raftmq.partition.progress import FollowerProgress
+from raftmq.partition.leader import FollowerProgress
 from raftmq.partition.replica import Replica
 
 if TYPE_CHECKING:

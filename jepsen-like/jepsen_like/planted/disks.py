@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jepsen_like.nodes.controlled_files import ControlledFile, ControlledFiles
-from raftmq.partition.storage import walk
-from raftmq.partition.storage.folders import TOPICS_FOLDER
+from raftmq.partition.storage import segment
+from raftmq.partition.storage.directory import TOPICS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,4 +40,4 @@ def no_fsync(patch: Patch) -> None:
 
 def damage_is_not_looked_for(patch: Patch) -> None:
     """What lies on the disk is what was written there."""
-    patch.setattr(walk, "check_batch", lambda *_, **__: None)
+    patch.setattr(segment, "check_batch", lambda *_, **__: None)

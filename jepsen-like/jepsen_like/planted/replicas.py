@@ -20,9 +20,8 @@ from raftmq.errors import NotLeaderOrFollower
 from raftmq.partition import acknowledgements
 from raftmq.partition import replica as replica_module
 from raftmq.partition.acknowledgements import Acknowledgements
-from raftmq.partition.leader import Leader
+from raftmq.partition.leader import FollowerProgress, Leader
 from raftmq.partition.producers import Admission
-from raftmq.partition.progress import FollowerProgress
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.work import Trim

@@ -23,8 +23,8 @@ from raftmq.partition.storage.inspect import (
     list_segments,
     start_near,
 )
-from raftmq.partition.storage.producer_files import account_in
-from raftmq.partition.storage.walk import FoundBatch
+from raftmq.partition.storage.known_producers import account_in
+from raftmq.partition.storage.segment import FoundBatch
 from raftmq.wire.header import COMPRESSION_BITS, TIMESTAMP_TYPE_BIT
 from raftmq.wire.records import RecordBatch
 
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
-    from raftmq.wire.header import BatchHeader
-    from raftmq.wire.named import Account
+    from raftmq.wire.header import Account, BatchHeader
     from raftmq.wire.records import Record
 
 KEY_LENGTH_MAX = 24

@@ -14,8 +14,8 @@ from raftmq.cli.exits import ExitCode
 from raftmq.cli.output import Row, write_json, write_table
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptRecord, StorageError
-from raftmq.partition.storage.producer_files import list_snapshots, load_snapshot, snapshot_path
-from raftmq.wire.named import is_named
+from raftmq.partition.storage.known_producers import list_snapshots, load_snapshot, snapshot_path
+from raftmq.wire.header import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from raftmq.client.consumer.starts import FROM_LATEST
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.messages.fetch import Fetch, FetchPartition
 from raftmq.wire.messages.offsets import ListOffsets, WantedOffset
-from raftmq.wire.messages.payloads import split_payload
+from raftmq.wire.messages.produce import split_payload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.client.consumer.batch import Part
 from raftmq.errors import RaftmqError
-from raftmq.wire.origin import Origin
+from raftmq.wire.header import Origin
 from raftmq.wire.records import DecodeLimits, RecordBatch
 
 if TYPE_CHECKING:

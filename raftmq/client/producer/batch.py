@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raftmq.model import Compression
     from raftmq.wire.arguments import GivenHeaders
     from raftmq.wire.columns import Key, Value
-    from raftmq.wire.named import Account
+    from raftmq.wire.header import Account
 
 # Columns, and whether they hold the records that were skipped, too.
 _CUT = (

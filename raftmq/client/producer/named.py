@@ -23,7 +23,7 @@ from raftmq.errors import (
     UnknownProducerId,
     Unreachable,
 )
-from raftmq.wire.named import Account
+from raftmq.wire.header import Account
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

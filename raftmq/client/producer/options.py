@@ -17,7 +17,7 @@ from raftmq.client.producer.partitioners import HASHES
 from raftmq.errors import InvalidConfig
 from raftmq.model import Compression
 from raftmq.wire.bodies import ACKS_ALL, NAME_CHARS_MAX, REPLICAS_MAX
-from raftmq.wire.named import GENERATION_MAX
+from raftmq.wire.header import GENERATION_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import logging
 import re
+import time
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 import trio
 
 from raftmq.config import TopicConfig
+from raftmq.disk.files import OsFiles, allow_many_files
+from raftmq.disk.thread import DiskThread
 from raftmq.errors import CorruptRecord, StorageError, without_frames
-from raftmq.partition.storage.deletion import remove_deleted, remove_folder, set_aside
 from raftmq.partition.storage.flusher import Flusher
-from raftmq.partition.storage.folders import TOPICS_FOLDER, find_folders, sync_names
-from raftmq.partition.storage.known_past import KnownPast
 from raftmq.partition.storage.lookups import (
     find_offset,
     find_rot,
@@ -33,23 +34,25 @@ from raftmq.partition.storage.lookups import (
     read_piece,
 )
 from raftmq.partition.storage.mending import finish_mending, write_mending
-from raftmq.partition.storage.producer_upkeep import ProducerUpkeep
-from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.partition.storage.recovery import KnownPast, Past, open_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from raftmq.disk.files import Files, FileSlice
     from raftmq.model import TimestampOffset
     from raftmq.partition.storage.flusher import RunSync
+    from raftmq.partition.storage.known_producers import SnapshotWrite
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.mending import Mending
     from raftmq.partition.storage.reader import LogSlice
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.work import StartOver, Trim, Truncation
 
+
 logger = logging.getLogger(__name__)
+
 
 _TOPIC_FOLDER = re.compile(r"(?!\.)[\w.-]{1,249}", re.ASCII)
 CHECKPOINT_INTERVAL = 5.0  # seconds
@@ -448,3 +451,212 @@ class LogDirectory:
 def _check_id(log_id: LogId) -> None:
     if not _TOPIC_FOLDER.fullmatch(log_id.topic) or log_id.partition < 0:
         raise ValueError(f"{log_id}: letters, digits, '.', '_' and '-' only, partition from 0")
+
+
+# -- Deletion -------------------------------------------------------------------------------------
+# Deleting the folder of a partition so that no crash leaves half a log.
+#
+# Owns the order: the folder gets a name that no log has, durably; then its files go, then itself,
+# which takes long where there is much to give back. What a crash leaves is found by its name and
+# removed at the next start. Waits for the disk.
+
+
+DELETED_SUFFIX = ".deleted"
+
+
+def set_aside(files: Files, folder: Path) -> Path | None:
+    """Durably: no log has this folder any more. Returns what it is now, for `remove_folder`; None
+    where there is no such folder.
+
+    Raises:
+        StorageError: if it was renamed, `remove_deleted` will find it; else nothing has changed.
+    """
+    if not files.exists(folder):
+        return None
+    doomed = folder.with_name(folder.name + DELETED_SUFFIX)
+    if files.exists(doomed):  # of an earlier one, which was not finished
+        remove_folder(files, doomed)
+    files.rename(folder, doomed)
+    files.sync_directory(folder.parent)
+    return doomed
+
+
+def remove_deleted(files: Files, topics: Path) -> None:
+    """Finish what crashes have interrupted, below the folder of all topics."""
+    for topic in files.names(topics):
+        for name in files.names(topics / topic):
+            if name.endswith(DELETED_SUFFIX):
+                remove_folder(files, topics / topic / name)
+
+
+def remove_folder(files: Files, doomed: Path) -> None:
+    """
+    Raises:
+        StorageError: some of it is still there, and `remove_deleted` will find it.
+    """
+    for name in files.names(doomed):
+        files.remove(doomed / name)
+    files.remove_directory(doomed)
+    if not files.names(doomed.parent):
+        files.remove_directory(doomed.parent)
+
+
+# -- Folders --------------------------------------------------------------------------------------
+# The folders of a data directory's logs: which there are, and that their names survive.
+#
+# Owns the walk through topics and partitions. Opens no log; waits for the disk.
+
+
+TOPICS_FOLDER = "topics"
+
+
+def find_folders(
+    files: Files, root: Path, recovery_points: Mapping[str, int]
+) -> list[tuple[str, str]]:
+    """Of topics and partitions, whoever may know them: on the disk, or known to have held records
+    that were durable.
+    """
+    topics = root / TOPICS_FOLDER
+    there = {
+        (topic, partition)
+        for topic in files.names(topics)
+        for partition in files.names(topics / topic)
+    }
+    held = (name.partition("/") for name, point in recovery_points.items() if point)
+    return sorted(there | {(topic, partition) for topic, _, partition in held})
+
+
+def sync_names(files: Files, root: Path, folders: Iterable[Path]) -> None:
+    """Whoever made these folders of partitions may have died before the names were durable."""
+    topics = sorted({folder.parent for folder in folders})
+    if not topics:
+        return
+    for folder in [*topics, root / TOPICS_FOLDER, root]:
+        files.sync_directory(folder)
+    with suppress(StorageError):  # may belong to somebody else
+        files.sync_directory(root.parent)
+
+
+# -- Opening --------------------------------------------------------------------------------------
+# Opening a data directory: what runs as long as it is open, and where its disk is waited for.
+#
+# Owns the life of a `LogDirectory`: its upkeep, its threads, and the order in which it ends.
+
+
+T = TypeVar("T")
+
+
+async def run_in_thread(function: Callable[[], T], /) -> T:
+    return await trio.to_thread.run_sync(function)
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@asynccontextmanager
+async def open_log_directory(
+    root: Path,
+    *,
+    files: Files | None = None,
+    run_sync: RunSync | None = None,
+    now_ms: Callable[[], int] = wall_clock_ms,
+) -> AsyncIterator[LogDirectory]:
+    """Hold the directory, flush and write checkpoints, and close it cleanly at the end. Retention
+    is for whoever knows what time it is to run (`LogDirectory.run_retention`).
+
+    Args:
+        run_sync: runs what waits for the disk; threads, one of them for flushes alone, if None.
+        now_ms: the wall clock.
+
+    Raises:
+        DirectoryInUse: another process holds it.
+        StorageError: the disk refused.
+    """
+    if files is None:
+        files = OsFiles()
+        allow_many_files()
+    with _flushing_by(run_sync) as flush_sync:
+        directory = LogDirectory(files, root, run_sync or run_in_thread, now_ms, flush_sync)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(directory.flusher.run)
+                nursery.start_soon(directory.run_checkpoints)
+                try:
+                    yield directory
+                    nursery.cancel_scope.cancel()
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await directory.close()
+        except BaseExceptionGroup as group:
+            if len(group.exceptions) > 1:
+                raise
+            error = group.exceptions[0]  # what the caller's own code raised, as it was
+            raise error from error.__cause__
+        finally:
+            directory.unlock()  # only now has every worker thread come home
+
+
+@contextmanager
+def _flushing_by(run_sync: RunSync | None) -> Iterator[RunSync]:
+    """Acknowledgements wait for flushes: they have a thread that waits for nothing else."""
+    if run_sync is not None:
+        yield run_sync
+        return
+    with DiskThread("raftmq-flusher") as thread:
+        yield thread.run
+
+
+# -- Producer upkeep ------------------------------------------------------------------------------
+# When snapshots of producers are written: with each checkpoint, before a trim, at the end.
+#
+# Owns the way from logs on the loop to a worker thread and back. Nothing is cut meanwhile.
+
+
+class ProducerUpkeep:
+    """What is written is written while `flusher.disk` is held."""
+
+    def __init__(self, files: Files, flusher: Flusher, run_sync: RunSync) -> None:
+        self._files, self._flusher, self._run_sync = files, flusher, run_sync
+
+    async def write(self, logs: Iterable[PartitionLog], *, is_durable: bool = True) -> None:
+        """All that wait; a disk that refuses is logged. The caller holds the lock."""
+        begun = [
+            (log, work)
+            for log in logs
+            if log.is_sound
+            and (work := log.producers.begin_write(log.segments, is_durable=is_durable))
+        ]
+        if not begun:
+            return
+        with trio.CancelScope(shield=True):
+            await self._run_sync(partial(_perform, [work for _, work in begun], self._files))
+        for log, work in begun:
+            log.producers.complete_write(work)
+
+    async def keep_trimmed(self, log: PartitionLog, trim: Trim) -> None:
+        """Producers whose batches will be trimmed stay known, whatever a power cut takes.
+
+        Raises:
+            StorageError: the log goes offline.
+        """
+        if trim.removed:
+            async with self._flusher.disk:
+                covering = log.producers.cover(trim.first_offset, log.log_end_offset)
+                await self.write([log])
+            await self._flusher.wait_durable(log, covering)
+
+    async def write_last(self, logs: Iterable[PartitionLog]) -> None:
+        """Where each log ends. Not synced one by one, as thousands of logs would keep a node from
+        ending; what does not survive only makes the next opening look at some headers.
+        """
+        grown = [log for log in logs if log.log_end_offset > log.active.base_offset]
+        async with self._flusher.disk:
+            for log in grown:
+                log.producers.take_last(log.log_end_offset)
+            await self.write(grown, is_durable=False)
+
+
+def _perform(works: list[SnapshotWrite], files: Files) -> None:
+    for work in works:
+        work.perform(files)

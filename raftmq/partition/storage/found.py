@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from raftmq.partition.epochs import LeaderEpochs
-    from raftmq.partition.storage.epoch_file import EpochFile
+    from raftmq.partition.storage.entries import EpochFile
     from raftmq.partition.storage.known_producers import KnownProducers
     from raftmq.partition.storage.segment import Segment
 

@@ -19,8 +19,7 @@ from raftmq.errors import (
     RaftmqError,
 )
 from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
-from raftmq.partition.storage.walk import FoundBatch
-from raftmq.wire.accounts import account_of
+from raftmq.partition.storage.segment import FoundBatch
 from raftmq.wire.header import (
     COLUMNS_BIT,
     CONTROL_BIT,
@@ -30,24 +29,24 @@ from raftmq.wire.header import (
     MAGIC,
     RECORDS_MAX,
     TIMESTAMP_TYPE_BIT,
+    Account,
     BatchHeader,
     Buffer,
     compute_crc,
+    is_named,
     iter_batches,
     pack_prefix,
     read_header,
 )
 from raftmq.wire.messages.produce import BATCHES_MAX
-from raftmq.wire.named import Account, is_named
-from raftmq.wire.records import check_structure, encode_fence, stamp_log_append_time
+from raftmq.wire.records import account_of, check_structure, encode_fence, stamp_log_append_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raftmq.config import TopicConfig
-    from raftmq.partition.producers import Admission
-    from raftmq.partition.sequences import Producer
-    from raftmq.partition.storage.segment_index import BatchStart
+    from raftmq.partition.producers import Admission, Producer
+    from raftmq.partition.storage.segment import BatchStart
 
 PREFIX_SIZE = 16
 _KIND_BITS = COLUMNS_BIT | CONTROL_BIT | TIMESTAMP_TYPE_BIT

@@ -15,9 +15,7 @@ from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import UNDEFINED_EPOCH
 from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, Entry, EntryFile
-from raftmq.partition.storage.segment import Segment
-from raftmq.partition.storage.segment_index import BatchStart
-from raftmq.partition.storage.walk import FoundBatch, find_sound_batch, scan
+from raftmq.partition.storage.segment import BatchStart, FoundBatch, Segment, find_sound_batch, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from raftmq.config import TopicConfig
     from raftmq.disk.files import Files
     from raftmq.model import TimestampOffset
-    from raftmq.partition.sequences import Producer
+    from raftmq.partition.producers import Producer
     from raftmq.partition.storage.found import FoundLog
     from raftmq.partition.storage.rot import Rot
-    from raftmq.partition.storage.segment_index import BatchStart
+    from raftmq.partition.storage.segment import BatchStart
     from raftmq.wire.header import Buffer
     from raftmq.wire.records import RecordBatch
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import UNDEFINED_EPOCH
 from raftmq.partition.storage.rot import write_mark
-from raftmq.partition.storage.segment_index import BatchStart
-from raftmq.partition.storage.walk import scan
+from raftmq.partition.storage.segment import BatchStart, scan
 from raftmq.wire.header import iter_batches
 
 if TYPE_CHECKING:

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.log import PartitionLog
-    from raftmq.partition.storage.segment import Segment
-    from raftmq.partition.storage.segment_index import BatchStart
-    from raftmq.partition.storage.walk import FoundBatch
+    from raftmq.partition.storage.segment import BatchStart, FoundBatch, Segment
     from raftmq.wire.header import BatchHeader
 
 

@@ -14,7 +14,7 @@ from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.inspect import BadBytes, inspect_batches
-from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.segment import BatchStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

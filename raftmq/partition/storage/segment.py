@@ -9,21 +9,318 @@ not part of the log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import NO_TIMESTAMP
-from raftmq.partition.storage.entries import DamagedEntries, read_waiting
-from raftmq.partition.storage.segment_index import BatchStart, SegmentIndex
-from raftmq.partition.storage.walk import FoundBatch, walk
+from raftmq.partition.storage.entries import DamagedEntries, EntryFile, read_waiting
+from raftmq.wire.header import (
+    HEADER_SIZE,
+    RECORDS_MAX,
+    BatchHeader,
+    check_batch,
+    compute_crc,
+    read_header,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
-    from raftmq.partition.storage.entries import ReadBytes
+    from raftmq.partition.storage.entries import Entry, ReadBytes
     from raftmq.wire.header import Buffer
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Segment index --------------------------------------------------------------------------------
+# The two indexes of a segment: where offsets are, and what was the time.
+#
+# Owns the files `.index` and `.timeindex` of one segment. An entry of the first, (offset, byte),
+# says where the batch with that base offset starts. An entry of the second, (timestamp, batch),
+# says that no batch up to and including that one is younger. Entries come every `interval_bytes`.
+#
+# Both are help and not truth: a lookup gives a place from which to walk, at worst the start of the
+# segment, and whoever walks checks that the promised batch is there. A damaged entry makes the
+# index `is_damaged`, which costs speed until it is rebuilt (docs/decisions/0007).
+
+
+class BatchStart(NamedTuple):
+    """At byte `position` of the segment the batch with base offset `offset` should start."""
+
+    offset: int
+    position: int
+
+
+class SegmentIndex:
+    """Keys and values of both files never fall."""
+
+    def __init__(self, files: Files, log_path: Path, base_offset: int, interval_bytes: int) -> None:
+        self._offsets = EntryFile(files, log_path.with_suffix(".index"))
+        self._times = EntryFile(files, log_path.with_suffix(".timeindex"))
+        self._start = BatchStart(base_offset, 0)
+        self._interval_bytes = interval_bytes
+        self._unindexed_bytes = 0
+        self._indexed_timestamp = NO_TIMESTAMP
+        self.is_damaged = False
+
+    # -- growing ---------------------------------------------------------------------------
+
+    def note(self, found: FoundBatch, max_timestamp: int) -> None:
+        """A batch was appended; `max_timestamp` is the largest of the segment including it."""
+        if self._unindexed_bytes >= self._interval_bytes and found.position > 0:
+            self._offsets.append(found.header.base_offset, found.position)
+            self._unindexed_bytes = 0
+            if max_timestamp > self._indexed_timestamp:
+                self._note_time(found.header.base_offset, max_timestamp)
+        self._unindexed_bytes += found.header.size
+
+    def _note_time(self, base_offset: int, max_timestamp: int) -> None:
+        self._times.append(max_timestamp, base_offset - self._start.offset)
+        self._indexed_timestamp = max_timestamp
+
+    def seal(self, last_base_offset: int, max_timestamp: int) -> None:
+        """Close the time index with an entry for the last batch: one without it was cut."""
+        self._note_time(last_base_offset, max_timestamp)
+        self.write_pending()
+
+    @property
+    def pending_count(self) -> int:
+        return self._offsets.pending_count
+
+    def write_pending(self) -> None:
+        self._offsets.write_pending()
+        self._times.write_pending()
+
+    def files(self) -> list[File]:
+        return [self._offsets.file, self._times.file]
+
+    def paths(self) -> list[Path]:
+        return [self._offsets.path, self._times.path]
+
+    def release(self) -> None:
+        self._offsets.release()
+        self._times.release()
+
+    # -- looking up ------------------------------------------------------------------------
+
+    def floor(self, offset: int, read: ReadBytes = read_waiting) -> BatchStart:
+        """The nearest indexed batch start at or before `offset`."""
+        count = self._offsets.count_up_to
+        return self._start_at(self._lookup(self._offsets, lambda: count(offset, read), read))
+
+    def floor_of_position(self, position: int, read: ReadBytes = read_waiting) -> BatchStart:
+        """The nearest indexed batch start at or before byte `position`."""
+        count_up_to = self._offsets.count_up_to_value
+        return self._start_at(
+            self._lookup(self._offsets, lambda: count_up_to(position, read), read)
+        )
+
+    def floor_of_time(self, timestamp: int, read: ReadBytes = read_waiting) -> int:
+        """Base offset of a batch before which nothing is as young as `timestamp`."""
+        count = self._times.count_up_to
+        entry = self._lookup(self._times, lambda: count(timestamp - 1, read), read)
+        return self._start.offset + (entry.value if entry else 0)
+
+    def sealed_timestamp(self, last_base_offset: int, read: ReadBytes) -> int:
+        """The largest timestamp of a sealed segment; NO_TIMESTAMP if the index cannot say."""
+        entry = self._lookup(self._times, lambda: self._times.count, read)
+        if entry and self._start.offset + entry.value == last_base_offset:
+            return entry.key
+        self.distrust()
+        return NO_TIMESTAMP
+
+    def _start_at(self, entry: Entry | None) -> BatchStart:
+        return BatchStart(entry.key, entry.value) if entry else self._start
+
+    def _lookup(
+        self, entries: EntryFile, count: Callable[[], int], read: ReadBytes
+    ) -> Entry | None:
+        """The last of the first `count()` entries; None if there is none or it is damaged."""
+        try:
+            found = count()
+            return entries.at(found - 1, read) if found else None
+        except DamagedEntries:
+            self.distrust()
+            return None
+
+    def distrust(self) -> None:
+        """Somebody followed an entry and found something else."""
+        if not self.is_damaged:
+            logger.warning("index damaged, walking instead: path=%s", self._offsets.path)
+        self.is_damaged = True
+
+    # -- cutting ---------------------------------------------------------------------------
+
+    def resume(self, start: BatchStart) -> int:
+        """Forget the entries from `start` on: batches from there will be noted again.
+
+        Returns the largest timestamp up to and including the batch at `start`, as far as the
+        index knows it.
+        """
+        kept = self._offsets.count_up_to(start.offset - 1) if start.position else 0
+        times = self._times_up_to(start) if start.position else 0
+        self._offsets.truncate(kept)
+        self._times.truncate(times)
+        last = self._times.last()
+        self._indexed_timestamp = last.key if last else NO_TIMESTAMP
+        self._unindexed_bytes = self._interval_bytes if start.position else 0
+        return self._indexed_timestamp
+
+    def _times_up_to(self, start: BatchStart) -> int:
+        return self._times.count_up_to_value(start.offset - self._start.offset)
+
+    def clear(self) -> int:
+        """Forget everything, damaged or not."""
+        self._offsets.truncate(0)
+        self._times.truncate(0)
+        self.is_damaged = False
+        return self.resume(self._start)
+
+
+# -- Walk -----------------------------------------------------------------------------------------
+# From batch to batch through a segment file, without an index.
+#
+# Owns the two ways to do it: `walk` trusts lengths and looks at headers only, `scan` checks every
+# CRC. Both read in blocks and name file and byte in every CorruptRecord.
+
+
+WALK_BLOCK_BYTES = 4096
+SCAN_BLOCK_BYTES = 1 << 20
+CHECKED_BYTES_FACTOR = 4  # of the bytes that are searched
+# A header as a regular expression: magic 2 at byte 16, no unknown attribute bit, small positive
+# last offset delta and record count. Only a filter, so that Python looks at few positions.
+_HEADER_LIKE = re.compile(
+    rb"(?s)(?=[\x00-\x7f].{7}[\x00-\x3f].{7}\x02.{4}[\x00\x40][\x00-\x3f][\x00-\x7f].{33}\x00[\x00\x01])"
+)
+
+
+class FoundBatch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+class Window:
+    """The part of a file that was read last; slides forward as it is asked for more."""
+
+    def __init__(self, file: File, block_bytes: int, read: ReadBytes = read_waiting) -> None:
+        self._file, self._block_bytes, self._read = file, block_bytes, read
+        self._start, self._block = 0, memoryview(b"")
+
+    def at(self, position: int, length: int) -> memoryview:
+        """`length` bytes from `position`; fewer only at the end of the file."""
+        first = position - self._start
+        if first < 0 or first + length > len(self._block):
+            data = self._read(self._file, position, max(length, self._block_bytes))
+            self._start, self._block, first = position, memoryview(data), 0
+        return self._block[first : first + length]
+
+
+def walk(
+    file: File, start: BatchStart, end: int, read: ReadBytes = read_waiting
+) -> Iterator[FoundBatch]:
+    """Every batch from `start` up to byte `end`, by its header alone.
+
+    Raises:
+        CorruptRecord: an impossible header, a batch that reaches beyond `end`, or an offset that
+            does not follow from the one before.
+    """
+    window = Window(file, WALK_BLOCK_BYTES, read)
+    offset, position = start
+    while position < end:
+        header = _header_at(window, offset, position, file)
+        _check_place(header, offset, position, end, file)
+        yield FoundBatch(position, header)
+        offset, position = header.end_offset, position + header.size
+
+
+def _check_place(header: BatchHeader, offset: int, position: int, end: int, file: File) -> None:
+    problem = ""
+    if header.base_offset != offset:
+        problem = f"base offset {header.base_offset}, expected {offset}"
+    elif position + header.size > end:
+        problem = f"batch of {header.size} bytes, {position + header.size - end} are missing"
+    if problem:
+        raise CorruptRecord(problem, position=position, where=str(file.path), offset=offset)
+
+
+def _header_at(window: Window, offset: int, position: int, file: File) -> BatchHeader:
+    try:
+        return read_header(window.at(position, HEADER_SIZE))
+    except CorruptRecord as error:
+        where = str(file.path)
+        raise CorruptRecord(error.what, position=position, where=where, offset=offset) from None
+
+
+def scan(file: File, start: BatchStart, end: int, leader_epoch: int) -> Iterator[FoundBatch]:
+    """Every batch from `start` up to byte `end`, its CRC checked, epochs never falling.
+
+    Raises:
+        CorruptRecord: at the first batch that is not whole, sound and in its place.
+    """
+    window = Window(file, SCAN_BLOCK_BYTES)
+    offset, position = start
+    while position < end:
+        header = _header_at(window, offset, position, file)
+        _check_place(header, offset, position, end, file)
+        _check_bytes(window, position, header, file)
+        if header.leader_epoch < leader_epoch:
+            what = f"leader epoch {header.leader_epoch} after {leader_epoch}"
+            raise CorruptRecord(what, position=position, where=str(file.path))
+        yield FoundBatch(position, header)
+        leader_epoch = header.leader_epoch
+        offset, position = header.end_offset, position + header.size
+
+
+def _check_bytes(window: Window, position: int, header: BatchHeader, file: File) -> None:
+    try:
+        check_batch(window.at(position, header.size))
+    except CorruptRecord as error:
+        raise CorruptRecord(error.what, position=position, where=str(file.path)) from None
+
+
+def find_sound_batch(file: File, position: int, end: int, offset: int) -> FoundBatch | None:
+    """The first sound batch at or after `position` whose base offset is plausible behind `offset`.
+
+    Looks at every byte, because the lengths of damaged batches cannot be trusted. A producer can
+    fill its values with what looks like batches: after a number of bytes was checked that honest
+    data never needs, the search ends, and what looked like a batch last counts as one.
+    """
+    furthest = offset + RECORDS_MAX * ((end - position) // HEADER_SIZE + 1)
+    left = CHECKED_BYTES_FACTOR * (end - position) + SCAN_BLOCK_BYTES
+    window = Window(file, SCAN_BLOCK_BYTES)
+    while end - position >= HEADER_SIZE:
+        block = window.at(position, min(SCAN_BLOCK_BYTES, end - position))
+        for match in _HEADER_LIKE.finditer(block):
+            found = _likely_batch_at(window, position + match.start(), end)
+            if found is None or not offset <= found.header.base_offset <= furthest:
+                continue
+            left -= found.header.size
+            if left < 0 or _is_sound(file, found):
+                return found
+        position += max(len(block) - HEADER_SIZE + 1, 1)
+    return None
+
+
+def _likely_batch_at(window: Window, position: int, end: int) -> FoundBatch | None:
+    try:
+        header = read_header(window.at(position, HEADER_SIZE))
+    except CorruptRecord:
+        return None
+    return FoundBatch(position, header) if position + header.size <= end else None
+
+
+def _is_sound(file: File, found: FoundBatch) -> bool:
+    data = file.read(found.position, found.header.size)
+    return len(data) == found.header.size and compute_crc(data) == found.header.crc
+
+
+# -- Segment --------------------------------------------------------------------------------------
+
 
 LOG_SUFFIX = ".log"
 KNOWN_STARTS_MAX = 512

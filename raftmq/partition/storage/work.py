@@ -17,7 +17,7 @@ from raftmq.disk.checkpoint import (
     write_checkpoint,
 )
 from raftmq.partition.epochs import LeaderEpochs
-from raftmq.partition.storage.producer_files import remove_snapshots
+from raftmq.partition.storage.known_producers import remove_snapshots
 from raftmq.partition.storage.rot import write_mark
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import File, Files
     from raftmq.partition.storage.durability import FlushMark
-    from raftmq.partition.storage.epoch_file import EpochFile
+    from raftmq.partition.storage.entries import EpochFile
     from raftmq.partition.storage.known_producers import ProducersCut
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import Segment

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.partition.epochs import LeaderEpochs
-from raftmq.partition.storage.entries import DamagedEntries
-from raftmq.partition.storage.epoch_file import EPOCH_FILE, EpochFile
+from raftmq.partition.storage.entries import EPOCH_FILE, DamagedEntries, EpochFile
 from raftmq.partition.verify.entries import READ_ERRORS, load_entries
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import Files
     from raftmq.partition.storage.inspect import SegmentFile
-    from raftmq.partition.storage.walk import FoundBatch
+    from raftmq.partition.storage.segment import FoundBatch
     from raftmq.partition.verify.findings import Findings
 
 WAY_OUT = "delete the file while no broker runs, and lookups do without it"

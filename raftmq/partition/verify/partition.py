@@ -20,9 +20,8 @@ from raftmq.partition.storage.inspect import (
     list_segments,
     read_recovery_point,
 )
-from raftmq.partition.storage.producer_files import account_in
-from raftmq.partition.storage.segment_index import BatchStart
-from raftmq.partition.storage.walk import find_sound_batch
+from raftmq.partition.storage.known_producers import account_in
+from raftmq.partition.storage.segment import BatchStart, find_sound_batch
 from raftmq.partition.verify.entries import READ_ERRORS
 from raftmq.partition.verify.epochs import EpochCheck
 from raftmq.partition.verify.findings import Finding, Findings, Severity
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import File, Files
     from raftmq.partition.storage.inspect import SegmentFile
-    from raftmq.partition.storage.walk import FoundBatch
+    from raftmq.partition.storage.segment import FoundBatch
 
 KNOWN_CODECS = frozenset(Compression)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.errors import CorruptRecord
-from raftmq.partition.sequences import Producer, noted
-from raftmq.partition.storage.producer_files import (
+from raftmq.partition.producers import Producer, noted
+from raftmq.partition.storage.known_producers import (
     list_snapshots,
     load_snapshot,
     snapshot_path,
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files
     from raftmq.partition.producers import Remembered
     from raftmq.partition.verify.findings import Findings
-    from raftmq.wire.header import BatchHeader
-    from raftmq.wire.named import Account
+    from raftmq.wire.header import Account, BatchHeader
 
 WAY_OUT = "remove the file while no broker uses it"
 

@@ -6,11 +6,11 @@ With acks=0 nothing is answered.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
-from raftmq.errors import ErrorCode
+from raftmq.errors import ErrorCode, RemoteProtocolError
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
@@ -31,6 +31,10 @@ from raftmq.wire.bodies import (
     Timestamp,
     TopicId,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 BATCHES_MAX = 100_000  # of one partition in one request
 
@@ -81,3 +85,27 @@ class Produce(Request, frozen=True):
     acks: Acks
     timeout_ms: Milliseconds
     partitions: Annotated[tuple[ProducePartition, ...], Meta(max_length=PARTITIONS_MAX)]
+
+
+# -- Payloads -------------------------------------------------------------------------------------
+# The payload of Produce and of the replies to fetches: the batches of several partitions in a row.
+#
+# Knows where one partition's batches end and the next one's begin, not what is in them.
+
+
+def split_payload(lengths: Sequence[int], payload: bytes | memoryview) -> list[memoryview]:
+    """One view of `payload` for each of `lengths`, in order; nothing is copied.
+
+    Raises:
+        RemoteProtocolError: the lengths do not add up to the payload.
+    """
+    view = memoryview(payload)
+    if sum(lengths) != len(view):
+        raise RemoteProtocolError(
+            f"payload of {len(view)} bytes, its {len(lengths)} partitions have {sum(lengths)}"
+        )
+    views, position = [], 0
+    for length in lengths:
+        views.append(view[position : position + length])
+        position += length
+    return views

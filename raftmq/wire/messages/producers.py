@@ -30,7 +30,7 @@ from raftmq.wire.bodies import (
     Request,
     TopicId,
 )
-from raftmq.wire.named import DIGEST_MAX, PARTITION_COUNT_MAX
+from raftmq.wire.header import DIGEST_MAX, PARTITION_COUNT_MAX
 
 PRODUCER_EPOCH_MAX = (1 << 15) - 1
 # A fence takes its broker some 70 us: a request must not keep all others waiting.

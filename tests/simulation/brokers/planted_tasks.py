@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raftmq.broker import fences as requests
-from raftmq.partition import fences, producers
+from raftmq.partition import producers
 from raftmq.partition.producers import Admission
+from raftmq.partition.producers import fenced as real_fenced
 from raftmq.partition.storage import log
 
 if TYPE_CHECKING:
-    from raftmq.partition.sequences import Producer
+    from raftmq.partition.producers import Producer
     from raftmq.partition.storage.incoming import Placement
-    from raftmq.wire.header import BatchHeader
-    from raftmq.wire.named import Account
+    from raftmq.wire.header import Account, BatchHeader
     from tests.simulation.planting import Patch
 
 
@@ -41,7 +41,7 @@ def a_fence_begins_the_generation_anew(patch: Patch) -> None:
     """The sequence does not outlive the fence, as with Kafka's epochs."""
 
     def fenced(known: Producer | None, generation: int, **given: Any) -> Producer:
-        following = fences.fenced(known, generation, **given)
+        following = real_fenced(known, generation, **given)
         return following._replace(next_sequence=0, digest=0)
 
     patch.setattr(producers, "fenced", fenced)
@@ -53,7 +53,7 @@ def a_lower_generation_may_begin(patch: Patch) -> None:
     def fenced(known: Producer | None, generation: int, **given: Any) -> Producer:
         if known is not None and generation < known.generation:
             known = known._replace(generation=generation - 1)
-        return fences.fenced(known, generation, **given)
+        return real_fenced(known, generation, **given)
 
     patch.setattr(producers, "fenced", fenced)
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.wire.accounts import account_of
-from raftmq.wire.header import iter_batches
-from raftmq.wire.named import is_named, named_producer_id
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.header import is_named, iter_batches, named_producer_id
+from raftmq.wire.records import RecordBatch, account_of
 from tests.simulation.brokers.examination import content_of, replicas_of
 from tests.simulation.raft.checks import demand
 

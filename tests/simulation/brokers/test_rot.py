@@ -14,8 +14,7 @@ import trio
 
 from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.inspect import list_segments, read_recovery_point
-from raftmq.partition.storage.segment_index import BatchStart
-from raftmq.partition.storage.walk import walk
+from raftmq.partition.storage.segment import BatchStart, walk
 from tests.simulation.brokers.examination import replicas_of
 from tests.simulation.brokers.plan import TopicPlan
 from tests.simulation.brokers.sdk_clients import SdkProgram

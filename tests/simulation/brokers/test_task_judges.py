@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from raftmq.model import RecordFormat
-from raftmq.wire.named import Account, named_producer_id
+from raftmq.wire.header import Account, named_producer_id
 from raftmq.wire.records import encode_batch, encode_fence
 from tests.simulation.brokers.ledger import Spot, end_of, records_in
 from tests.simulation.brokers.task_book import Generation, Row, TaskBook

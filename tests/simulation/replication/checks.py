@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.metadata.commands import NO_BROKER, RecoveryState
 from raftmq.metadata.image import ChangeKind
-from raftmq.partition.effects import StartOver
+from raftmq.partition.leader import StartOver
 from tests.simulation.replication.following import Following
 from tests.simulation.replication.leading import ACKS_ALL, Leading
 from tests.simulation.replication.ledger import Ledger, demand
@@ -18,7 +18,7 @@ from tests.simulation.replication.ledger import Ledger, demand
 if TYPE_CHECKING:
     from raftmq.metadata.commands import PartitionId
     from raftmq.metadata.image import MetadataImage, PartitionState
-    from raftmq.partition.effects import Truncate
+    from raftmq.partition.leader import Truncate
     from tests.simulation.replication.disk import ReplicaLog
     from tests.simulation.replication.leading import Waiting
     from tests.simulation.replication.process import Role

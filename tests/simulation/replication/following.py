@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.partition.effects import StartOver, Truncate
 from raftmq.partition.follower import Follower
-from raftmq.partition.leader import Diverged
+from raftmq.partition.leader import Diverged, StartOver, Truncate
 from tests.simulation.replication.messages import (
     Failed,
     FetchRequest,
@@ -20,7 +19,7 @@ from tests.simulation.replication.messages import (
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import PartitionId
-    from raftmq.partition.assignment import Assignment
+    from raftmq.partition.leader import Assignment
     from tests.simulation.replication.disk import ReplicaLog
     from tests.simulation.replication.messages import Answer
     from tests.simulation.replication.process import Process

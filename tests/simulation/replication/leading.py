@@ -19,8 +19,7 @@ from raftmq.metadata.commands import (
     Refused,
     Replica,
 )
-from raftmq.partition.effects import HighWatermarkRose, ProposeIsr
-from raftmq.partition.leader import Leader
+from raftmq.partition.leader import HighWatermarkRose, Leader, ProposeIsr
 from tests.simulation.replication.disk import Record
 from tests.simulation.replication.messages import Failed, OutOfRange, Records
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.metadata.commands import AnyResult, PartitionId
-    from raftmq.partition.assignment import Assignment
-    from raftmq.partition.effects import LeaderEffect
+    from raftmq.partition.leader import Assignment, LeaderEffect
     from tests.simulation.replication.disk import ReplicaLog
     from tests.simulation.replication.messages import Answer, FetchRequest, Progress
     from tests.simulation.replication.process import Process

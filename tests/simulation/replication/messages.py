@@ -9,7 +9,7 @@ from raftmq.partition.leader import Diverged
 if TYPE_CHECKING:
     from raftmq.errors import ErrorCode
     from raftmq.metadata.commands import PartitionId
-    from raftmq.partition.effects import Fetch
+    from raftmq.partition.leader import Fetch
     from tests.simulation.replication.disk import Record
 
 

@@ -21,8 +21,7 @@ from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import brokers, partitions
 from raftmq.metadata.image import Pending
 from raftmq.partition.follower import Follower
-from raftmq.partition.leader import Diverged, Leader
-from raftmq.partition.progress import FollowerProgress
+from raftmq.partition.leader import Diverged, FollowerProgress, Leader
 from tests.simulation.replication import scripts
 from tests.simulation.replication.following import Following
 from tests.simulation.replication.leading import ACKS_ALL, Leading
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from raftmq.metadata.apply.draft import Draft
     from raftmq.metadata.commands import AlterPartition, Refused
     from raftmq.metadata.image import BrokerState, PartitionState
-    from raftmq.partition.effects import LeaderEffect, ProposeIsr
     from raftmq.partition.epochs import LeaderEpochs
+    from raftmq.partition.leader import LeaderEffect, ProposeIsr
     from tests.simulation.replication.disk import ReplicaLog
     from tests.simulation.replication.leading import Waiting
 

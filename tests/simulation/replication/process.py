@@ -25,9 +25,7 @@ from raftmq.metadata.commands import (
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import EMPTY_IMAGE
 from raftmq.metadata.liveness import HEARTBEAT_SECONDS, Heartbeat
-from raftmq.partition.assignment import Assignment
-from raftmq.partition.effects import StartOver
-from raftmq.partition.leader import before_leading
+from raftmq.partition.leader import Assignment, StartOver, before_leading
 from tests.simulation.replication.following import Following
 from tests.simulation.replication.leading import Leading
 from tests.simulation.replication.network import CONTROLLER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
-from raftmq.partition.effects import Fetch
+from raftmq.partition.leader import Fetch
 from tests.simulation.replication.messages import Failed, FetchRequest, Progress
 from tests.simulation.replication.network import CONTROLLER
 from tests.simulation.replication.stage import Stage

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from raftmq.broker.asking import FetchSettings
     from raftmq.config import TopicConfig
-    from raftmq.partition.assignment import Assignment
-    from raftmq.partition.effects import ProposeIsr
+    from raftmq.partition.leader import Assignment, ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.service import HandlerResult
     from raftmq.wire.messages.fetch import FetchReply, PartitionFetched

@@ -26,7 +26,7 @@ from raftmq.metadata.commands import (
 from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
 from raftmq.metadata.liveness import Heartbeat
 from raftmq.partition.around import PartitionKey
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import open_log_directory
 from raftmq.rpc.reply import Answer
 from raftmq.wire.messages.corruption import ReportCorruption
 from raftmq.wire.messages.fetch import Fetch, FetchReply, PartitionFetched
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.controller import Effect
     from raftmq.metadata.image import PartitionState
-    from raftmq.partition.effects import ProposeIsr
+    from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.flusher import RunSync

@@ -12,7 +12,7 @@ import trio
 
 from raftmq.errors import StorageError
 from raftmq.metadata.commands import Done
-from raftmq.partition.effects import Fetch
+from raftmq.partition.leader import Fetch
 from tests.unit.broker.hosting import create_topic, opened, register, settle
 from tests.unit.broker.test_repairs import KEY, LOG_FILES, log_durable
 from tests.unit.storage.batches import append, batch

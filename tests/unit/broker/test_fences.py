@@ -13,6 +13,7 @@ from raftmq.broker.produce import Producing
 from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
+from raftmq.wire.header import Account, named_producer_id
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePartition, ProduceReply
 from raftmq.wire.messages.producers import (
     FenceProducer,
@@ -20,7 +21,6 @@ from raftmq.wire.messages.producers import (
     PartitionFenced,
     PartitionToFence,
 )
-from raftmq.wire.named import Account, named_producer_id
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster

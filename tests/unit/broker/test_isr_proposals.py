@@ -13,10 +13,9 @@ from raftmq.broker.isr_proposals import IsrProposals
 from raftmq.errors import ErrorCode, RequestTimedOut
 from raftmq.metadata.commands import AlterPartition, Refused
 from raftmq.partition.around import PartitionKey, Surroundings
-from raftmq.partition.assignment import IsrMember
-from raftmq.partition.effects import ProposeIsr
+from raftmq.partition.leader import IsrMember, ProposeIsr
 from raftmq.partition.replica import Replica
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import open_log_directory
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS

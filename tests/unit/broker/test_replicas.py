@@ -10,7 +10,7 @@ import trio
 
 from raftmq.errors import NotLeaderOrFollower, UnknownTopicId, UnknownTopicOrPartition
 from raftmq.metadata.commands import AlterTopicConfig, DeleteTopic, Done
-from raftmq.partition.effects import ProposeIsr
+from raftmq.partition.leader import ProposeIsr
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, begin, create_topic, opened, register, settle

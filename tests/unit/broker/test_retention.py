@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.config import TopicConfig
-from raftmq.partition.assignment import NO_LEADER
+from raftmq.partition.leader import NO_LEADER
 from tests.unit.broker.copying import key_of, world
 from tests.unit.broker.test_fetcher import LONG_WAIT, acknowledged, wait_equal
 from tests.unit.partition.replica_world import led_by, settle

@@ -14,11 +14,10 @@ from click.testing import CliRunner, Result
 from raftmq.cli.main import main
 from raftmq.model import Compression, RecordFormat
 from raftmq.partition.producer_format import pack_snapshot
-from raftmq.partition.producers import Remembered
-from raftmq.partition.sequences import Producer, Run
-from raftmq.partition.storage.producer_files import snapshot_path
+from raftmq.partition.producers import Producer, Remembered, Run
+from raftmq.partition.storage.known_producers import snapshot_path
 from raftmq.wire.control import ControlType
-from raftmq.wire.named import Account, named_producer_id
+from raftmq.wire.header import Account, named_producer_id
 from raftmq.wire.records import encode_batch, encode_control_batch
 from tests.unit.verify.logs import (
     END_OFFSET,

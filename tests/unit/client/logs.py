@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.errors import ProducerFenced, RaftmqError
-from raftmq.wire.header import iter_batches, pack_prefix, read_header
+from raftmq.wire.header import Account, iter_batches, named_producer_id, pack_prefix, read_header
 from raftmq.wire.messages.fetch import Diverging
-from raftmq.wire.named import Account, named_producer_id
 from raftmq.wire.records import RecordBatch, encode_fence
 from tests.unit.client.sequences import NamedState, place_of, state_of_name
 

@@ -15,9 +15,8 @@ from raftmq.errors import (
     ProducerFenced,
     UnknownProducerId,
 )
-from raftmq.wire.accounts import account_of
-from raftmq.wire.header import read_header
-from raftmq.wire.named import is_named
+from raftmq.wire.header import is_named, read_header
+from raftmq.wire.records import account_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

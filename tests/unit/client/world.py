@@ -31,7 +31,7 @@ from raftmq.wire.messages.offsets import (
     ListOffsets,
     ListOffsetsReply,
 )
-from raftmq.wire.messages.payloads import split_payload
+from raftmq.wire.messages.produce import split_payload
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
 from raftmq.wire.records import encode_batch
 from tests.simulation.client_network import ClientNetwork

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.partition.around import Fetched, PartitionKey, Surroundings
-from raftmq.partition.assignment import Assignment
+from raftmq.partition.leader import Assignment
 from raftmq.partition.replica import Replica
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.directories import Disk, opened
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from raftmq.config import TopicConfig
     from raftmq.errors import RaftmqError
-    from raftmq.partition.effects import ProposeIsr
+    from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.wire.header import Buffer
 

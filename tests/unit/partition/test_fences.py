@@ -13,12 +13,18 @@ from raftmq.errors import (
     TooManyProducers,
     UnknownProducerId,
 )
-from raftmq.partition.fences import GENERATION_RECORDS_MAX, fenced
-from raftmq.partition.producers import Admission, ProducerLimits, Producers, Remembered
-from raftmq.partition.sequences import Producer, Run
-from raftmq.partition.shelf import ShelfLimits
-from raftmq.wire.header import CONTROL_BIT, BatchHeader
-from raftmq.wire.named import NAMED_FIRST, Account
+from raftmq.partition.producers import (
+    GENERATION_RECORDS_MAX,
+    Admission,
+    Producer,
+    ProducerLimits,
+    Producers,
+    Remembered,
+    Run,
+    ShelfLimits,
+    fenced,
+)
+from raftmq.wire.header import CONTROL_BIT, NAMED_FIRST, Account, BatchHeader
 
 NAMED = NAMED_FIRST + 3
 GENERATION = 17

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.partition.assignment import Assignment
-from raftmq.partition.effects import Fetch, HighWatermarkRose, StartOver, Truncate
 from raftmq.partition.epochs import EpochStart, LeaderEpochs
 from raftmq.partition.follower import Follower
-from raftmq.partition.leader import Diverged, Leader
+from raftmq.partition.leader import (
+    Assignment,
+    Diverged,
+    Fetch,
+    HighWatermarkRose,
+    Leader,
+    StartOver,
+    Truncate,
+)
 
 
 def a_follower(high_watermark: int = 0) -> Follower:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.partition.assignment import Assignment, IsrMember
-from raftmq.partition.effects import HighWatermarkRose, LeaderEffect, ProposeIsr
 from raftmq.partition.epochs import EpochStart, LeaderEpochs
-from raftmq.partition.leader import NO_EPOCH, Diverged, Leader
+from raftmq.partition.leader import (
+    NO_EPOCH,
+    Assignment,
+    Diverged,
+    HighWatermarkRose,
+    IsrMember,
+    Leader,
+    LeaderEffect,
+    ProposeIsr,
+)
 
 EPOCHS = {1: 101, 2: 102, 3: 103}
 LAG_SECONDS_MAX = 10.0

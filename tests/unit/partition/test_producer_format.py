@@ -9,8 +9,7 @@ from crc32c import crc32c
 
 from raftmq.errors import CorruptRecord
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
-from raftmq.partition.producers import Remembered
-from raftmq.partition.sequences import Producer, Run
+from raftmq.partition.producers import Producer, Remembered, Run
 
 END = 1000
 SOME = [

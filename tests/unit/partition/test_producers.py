@@ -13,9 +13,18 @@ from raftmq.errors import (
     TooManyProducers,
     UnknownProducerId,
 )
-from raftmq.partition.producers import Admission, ProducerLimits, Producers, Remembered
-from raftmq.partition.sequences import RUN_RECORDS_MAX, SEQUENCES, Producer, Run, after
-from raftmq.partition.shelf import ShelfLimits
+from raftmq.partition.producers import (
+    RUN_RECORDS_MAX,
+    SEQUENCES,
+    Admission,
+    Producer,
+    ProducerLimits,
+    Producers,
+    Remembered,
+    Run,
+    ShelfLimits,
+    after,
+)
 from raftmq.wire.header import CONTROL_BIT, BatchHeader
 
 PRODUCER = 7

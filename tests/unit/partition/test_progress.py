@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftmq.partition.progress import NEVER, FollowerProgress
+from raftmq.partition.leader import NEVER, FollowerProgress
 
 
 def fetched(offset: int = 10, *, broker_epoch: int = 5) -> FollowerProgress:

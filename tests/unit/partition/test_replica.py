@@ -20,7 +20,7 @@ from raftmq.errors import (
     UnknownLeaderEpoch,
 )
 from raftmq.model import Durability
-from raftmq.partition.effects import Fetch
+from raftmq.partition.leader import Fetch
 from tests.unit.partition.replica_world import (
     KEY,
     News,

@@ -13,9 +13,9 @@ from raftmq.errors import (
     NotLeaderOrFollower,
     ProducerFenced,
 )
-from raftmq.partition.sequences import Producer
+from raftmq.partition.producers import Producer
 from raftmq.partition.storage.log import Fenced
-from raftmq.wire.named import Account, named_producer_id
+from raftmq.wire.header import Account, named_producer_id
 from raftmq.wire.records import encode_batch
 from tests.unit.partition.replica_world import (
     News,

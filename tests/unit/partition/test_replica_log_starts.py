@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.errors import NotLeaderOrFollower, StorageError
-from raftmq.partition.effects import StartOver, Trim
-from raftmq.partition.leader import before_leading
+from raftmq.partition.leader import StartOver, Trim, before_leading
 from tests.unit.partition.replica_world import led_by, machine, settle
 from tests.unit.storage.batches import append, batch, values_of
 

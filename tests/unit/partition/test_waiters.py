@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftmq.errors import NotLeaderOrFollower, RequestTimedOut
-from raftmq.partition.waiters import OffsetWaiters
+from raftmq.partition.acknowledgements import OffsetWaiters
 
 if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
-    from raftmq.partition.waiters import Waiter
+    from raftmq.partition.acknowledgements import Waiter
 
 FOR_EVER = float("inf")
 

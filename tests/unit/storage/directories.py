@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import open_log_directory
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raftmq.config import TopicConfig
-from raftmq.partition.storage.producer_files import account_in
+from raftmq.partition.storage.known_producers import account_in
 from raftmq.partition.storage.recovery import open_log
 from raftmq.wire.records import encode_batch
 from tests.simulation.producer_reference import producers_in
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
-    from raftmq.partition.sequences import Producer
+    from raftmq.partition.producers import Producer
     from raftmq.partition.storage.log import Appended, PartitionLog
     from raftmq.partition.storage.recovery import Past
     from raftmq.partition.storage.work import StartOver, Trim, Truncation

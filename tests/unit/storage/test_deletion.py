@@ -10,9 +10,12 @@ import trio
 
 from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
-from raftmq.partition.storage.deletion import DELETED_SUFFIX, remove_deleted
-from raftmq.partition.storage.folders import TOPICS_FOLDER
-from raftmq.partition.storage.opening import open_log_directory
+from raftmq.partition.storage.directory import (
+    DELETED_SUFFIX,
+    TOPICS_FOLDER,
+    open_log_directory,
+    remove_deleted,
+)
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, batch
 from tests.unit.storage.directories import ROOT

@@ -6,8 +6,7 @@ from pathlib import Path
 from random import Random
 
 from raftmq.partition.epochs import UNDEFINED_EPOCH, EpochStart
-from raftmq.partition.storage.entries import ENTRY_SIZE
-from raftmq.partition.storage.epoch_file import EPOCH_FILE, VOID_ENTRIES_MAX, EpochFile
+from raftmq.partition.storage.entries import ENTRY_SIZE, EPOCH_FILE, VOID_ENTRIES_MAX, EpochFile
 from tests.simulation.disk import SimulatedFiles
 
 FOLDER = Path("/data/t")

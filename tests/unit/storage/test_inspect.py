@@ -22,7 +22,7 @@ from raftmq.partition.storage.inspect import (
     read_small_file,
     start_near,
 )
-from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.segment import BatchStart
 from tests.unit.verify.logs import (
     END_OFFSET,
     SEGMENTS,
@@ -37,7 +37,7 @@ from tests.unit.verify.logs import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raftmq.partition.storage.walk import FoundBatch
+    from raftmq.partition.storage.segment import FoundBatch
 
 FILES = OsFiles(read_only=True)
 

@@ -16,12 +16,12 @@ from raftmq.errors import (
     UnknownProducerId,
 )
 from raftmq.model import RecordFormat, TimestampType
-from raftmq.partition.sequences import Producer, Run
+from raftmq.partition.producers import Producer, Run
+from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
 from raftmq.partition.storage.log import Appended, Fenced
-from raftmq.partition.storage.producer_files import list_snapshots, snapshot_path
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.wire.control import ControlType
-from raftmq.wire.named import Account, named_producer_id
+from raftmq.wire.header import Account, named_producer_id
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS

@@ -15,10 +15,10 @@ from raftmq.errors import (
     StorageError,
     UnknownProducerId,
 )
-from raftmq.partition.sequences import Producer, Run
+from raftmq.partition.producers import Producer, Run
 from raftmq.partition.storage import incoming
+from raftmq.partition.storage.known_producers import list_snapshots
 from raftmq.partition.storage.log import Appended, PartitionLog
-from raftmq.partition.storage.producer_files import list_snapshots
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles

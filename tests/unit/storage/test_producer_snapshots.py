@@ -8,7 +8,7 @@ import pytest
 
 from raftmq.disk.checkpoint import replace_file
 from raftmq.partition.producer_format import pack_snapshot
-from raftmq.partition.storage.producer_files import list_snapshots, snapshot_path
+from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
 from raftmq.partition.storage.recovery import Past
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.numbered import (

@@ -11,7 +11,7 @@ import trio
 
 from raftmq.config import TopicConfig
 from raftmq.partition.storage.directory import CHECKPOINT_INTERVAL
-from raftmq.partition.storage.producer_files import list_snapshots, snapshot_path
+from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
 from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS
@@ -20,7 +20,7 @@ from tests.unit.storage.directories import Disk, opened
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.partition.sequences import Producer
+    from raftmq.partition.producers import Producer
     from raftmq.partition.storage.log import PartitionLog
 
 SMALL = TopicConfig(segment_bytes=600, index_interval_bytes=100)

@@ -10,7 +10,7 @@ import pytest
 from raftmq.disk.files import OsFiles
 from raftmq.model import Compression
 from raftmq.partition.storage.inspect import inspect_batches
-from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.segment import BatchStart
 from raftmq.partition.verify.findings import Severity
 from raftmq.partition.verify.partition import verify_partition
 from raftmq.wire.header import HEADER_SIZE, seal

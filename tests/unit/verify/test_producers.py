@@ -10,13 +10,11 @@ import pytest
 from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
 from raftmq.partition.producer_format import pack_snapshot
-from raftmq.partition.producers import Remembered
-from raftmq.partition.sequences import Producer, Run
-from raftmq.partition.storage.producer_files import list_snapshots, load_snapshot, snapshot_path
+from raftmq.partition.producers import Producer, Remembered, Run
+from raftmq.partition.storage.known_producers import list_snapshots, load_snapshot, snapshot_path
 from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
-from raftmq.wire.header import seal
-from raftmq.wire.named import Account, named_producer_id
+from raftmq.wire.header import Account, named_producer_id, seal
 from raftmq.wire.records import encode_batch
 from tests.unit.verify.logs import NOW_MS, cut, flip, flush
 

@@ -6,9 +6,8 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.wire.control import ControlRecord, ControlType
-from raftmq.wire.header import CONTROL_BIT
+from raftmq.wire.header import CONTROL_BIT, NAMED_FIRST, Account
 from raftmq.wire.kafka_records import encode_record
-from raftmq.wire.named import NAMED_FIRST, Account
 from raftmq.wire.records import RecordBatch, encode_control_batch, encode_fence
 from tests.unit.wire.batches import with_header
 

@@ -11,8 +11,14 @@ import pytest
 from raftmq.errors import CorruptRecord, InvalidRecord
 from raftmq.model import Compression, RecordFormat
 from raftmq.wire.directory import ACCOUNT_END, read_account
-from raftmq.wire.header import COLUMNS_BIT, CONTROL_BIT, check_batch
-from raftmq.wire.named import DIGEST_MAX, GENERATION_MAX, Account
+from raftmq.wire.header import (
+    COLUMNS_BIT,
+    CONTROL_BIT,
+    DIGEST_MAX,
+    GENERATION_MAX,
+    Account,
+    check_batch,
+)
 from raftmq.wire.records import RecordBatch, check_structure, encode_batch
 from tests.unit.wire.batches import PACK, RawChunk, array, entry_of, with_directory, with_header
 

@@ -14,7 +14,7 @@ from msgspec import inspect
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.bodies import Body, decode_body, encode_body
 from raftmq.wire.envelopes import RequestHeader, ResponseHeader
-from raftmq.wire.messages.payloads import split_payload
+from raftmq.wire.messages.produce import split_payload
 from tests.unit.wire.random_bodies import (
     REPLY_CLASSES,
     REQUEST_CLASSES,

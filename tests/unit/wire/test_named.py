@@ -6,12 +6,25 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.accounts import account_length, account_of
 from raftmq.wire.control import ControlType
 from raftmq.wire.directory import ACCOUNT_END
-from raftmq.wire.header import CONTROL_BIT, check_batch, renumbered, seal
-from raftmq.wire.named import NAMED_FIRST, Account, is_named, named_producer_id
-from raftmq.wire.records import encode_batch, encode_control_batch, encode_fence
+from raftmq.wire.header import (
+    CONTROL_BIT,
+    NAMED_FIRST,
+    Account,
+    check_batch,
+    is_named,
+    named_producer_id,
+    renumbered,
+    seal,
+)
+from raftmq.wire.records import (
+    account_length,
+    account_of,
+    encode_batch,
+    encode_control_batch,
+    encode_fence,
+)
 
 NAMED = named_producer_id("etl/3")
 ACCOUNT = Account(17, 0xDEADBEEF)

@@ -22,7 +22,7 @@ from raftmq.partition.storage.inspect import (
     inspect_batches,
     list_segments,
 )
-from raftmq.partition.storage.segment_index import BatchStart
+from raftmq.partition.storage.segment import BatchStart
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
 from raftmq.wire.records import RecordBatch
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raftmq.client.producer.batch import BatchMetadata
 from raftmq.client.producer.named import Fence
 from raftmq.errors import Disconnected, NotEnoughReplicas, RaftmqError
-from raftmq.wire.header import read_header
-from raftmq.wire.named import Account, named_producer_id
+from raftmq.wire.header import Account, named_producer_id, read_header
 from raftmq.wire.records import encode_fence
 from tests.unit.client.producer.sending_model import Model, Waiter
 from tests.unit.client.sequences import NamedState, state_of_name

@@ -19,8 +19,7 @@ from raftmq.errors import (
 )
 from raftmq.model import Compression
 from raftmq.wire.directory import read_account
-from raftmq.wire.header import check_batch
-from raftmq.wire.named import Account
+from raftmq.wire.header import Account, check_batch
 from raftmq.wire.records import RecordBatch
 
 ID = 1 << 62
