@@ -52,7 +52,7 @@ class TimestampOffset(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where somebody listens. `raftmq/rpc/address.py` reads and writes `host:port`."""
+    """Where somebody listens. `raftmq/rpc/protocol.py` reads and writes `host:port`."""
 
     host: str  # a name, an IPv4 address, or an IPv6 address without brackets
     port: int

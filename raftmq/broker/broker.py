@@ -16,44 +16,35 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import trio
 
-from raftmq.broker.addresses import follow_addresses
 from raftmq.broker.changes import Changes
-from raftmq.broker.configs import TopicConfigs
 from raftmq.broker.controller_link import ControllerLink
-from raftmq.broker.controller_office import ControllerOffice
-from raftmq.broker.damage_reports import DamageReports
+from raftmq.broker.controller_term import ControllerOffice
 from raftmq.broker.descriptions import Descriptions
-from raftmq.broker.elections import Elections
 from raftmq.broker.fences import Fences
-from raftmq.broker.fetch import Fetching
+from raftmq.broker.fetch import Fetching, Replicating
+from raftmq.broker.fetch_sessions import WaitingFetches
 from raftmq.broker.fetcher import Fetchers
 from raftmq.broker.groups.coordinator import Coordinator
-from raftmq.broker.groups.expiry import Expiry
-from raftmq.broker.groups.group_requests import GroupRequests
-from raftmq.broker.groups.offset_requests import OffsetRequests
-from raftmq.broker.groups.requests import MemberRequests
-from raftmq.broker.high_watermarks import HighWatermarks
+from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
+from raftmq.broker.groups.offset_requests import Expiry, OffsetRequests
 from raftmq.broker.isr_proposals import IsrProposals
 from raftmq.broker.lifetime import Lifetime, Profile, Surroundings, wait_known
 from raftmq.broker.meta import open_meta
 from raftmq.broker.metadata import ClusterMetadata
-from raftmq.broker.offsets import Offsets
+from raftmq.broker.offsets import Offsets, RecordDeletion
 from raftmq.broker.own_clock import OwnClock
 from raftmq.broker.produce import Producing
 from raftmq.broker.producer_ids import ProducerIds
 from raftmq.broker.proposals import Proposals
-from raftmq.broker.record_deletion import RecordDeletion
-from raftmq.broker.repairs import Repairs
-from raftmq.broker.replicas import Replicas
-from raftmq.broker.replicate import Replicating
-from raftmq.broker.requests import authorize, table_of
+from raftmq.broker.repairs import DamageReports, Repairs
+from raftmq.broker.replicas import HighWatermarks, Replicas
 from raftmq.broker.rot_watch import RotWatch
-from raftmq.broker.topics import Topics
-from raftmq.broker.waiting_fetches import WaitingFetches
+from raftmq.broker.settings import BROKERS
+from raftmq.broker.topics import Elections, TopicConfigs, Topics
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
@@ -61,32 +52,91 @@ from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import open_quorum
 from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.metadata.raft.timing import Timing
+from raftmq.model import Address
 from raftmq.partition.storage.directory import open_log_directory, run_in_thread
 from raftmq.rpc.context import Identity
-from raftmq.rpc.limits import connections_within
 from raftmq.rpc.peers import Peers
+from raftmq.rpc.protocol import connections_within
 from raftmq.rpc.server import Server
 from raftmq.wire.messages.hello import Hello
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from random import Random
 
     from raftmq.broker.meta import MetaFile
-    from raftmq.broker.requests import Family
     from raftmq.broker.settings import BrokerSettings, ListenerSettings
     from raftmq.disk.files import Files
+    from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.flusher import RunSync
-    from raftmq.rpc.limits import Limits
+    from raftmq.rpc.context import RequestContext
     from raftmq.rpc.network import Network
+    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.server import Handler
+    from raftmq.wire.apis import ApiKey
+    from raftmq.wire.bodies import Request
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Addresses ------------------------------------------------------------------------------------
+# Where the other brokers are: from the metadata to the channels.
+#
+# Follows the images and does nothing else.
+
+
+async def follow_addresses(broker_id: int, quorum: MetadataQuorum, peers: Peers) -> NoReturn:
+    """Until cancelled."""
+    image = quorum.image
+    peers.set_addresses(addresses_of_others(broker_id, image))
+    while True:
+        before, image = image, await quorum.wait_changed(image.version)
+        if image.brokers is not before.brokers:
+            peers.set_addresses(addresses_of_others(broker_id, image))
+
+
+def addresses_of_others(broker_id: int, image: MetadataImage) -> dict[int, Address]:
+    """Of every other broker that has told where brokers may talk to it."""
+    return {
+        broker.broker_id: Address(endpoint.host, endpoint.port)
+        for broker in image.brokers.values()
+        for endpoint in broker.endpoints
+        if endpoint.listener == BROKERS and broker.broker_id != broker_id
+    }
+
+
+# -- Requests -------------------------------------------------------------------------------------
+# Who answers which request: every family of handlers, and the one place that authorises.
+#
+# Owns the table only. Nobody is refused yet but by the listener, which the server looks at itself.
+
+
+class Family(Protocol):
+    def handlers(self) -> dict[ApiKey, Handler]: ...
+
+
+def table_of(families: Iterable[Family]) -> dict[ApiKey, Handler]:
+    table: dict[ApiKey, Handler] = {}
+    for family in families:
+        for api_key, handler in family.handlers().items():
+            assert api_key not in table, f"{api_key.name} is answered twice"
+            table[api_key] = handler
+    return table
+
+
+def authorize(context: RequestContext, request: Request) -> None:
+    """Called for every request before its handler; raises to refuse it."""
+
+
+# -- Broker ---------------------------------------------------------------------------------------
+
 
 SOFTWARE = "raftmq"
 
 CATCH_UP_MS = 5000
-
-logger = logging.getLogger(__name__)
 
 
 class Host:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage, PartitionState, TopicState
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.topics import DescribeTopics
 

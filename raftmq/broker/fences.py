@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.broker.acknowledging import Acknowledging
+from raftmq.broker.produce import Acknowledging
 from raftmq.errors import InvalidRequest, RaftmqError
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import PendingReply
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.producers import FenceProducer, PartitionToFence
 

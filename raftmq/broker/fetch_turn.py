@@ -23,8 +23,7 @@ from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 
 if TYPE_CHECKING:
-    from raftmq.broker.fetch_sessions import Bounds, FetchSession, SessionPartition
-    from raftmq.broker.waiting_fetches import WaitingFetches
+    from raftmq.broker.fetch_sessions import Bounds, FetchSession, SessionPartition, WaitingFetches
     from raftmq.disk.files import FileSlice
     from raftmq.partition.around import PartitionKey
     from raftmq.partition.leader import Diverged

@@ -13,8 +13,10 @@ the conversation no earlier answer counts, and all begins anew.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from functools import partial
+from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -22,39 +24,218 @@ import trio
 
 from raftmq.broker.asking import Exchange
 from raftmq.broker.fetch_sessions import following_epoch
-from raftmq.broker.followed import NOWHERE, Followed
 from raftmq.broker.held_reports import HeldReports
-from raftmq.broker.resting import Resting
 from raftmq.errors import (
+    CorruptRecord,
     Disconnected,
     ErrorCode,
+    FencedLeaderEpoch,
     FetchSessionIdNotFound,
+    NotLeaderOrFollower,
     RaftmqError,
     StaleBrokerEpoch,
+    UnknownLeaderEpoch,
     error_for,
     without_frames,
 )
 from raftmq.partition.around import Fetched, PartitionKey
 from raftmq.partition.leader import Diverged
-from raftmq.rpc.backoff import Backoff
+from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.bodies import TopicPartition
-from raftmq.wire.messages.fetch import NEW_SESSION, NO_SESSION
+from raftmq.wire.messages.corruption import ReportCorruption
+from raftmq.wire.messages.fetch import NEW_SESSION, NO_SESSION, FetchPartition
 from raftmq.wire.messages.produce import split_payload
 from raftmq.wire.messages.replicate import ReplicaFetch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
+    from random import Random
 
-    from raftmq.broker.asking import Myself
+    from raftmq.broker.asking import Asking, Myself
+    from raftmq.partition.follower import Follower
     from raftmq.partition.replica import Replica
     from raftmq.rpc.reply import Answer
-    from raftmq.wire.messages.fetch import FetchPartition, PartitionFetched
+    from raftmq.wire.messages.fetch import PartitionFetched
     from raftmq.wire.messages.replicate import PartitionProgress
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Followed -------------------------------------------------------------------------------------
+# One replica that follows, as the task that fetches for it sees it.
+#
+# Owns what was asked for it and what its leader was told of it in the present session. Decides
+# nothing about the log: that is the replica's own business.
+
+
+NOWHERE = -1  # as an offset: nothing was asked or told in this session
+PAUSES = Pauses(0.05, 5.0)
+REPORT_SECONDS_MAX = 10.0
+# One of both sides has not heard of an election yet.
+PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower)
+
+
+class Followed:
+    """In one leader epoch.
+
+    Attributes:
+        token: of the fetch whose answer is outstanding.
+        asked_in: number of the request that named it last: answers to earlier ones mean another.
+        named_offset: the leader has been asked for what comes from there on.
+        told_held: the leader has been told that everything before it is held.
+    """
+
+    __slots__ = (
+        "_adopts_start",
+        "_backoff",
+        "_fetch_offset",
+        "_problem",
+        "asked_in",
+        "key",
+        "named_offset",
+        "part",
+        "replica",
+        "token",
+        "told_held",
+    )  # fmt: skip
+
+    def __init__(self, key: PartitionKey, replica: Replica, part: Follower, random: Random) -> None:
+        self.key, self.replica, self.part = key, replica, part
+        self.token: int | None = None
+        self._adopts_start = False
+        self.asked_in = 0
+        self._fetch_offset = self.named_offset = self.told_held = NOWHERE
+        self._backoff, self._problem = Backoff(random, PAUSES), ""
+
+    def ask(self, *, number: int, bytes_max: int) -> FetchPartition | None:
+        """What to ask in the request with that number; None while there is nothing to ask."""
+        fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
+        if fetch is None:
+            return None
+        self.token, self.asked_in, self._fetch_offset = fetch.token, number, fetch.fetch_offset
+        return FetchPartition(
+            *self.key,
+            fetch_offset=fetch.fetch_offset,
+            leader_epoch=self.part.leader_epoch,
+            last_fetched_epoch=fetch.last_fetched_epoch,
+            bytes_max=bytes_max,
+        )
+
+    def ask_on(self) -> bool:
+        """The leader goes on from where it was asked, without being asked again; False if it has
+        to be.
+        """
+        fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
+        if fetch is None:
+            return False
+        self.token = fetch.token
+        assert fetch.fetch_offset == self._fetch_offset, "nothing was appended"
+        return True
+
+    def on_asked(self) -> None:
+        """The request leaves now."""
+        self.named_offset = self._fetch_offset
+
+    def held_to_tell(self) -> int | None:
+        """How much is held, if the leader does not know it yet.
+
+        It believes nothing beyond what it was asked for; and of a log that may have to be cut, or
+        has records that nobody can compare any more, nothing is told.
+        """
+        if self.replica.follower is not self.part or not self.part.agrees:
+            return None
+        if self.replica.lags_log_start:
+            return None
+        held = min(self.replica.log.held_end_offset, self.named_offset)
+        return held if held > max(self.told_held, 0) else None
+
+    # -- the leader's log start ------------------------------------------------------------
+
+    def begins_to_adopt_start(self) -> bool:
+        """Whether `adopt_start` has to be called, and nobody does yet."""
+        begins = self.replica.lags_log_start and not self._adopts_start
+        self._adopts_start |= begins
+        return begins
+
+    async def adopt_start(self) -> bool:
+        """Delete what the leader has deleted; whether there is more to do, after a pause."""
+        replica = self.replica
+        if replica.follower is self.part and replica.lags_log_start:
+            try:
+                await replica.follow_log_start()
+            except RaftmqError as error:
+                logger.info("log start stays: log=%s reason=%s", replica.log.name, error)
+        self._adopts_start = replica.follower is self.part and replica.lags_log_start
+        return self._adopts_start
+
+    def forget_session(self) -> None:
+        if self.token is not None:
+            self.replica.on_no_answer(self.token)
+            self.token = None
+        self.named_offset = self.told_held = NOWHERE
+
+    # -- when it goes wrong ----------------------------------------------------------------
+
+    def on_answer(self) -> None:
+        self._problem = ""
+        self._backoff.reset()
+
+    def report(self, error: RaftmqError | None, peers: Asking) -> None:
+        """If it is about bytes of the leader's that were refused: it should look at its disk. What
+        it finds it shows by what it does; the next refusal is reported, too.
+        """
+        if isinstance(error, CorruptRecord) and error.offset is not None:
+            report = ReportCorruption(*self.key, error.offset, self.part.leader_epoch)
+            leader, seconds = self.part.leader, REPORT_SECONDS_MAX
+            peers.ask(leader, report, lambda _outcome: None, timeout_seconds=seconds)
+
+    def pause_after(self, error: RaftmqError | None) -> float:
+        """Seconds until it should ask again; says once what is wrong."""
+        if error is not None and not isinstance(error, PASSING):
+            problem = type(error).__name__
+            if problem != self._problem:
+                self._problem = problem
+                name = self.replica.log.name
+                logger.warning("cannot follow: log=%s reason=%s", name, error)
+        return self._backoff.next_seconds()
+
+
+# -- Resting --------------------------------------------------------------------------------------
+# Replicas that do not ask their leader just now, because the last time went wrong.
+#
+# Owns until when each rests. Reads no clock.
+
+
+class Resting:
+    """Times are those of the clock of whoever calls."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Followed]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, followed: Followed, *, until: float) -> None:
+        heappush(self._heap, (until, next(self._numbers), followed))
+
+    @property
+    def next_at(self) -> float:
+        """When the first one has rested; math.inf if nobody rests."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def take_rested(self, now: float) -> Iterator[Followed]:
+        """Who has rested enough, in that order; they rest no more."""
+        while self.next_at <= now:
+            yield heappop(self._heap)[2]
+
+
+# -- Leader fetcher -------------------------------------------------------------------------------
+
 
 NAMED_MAX = 5000  # partitions in one request, which has to fit into a header
 ANSWER_SECONDS_MAX = 10.0  # beyond the wait for news
-
-logger = logging.getLogger(__name__)
 
 
 class LeaderFetcher:

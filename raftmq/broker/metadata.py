@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.model import Address
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.cluster import DescribeCluster
     from raftmq.wire.messages.metadata import Metadata

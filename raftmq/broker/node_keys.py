@@ -13,14 +13,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import GroupSettings
 from raftmq.broker.groups.settings import OFFSETS_RETENTION_MS
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.apply.limits import MEMBERS_MAX
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.raft.settings import CLUSTER_ID_LENGTH_MAX, NODE_ID_MAX
-from raftmq.rpc.address import parse_address
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,9 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.errors import OffsetNotAvailable, RaftmqError
+import trio
+
+from raftmq.broker.changes import Step, plan_each
+from raftmq.errors import (
+    NotController,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RaftmqError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from raftmq.metadata.commands import FeatureLevel, PartitionId, RaiseLogStart
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.offsets import (
     EARLIEST,
     LATEST,
@@ -20,17 +32,20 @@ from raftmq.wire.messages.offsets import (
     ListOffsetsReply,
     OffsetForLeaderEpochReply,
 )
+from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Collection
 
+    from raftmq.broker.changes import Change, Changes, Outcome
     from raftmq.broker.replicas import Replicas
+    from raftmq.metadata.image import MetadataImage
     from raftmq.model import TimestampOffset
     from raftmq.partition.leader import Leader
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.offsets import (
         ListOffsets,
@@ -38,6 +53,7 @@ if TYPE_CHECKING:
         WantedEpoch,
         WantedOffset,
     )
+    from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 
 
 class Offsets:
@@ -146,3 +162,156 @@ def _found(
 
 def _not_found(wanted: WantedOffset, error: RaftmqError) -> FoundOffset:
     return FoundOffset(wanted.topic_id, wanted.partition, error.code)
+
+
+# -- Record deletion ------------------------------------------------------------------------------
+# DeleteRecords: a partition starts later from now on, whoever leads it.
+#
+# Owns the request. Only what is committed is deleted: an uncommitted record may never have been.
+# The new start stands in the quorum first (docs/decisions/0024), which takes it from the leader of
+# this epoch only; then this log begins there; then it is answered. Whoever leads next lets its log
+# begin there before it shows anything.
+
+
+class RecordDeletion:
+    """`broker_epoch`: of this process; -1 before it is registered. `voters`: of the quorum."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: Replicas,
+        directory: LogDirectory,
+        changes: Changes,
+        *,
+        broker_epoch: Callable[[], int],
+        voters: Collection[int] = (),
+    ) -> None:
+        self._broker_id, self._broker_epoch, self._voters = broker_id, broker_epoch, voters
+        self._replicas, self._directory, self._changes = replicas, directory, changes
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {ApiKey.DELETE_RECORDS: self.delete}
+
+    async def delete(
+        self, _context: RequestContext, request: DeleteRecords, _payload: Buffer
+    ) -> Reply:
+        """In the quorum several at a time; on the disk one after the other, a few operations on
+        files each.
+        """
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        planned = plan_each(
+            request.partitions, self._plan, key=lambda it: (it.topic_id, it.partition)
+        )
+        outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
+        told = [
+            await self._told(wanted, change, outcome, deadline)
+            for wanted, change, outcome in zip(request.partitions, planned, outcomes, strict=True)
+        ]
+        return Reply(DeleteRecordsReply(tuple(told)))
+
+    def _plan(self, wanted: RecordsToDelete) -> Change:
+        """What retention has deleted here is answered as well, and so it has to stand as well."""
+        _check_level(self._changes.image, self._voters)
+        replica = self._replicas.get(wanted.topic_id, wanted.partition)
+        leader_epoch = replica.leading().leader_epoch
+        is_all = wanted.before_offset == ABSENT
+        offset = _committed_end(replica) if is_all else wanted.before_offset
+        _check_committed(replica, offset)
+        start, key = max(offset, replica.log.log_start_offset), PartitionId(*replica.key)
+
+        def stands(image: MetadataImage) -> bool:
+            state = image.partitions.get(key)
+            return state is not None and state.log_start_offset >= start
+
+        command = RaiseLogStart(self._broker_id, self._broker_epoch(), *key, leader_epoch, start)
+        # It need not show here yet: an image that lets this broker lead in another epoch is newer.
+        return (Step(command, lambda _image: True, proves=stands),)
+
+    async def _told(
+        self,
+        wanted: RecordsToDelete,
+        change: Change | RaftmqError,
+        outcome: Outcome,
+        deadline: float,
+    ) -> RecordsDeleted:
+        error = outcome.error
+        if error is None:
+            assert not isinstance(change, RaftmqError), "an error is its own outcome"
+            command = change[0].command
+            assert isinstance(command, RaiseLogStart), f"{command} for {wanted}"
+            try:
+                await self._trim(command, deadline)
+                start = command.start_offset
+                return RecordsDeleted(wanted.topic_id, wanted.partition, log_start_offset=start)
+            except RaftmqError as problem:
+                error = problem
+        message = clip_message(str(error))
+        return RecordsDeleted(wanted.topic_id, wanted.partition, error.code, message)
+
+    async def _trim(self, command: RaiseLogStart, deadline: float) -> None:
+        """What has begun is not given up, however long the disk takes. Whoever leads in a later
+        epoch has done so before.
+
+        Raises:
+            RequestTimedOut: the start stands, but this log may still show what is before it.
+        """
+        try:
+            replica = self._replicas.get(command.topic_id, command.partition)
+            replica.leading(command.leader_epoch)
+        except RaftmqError:
+            return
+        reason = "the disk took too long"
+        try:
+            with trio.move_on_at(deadline):
+                await self._directory.delete_records(replica.log, command.start_offset)
+                return
+        except RaftmqError as error:
+            reason = str(error)
+        raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
+
+
+def _check_level(image: MetadataImage, voters: Collection[int]) -> None:
+    level = FeatureLevel.LOG_STARTS
+    if image.feature_level >= level:
+        return
+    older = sorted(b.broker_id for b in image.brokers.values() if b.feature_level_max < level)
+    unseen = sorted(set(voters) - set(image.brokers))
+    if not (older or unseen):
+        raise NotController(
+            f"deleting needs feature level {level}, here it is {image.feature_level}, and all nodes"
+            " know it: ask again, the controller raises it in a moment"
+        )
+    way_out = (
+        f"upgrade brokers {older}; one that is gone for good counts, too: start a node of today's"
+        " version under its id"
+        if older
+        else f"voters {unseen} have not registered yet: start them"
+    )
+    raise UnsupportedVersion(
+        "records are deleted only once every voter and every broker knows how to keep them deleted"
+        f" (raftmq cluster info shows the feature level): {way_out}"
+    )
+
+
+def _committed_end(replica: Replica) -> int:
+    if not replica.leading().is_established:
+        raise _not_known(replica)
+    return replica.high_watermark
+
+
+def _check_committed(replica: Replica, offset: int) -> None:
+    """Beyond the high watermark, a new leader cannot tell what is committed and what is not."""
+    leader = replica.leading()
+    if offset <= replica.high_watermark:
+        return
+    if offset <= replica.log.log_end_offset and not leader.is_established:
+        raise _not_known(replica)
+    raise OffsetOutOfRange(
+        f"{replica.log.name}: records are committed up to {replica.high_watermark},"
+        f" not up to {offset}"
+    )
+
+
+def _not_known(replica: Replica) -> OffsetNotAvailable:
+    name = replica.log.name
+    return OffsetNotAvailable(f"{name}: its leader does not know yet what is committed: ask again")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.producers import InitProducerId
 

@@ -36,11 +36,11 @@ from raftmq.wire.nesting import Decoder
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from raftmq.broker.controller_office import ControllerOffice
+    from raftmq.broker.controller_term import ControllerOffice
     from raftmq.metadata.commands import Envelope
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose, ReadBarrier
 
 PROPOSE_SECONDS_LONGEST = 60.0  # whoever asks for more waits so long

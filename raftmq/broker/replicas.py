@@ -10,11 +10,14 @@ part; `repairs` brings it back.
 from __future__ import annotations
 
 import logging
+import re
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
-from raftmq.broker.hosted import assignment_of, config_of, epoch_in_isr, key_of, log_id_of
+from raftmq.config import TopicConfig, parse_topic_config
+from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from raftmq.errors import (
     NotLeaderOrFollower,
     RaftmqError,
@@ -22,30 +25,130 @@ from raftmq.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftmq.metadata.commands import PartitionId
+from raftmq.metadata.commands import PartitionId, RecoveryState
 from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
 from raftmq.partition.around import PartitionKey, Surroundings
-from raftmq.partition.leader import NO_LEADER
+from raftmq.partition.leader import NO_LEADER, Assignment
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage.directory import LogId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from raftmq.broker.high_watermarks import HighWatermarks
+    from raftmq.disk.files import Files
     from raftmq.metadata.delta import Duty, MetadataDelta
-    from raftmq.metadata.image import MetadataImage, PartitionState
+    from raftmq.metadata.image import MetadataImage, PartitionState, TopicState
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- High watermarks ------------------------------------------------------------------------------
+# The high watermarks of this broker's logs on disk, for the next start.
+#
+# Owns the file `checkpoints/high-watermarks`. A lower one than the true one is harmless: it rises
+# again with the first answer of the leader, or of the followers. A log cannot start below what was
+# committed once, so it matters only for what may be read in the meantime.
+
+
+class HighWatermarks:
+    """By the names of logs."""
+
+    def __init__(self, files: Files, root: Path, run_sync: RunSync) -> None:
+        self._files, self._path, self._run_sync = (
+            files,
+            root / "checkpoints/high-watermarks",
+            run_sync,
+        )
+        self._known: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+
+    async def load(self) -> None:
+        """Once, before anything is asked."""
+        known = await self._run_sync(lambda: read_checkpoint(self._files, self._path))
+        self._known, self._written = known or {}, known or {}
+
+    def of(self, name: str) -> int:
+        """0 where nothing is known."""
+        return self._known.get(name, 0)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Of these logs; there are no others."""
+        self._known = {name: self._known[name] for name in names if name in self._known}
+
+    def forget(self, name: str) -> None:
+        """The log is deleted."""
+        self._known.pop(name, None)
+
+    async def write(self, high_watermarks: Mapping[str, int]) -> None:
+        """Raises StorageError."""
+        self._known = {**self._known, **high_watermarks}
+        known = dict(self._known)
+        if known != self._written:
+            await self._run_sync(partial(write_checkpoint, self._files, self._path, known))
+            self._written = known
+
+
+# -- Hosted ---------------------------------------------------------------------------------------
+# From the metadata to what replicas and logs understand: names, configs, assignments.
+#
+# Pure. Owns the name of a partition's folder and what `min.insync.replicas` means where there are
+# fewer replicas.
+
+
+_TOPIC_FOLDER = re.compile(r".+-(?P<topic_id>[0-9a-f]{32})")
+_PARTITION_FOLDER = re.compile(r"Partition-(?P<partition>\d+)")
+
+
+def log_id_of(topic: TopicState, partition: int) -> LogId:
+    return LogId(f"{topic.name}-{topic.topic_id.hex()}", partition)
+
+
+def key_of(topic_folder: str, partition_folder: str) -> PartitionKey | None:
+    """The partition that a folder belongs to; None for a folder that is none of ours."""
+    topic = _TOPIC_FOLDER.fullmatch(topic_folder)
+    partition = _PARTITION_FOLDER.fullmatch(partition_folder)
+    if topic is None or partition is None:
+        return None
+    return PartitionKey(bytes.fromhex(topic["topic_id"]), int(partition["partition"]))
+
+
+def config_of(topic: TopicState) -> TopicConfig:
+    """What was checked when it was set."""
+    return parse_topic_config(topic.configs)
+
+
+def assignment_of(state: PartitionState, config: TopicConfig) -> Assignment:
+    return Assignment(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=state.replicas,
+        isr=state.isr,
+        min_isr=min(config.min_insync_replicas, len(state.replicas)),
+        is_recovering=state.recovery_state is RecoveryState.RECOVERING,
+        log_start_offset=state.log_start_offset,
+    )
+
+
+def epoch_in_isr(image: MetadataImage, broker_id: int) -> int | None:
+    """The broker epoch of a broker that may be in an in-sync set; None if it may not."""
+    return image.brokers[broker_id].broker_epoch if image.is_active(broker_id) else None
+
+
+# -- Replicas -------------------------------------------------------------------------------------
+
 
 TICK_SECONDS = 0.5
 CHECKPOINT_SECONDS = 5.0
 REGISTRATION_SECONDS = 0.1
-
-logger = logging.getLogger(__name__)
 
 
 class Following(Protocol):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.corruption import DescribeDamage, ReportCorruption
 

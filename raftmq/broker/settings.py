@@ -12,44 +12,346 @@ file is reported at once, each with its key.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from ipaddress import ip_address
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import GroupSettings
 from raftmq.broker.groups.settings import CoordinatorSettings
-from raftmq.broker.node_keys import BROKERS as BROKERS  # users of settings need it, too
 from raftmq.broker.node_keys import (
+    ADVERTISED,
+    BIND,
     CLOCK_DIFFERENCE,
     CLUSTER_ID,
     DIRECTORY,
     LIMIT_KEYS,
+    LISTENER_NAME,
     NODE_ID,
+    NODE_KEYS,
     OFFSETS_RETENTION,
     RACK,
     REBALANCE_DELAY,
+    REPLACE,
     SESSION_TIMEOUT_MAX,
     SESSION_TIMEOUT_MIN,
     SIZE_MAX,
+    VOTER,
+    Kind,
+    NodeKey,
+    closest,
+    convert,
+    known_below,
 )
-from raftmq.broker.settings_checks import (
-    address_problems,
-    name_problems,
-    session_problems,
-    voter_warnings,
-)
-from raftmq.broker.settings_reader import SettingsReader
+from raftmq.broker.node_keys import BROKERS as BROKERS  # users of settings need it, too
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
+from raftmq.metadata.raft.messages import VOTERS_MAX
+from raftmq.metadata.raft.settings import brief
 from raftmq.metadata.raft.timing import Timing
 from raftmq.rpc.context import Listener
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from raftmq.broker.settings_reader import FoundListener, Origin
     from raftmq.model import Address
+
+
+# -- Settings reader ------------------------------------------------------------------------------
+# From parsed TOML to checked values, going on after each problem so that all are told at once.
+#
+# Owns the shape of a settings file: sections, voters by id, a list of listeners. What a key takes,
+# `node_keys` says; whether values go together, `settings_checks`. Reads no file.
+
+
+OPTIONAL = ("groups", "limits")  # sections in which every key has a default
+
+
+class Origin(NamedTuple):
+    """Where a value comes from that is not the file's, and the text that was given there."""
+
+    source: str
+    text: str
+
+
+class FoundListener(NamedTuple):
+    """`where` is its name in messages; None stands for what is wrong or missing."""
+
+    where: str
+    name: str | None
+    bind: Address | None
+    advertised: Address | None
+
+
+class SettingsReader:
+    """Attributes:
+    problems: one line for each, with its key.
+    """
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, Origin]) -> None:
+        self._values, self._origins = values, origins
+        self.problems: list[str] = []
+        self._meant: set[str] = set()  # keys that are there, misspelt: not missing as well
+        self._check_sections()
+
+    def node(self, key: NodeKey) -> Any:  # noqa: ANN401  # as the key is
+        """The value of one of [node]'s keys; None if there is none, or it is wrong."""
+        return self._read(key, self._section("node"))
+
+    def check_names(self) -> None:
+        """Of the sections that are tables of keys; before the keys are read."""
+        for section in ("node", *OPTIONAL):
+            self._check_names(f"{section}.", self._section(section), known_below(section))
+
+    def optional(self, key: NodeKey) -> int:
+        """The value of a key of a section that may be missing; its default where it is left out, or
+        wrong.
+        """
+        value: int | None = self._read(key, self._section(key.name.partition(".")[0]))
+        return int(key.default) if value is None else value
+
+    def replace(self) -> bool:
+        """Whether this node takes the seat of a disk that is lost."""
+        return bool(self._read(REPLACE, self._section("quorum")))
+
+    def voters(self) -> dict[int, Address | None]:
+        """None stands for an address that is wrong."""
+        quorum = self._section("quorum")
+        self._check_names("quorum.", quorum, known_below("quorum"))
+        table = quorum.get("voters")
+        if not isinstance(table, dict) or not table:
+            if "quorum" in self._values and "quorum.voters" not in self._meant:
+                self.problems.append(
+                    '[quorum.voters]: no voters, expected a line like 1 = "host:port" for each'
+                )
+            return {}
+        found = {}
+        for text in table:
+            name = f"quorum.voters.{text}"
+            if is_id(text):
+                found[int(text)] = self._read(VOTER, table, name)
+            else:
+                self.problems.append(f"{name}: {text!r} is no node id, expected {NODE_ID.allowed}")
+        return found
+
+    def listeners(self) -> list[FoundListener]:
+        tables = self._values.get("listeners")
+        if tables is None and "listeners" in self._meant:
+            return []
+        if not isinstance(tables, list) or not tables:
+            is_there = tables is not None and tables != []
+            what = (
+                "expected [[listeners]], once for each" if is_there else "this section is missing"
+            )
+            self.problems.append(f"[[listeners]]: {what}")
+            return []
+        return [self._listener(at, table) for at, table in enumerate(tables)]
+
+    # One piece
+
+    def _listener(self, at: int, table: object) -> FoundListener:
+        if not isinstance(table, dict):
+            self.problems.append(f"listeners[{at}] = {brief(table)}: expected [[listeners]]")
+            return FoundListener(f"listeners[{at}]", None, None, None)
+        given = table.get("name")
+        where = f"listeners.{given}" if isinstance(given, str) and given else f"listeners[{at}]"
+        self._check_names(f"{where}.", table, known_below("listeners.<name>"))
+        name, bind, advertised = (
+            self._read(key, table, f"{where}.{key.last_name}")
+            for key in (LISTENER_NAME, BIND, ADVERTISED)
+        )
+        is_said = "advertised" in table
+        return FoundListener(where, name, bind, advertised if is_said else bind)
+
+    def _read(self, key: NodeKey, table: Mapping[str, Any], name: str = "") -> Any:  # noqa: ANN401  # as the key is
+        name = name or key.name
+        last_name = name.rpartition(".")[2]
+        if last_name not in table:
+            if not key.default and name not in self._meant and self._is_section_there(name):
+                self.problems.append(f"{name}: missing, expected {key.allowed}")
+            return None
+        value, origin = table[last_name], self._origins.get(name)
+        if origin and key.kind not in (Kind.NUMBER, Kind.SWITCH):
+            value = value if isinstance(value, str) else origin.text  # node.rack=3 is a text
+        try:
+            return convert(key, value)
+        except ValueError as error:
+            source = f" from {origin.source}" if origin else ""
+            self.problems.append(f"{name} = {brief(value)}{source}: {error}")
+            return None
+
+    # Sections and names
+
+    def _check_sections(self) -> None:
+        known = known_below("")
+        for name, value in self._values.items():
+            if name not in known:
+                self._unknown_section(name, value, known)
+        for name in ("node", "quorum", *OPTIONAL):
+            value = self._values.get(name, {})
+            if not isinstance(value, dict):
+                self.problems.append(f"{name} = {brief(value)}: expected a section [{name}]")
+            elif name not in OPTIONAL and name not in self._values and name not in self._meant:
+                self.problems.append(f"[{name}]: this section is missing")
+
+    def _unknown_section(self, name: str, value: object, known: list[str]) -> None:
+        if isinstance(value, (dict, list)):
+            meant = closest(name, known)
+            self._meant.add(meant)
+            hint = f", did you mean [{meant}]?" if meant else ", known are " + ", ".join(known)
+            self.problems.append(f"[{name}]: unknown section{hint}")
+            return
+        homes = [key.name for key in NODE_KEYS if key.last_name == name]
+        hint = f", did you mean {homes[0]}, in its section?" if homes else ""
+        self._meant.update(homes)
+        self.problems.append(f"{name}: unknown, and in no section{hint}")
+
+    def _section(self, name: str) -> Mapping[str, Any]:
+        found = self._values.get(name)
+        return found if isinstance(found, dict) else {}
+
+    def _is_section_there(self, name: str) -> bool:
+        """Else that has been said, and is enough."""
+        section = name.partition(".")[0]
+        return section != "node" or isinstance(self._values.get(section), dict)
+
+    def _check_names(self, where: str, table: Mapping[str, Any], known: list[str]) -> None:
+        for name in table:
+            if name not in known:
+                meant = closest(name, known)
+                hint = f", did you mean {where}{meant}?" if meant else ""
+                self._meant.add(f"{where}{meant}")
+                self.problems.append(f"{where}{name}: unknown{hint}")
+
+
+def is_id(text: str) -> bool:
+    """Whether a key of [quorum.voters] is a node id, written as everybody writes it."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(NODE_ID.maximum))
+    return is_number and str(int(text)) == text and int(text) <= NODE_ID.maximum
+
+
+# -- Settings checks ------------------------------------------------------------------------------
+# Whether the values of one node's settings go together, and which of them are unwise.
+#
+# Pure, and resolves nothing: two names of one machine are for the operating system to find out.
+
+
+def name_problems(names: Sequence[str]) -> Iterator[str]:
+    """Of the names of listeners."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"listeners: names must differ, {name!r} is there {count} times"
+    if BROKERS not in names:
+        yield (
+            f'listeners: exactly one must be named "{BROKERS}", for the other brokers, here are'
+            f" {', '.join(names)}"
+        )
+
+
+def address_problems(
+    node_id: int | None, voters: Mapping[int, Address | None], listeners: Sequence[FoundListener]
+) -> Iterator[str]:
+    """What cannot be listened on together, and what nobody can call."""
+    yield from _listening_problems(node_id, voters, listeners)
+    yield from _voter_problems(node_id, voters)
+    for found in listeners:
+        if found.advertised and is_wildcard(found.advertised.host):
+            yield (
+                f"{found.where}.advertised = {found.advertised}: nobody can call that address, say"
+                " where others reach this node"
+            )
+
+
+def session_problems(shortest_ms: int, longest_ms: int) -> Iterator[str]:
+    """Of what members of consumer groups may ask for."""
+    if shortest_ms > longest_ms:
+        yield (
+            f"groups.session_timeout_ms_min = {shortest_ms}: above groups.session_timeout_ms_max ="
+            f" {longest_ms}, so that no session would do"
+        )
+
+
+def voter_warnings(count: int) -> Iterator[str]:
+    if count == 1:
+        yield (
+            "quorum.voters: a single voter: while it is down nothing can change, and with its disk"
+            " the cluster is lost; three are safe"
+        )
+    elif count % 2 == 0:
+        yield (
+            f"quorum.voters: {count} voters, an even number: {_tolerated(count)} may be down, which"
+            f" {count - 1} would allow as well; take {count - 1} or {count + 1}"
+        )
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for all addresses of a machine."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _tolerated(count: int) -> str:
+    """How many may be down."""
+    most = (count - 1) // 2
+    return str(most) if most else "none"
+
+
+def _listening_problems(
+    node_id: int | None, voters: Mapping[int, Address | None], listeners: Sequence[FoundListener]
+) -> Iterator[str]:
+    places = {f"{one.where}.bind": one.bind for one in listeners if one.bind}
+    own = voters.get(node_id) if node_id is not None else None
+    if own is not None:
+        places[f"quorum.voters.{node_id}"] = own
+    for (one, address), (other, its_address) in combinations(places.items(), 2):
+        if collide(address, its_address):
+            yield (
+                f"{other} = {its_address}: {one} = {address} listens there already, give each a"
+                " port of its own"
+            )
+
+
+def collide(one: Address, other: Address) -> bool:
+    """Whether one process cannot listen on both."""
+    if one.port != other.port:
+        return False
+    return one.host == other.host or _covers(one.host, other.host) or _covers(other.host, one.host)
+
+
+def _covers(wildcard: str, host: str) -> bool:
+    if not is_wildcard(wildcard):
+        return False
+    try:
+        return ip_address(wildcard).version == ip_address(host).version
+    except ValueError:  # a name, of some address of this machine
+        return True
+
+
+def _voter_problems(node_id: int | None, voters: Mapping[int, Address | None]) -> Iterator[str]:
+    if len(voters) > VOTERS_MAX:
+        yield f"quorum.voters: {len(voters)} of them, allowed are {VOTERS_MAX}; take three or five"
+    known = {voter: address for voter, address in voters.items() if address}
+    for (one, address), (other, its_address) in combinations(known.items(), 2):
+        if address == its_address:
+            yield (
+                f"quorum.voters.{other} = {its_address}: that is voter {one}'s address, each has"
+                " its own"
+            )
+    for voter, address in known.items():
+        if voter != node_id and is_wildcard(address.host):
+            yield (
+                f"quorum.voters.{voter} = {address}: nobody can call that address, say where voter"
+                f" {voter} is reached"
+            )
+
+
+# -- Settings -------------------------------------------------------------------------------------
+
 
 CLIENTS = "clients"  # the usual name of the other listener
 _RULES = {

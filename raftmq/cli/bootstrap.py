@@ -35,7 +35,7 @@ def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
 def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
     """Each address once: of `given`, which stood after the verb, or else of what comes next."""
     from raftmq.errors import InvalidConfig
-    from raftmq.rpc.address import parse_address
+    from raftmq.rpc.protocol import parse_address
 
     context = click.get_current_context()
     assert context is not None, "called outside of a command"

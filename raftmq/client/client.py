@@ -20,7 +20,7 @@ from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.producer import Producer
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import Closed, InvalidConfig
-from raftmq.rpc.address import parse_address
+from raftmq.rpc.protocol import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

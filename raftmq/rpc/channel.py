@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import Disconnected, Unreachable
-from raftmq.rpc.calls import Call, Calls
 from raftmq.rpc.connection import Connection
-from raftmq.rpc.limits import Limits
-from raftmq.rpc.offer import Offer
+from raftmq.rpc.protocol import Call, Calls, Limits, Offer
 from raftmq.rpc.reply import NOBODY, Answer
-from raftmq.rpc.waited_call import WaitedCall
 from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.messages.cluster import Ping
 
@@ -30,11 +27,48 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from raftmq.errors import RaftmqError
+    from raftmq.rpc.connection import RunSync
     from raftmq.rpc.reply import Payload
-    from raftmq.rpc.sending import RunSync
     from raftmq.wire.bodies import Request
     from raftmq.wire.frames import Frame
     from raftmq.wire.messages.hello import Hello, HelloReply
+
+
+# -- Waited call ----------------------------------------------------------------------------------
+# A request that one task of trio waits for.
+#
+# Owns the waking: an answer reschedules the task itself, without an event in between.
+
+
+class WaitedCall(Call):
+    """`wait` after it was entered."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, number: int, request: type[Request], *, timeout: float) -> None:
+        super().__init__(number, request, timeout=timeout, now=trio.current_time())
+        self._task: trio.lowlevel.Task | None = None
+
+    def settle(self, outcome: Answer | RaftmqError) -> None:
+        super().settle(outcome)
+        if self._task is not None:
+            trio.lowlevel.reschedule(self._task)
+            self._task = None
+
+    async def wait(self, forget: Callable[[Call], None]) -> None:
+        """Until it is settled; `forget` is called where the wait is cancelled. One task only."""
+
+        def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
+            self._task = None
+            forget(self)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(give_up)
+
+
+# -- Channel --------------------------------------------------------------------------------------
+
 
 PING = encode_request(NOBODY, Ping())
 

@@ -9,28 +9,249 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, TypeVarTuple
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, TypeVarTuple
 
 import trio
 
+from raftmq.disk.files import FileSlice, WouldBlock
 from raftmq.errors import RemoteProtocolError, StorageError
-from raftmq.rpc.outbox import Outbox
+from raftmq.rpc.network import TcpStream, drop_front
+from raftmq.rpc.reply import memory_bytes, payload_length
 from raftmq.wire.frames import FrameReader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from typing import NoReturn, TypeAlias
 
     from raftmq.rpc.arrival import Arrival
-    from raftmq.rpc.limits import Limits
-    from raftmq.rpc.sending import RunSync
-    from raftmq.rpc.window import Window
+    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.reply import Payload, Piece
     from raftmq.wire.frames import Frame
+    from raftmq.wire.header import Buffer
+
+    RunSync: TypeAlias = Callable[[Callable[[], bytes]], Awaitable[bytes]]
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Outbox ---------------------------------------------------------------------------------------
+# What waits to leave on one stream, and the task that sends it.
+#
+# Owns the order and the joining: whatever has queued up while a send was under way leaves with the
+# next one. Sets no limits of its own, as each side counts in its own way; `on_sent` tells them what
+# has left. A frame that has been put here leaves whole, or the connection ends.
+
+
+class Entry(NamedTuple):
+    head: bytes  # of the frame, with everything but the payload
+    payload: Payload
+    memory_bytes: int
+    stream_bytes: int
+    answers: int  # these two are told to `on_sent` when it has left
+    held_bytes: int
+
+
+class Outbox:
+    """Attributes:
+    on_sent: called with the number of answers that have left, and the bytes that they held.
+    queued_bytes: in memory, of what has not left yet.
+    moved_at: when a step of sending was done last.
+    pushed_at: the same, of long sends only: these go on only while somebody takes them.
+    writes_since: since when the present step of sending lasts; math.inf while nothing waits.
+    """
+
+    def __init__(self, stream: trio.abc.SendStream, run_sync: RunSync) -> None:
+        self.on_sent: Callable[[int, int], None] = lambda _answers, _held_bytes: None
+        self.queued_bytes = 0
+        self.moved_at, self.pushed_at, self.writes_since = trio.current_time(), -math.inf, math.inf
+        self._stream, self._sender = stream, Sender(stream, run_sync)
+        self._queue: deque[Entry] = deque()
+        self._is_sending = self._is_corked = False
+        self._idle_task: trio.lowlevel.Task | None = None
+        self._emptied = trio.lowlevel.ParkingLot()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue and not self._is_sending
+
+    def put(self, head: bytes, payload: Payload = (), *, held_bytes: int = 0) -> None:
+        """Queue the frame that `head` begins, until `flush`. An answer holds something."""
+        size = len(head)
+        if payload:
+            in_memory, on_stream = size + memory_bytes(payload), size + payload_length(payload)
+        else:
+            in_memory = on_stream = size
+        answers = 1 if held_bytes else 0
+        self._queue.append(Entry(head, payload, in_memory, on_stream, answers, held_bytes))
+        self.queued_bytes += in_memory
+
+    def flush(self, *, at_once: bool = False) -> None:
+        """Let everything leave that was put here.
+
+        Args:
+            at_once: nothing else is coming soon, so do not even wait for the writing task.
+        """
+        if self._idle_task is None or self._is_corked:
+            return  # it is at it, or will be
+        if at_once:
+            self._send_now()
+        if self._queue and self._idle_task is not None:  # `on_sent` may have woken it
+            trio.lowlevel.reschedule(self._idle_task)
+            self._idle_task = None
+
+    def cork(self) -> None:
+        """Nothing leaves before `uncork`: more is coming, from the very task that calls this."""
+        self._is_corked = True
+
+    def uncork(self) -> None:
+        self._is_corked = False
+        self.flush(at_once=True)
+
+    def _send_now(self) -> None:
+        """As much as leaves without waiting for anything."""
+        while self._queue:
+            entries = self._take()
+            pieces, sums = _sums(entries)
+            sent, rest = self._sender.send_now(pieces)
+            if not sent:
+                self._queue.extendleft(reversed(entries))
+                return
+            self.moved_at = trio.current_time()
+            if rest:
+                unsent = sums.stream_bytes - sent
+                self._queue.appendleft(sums._replace(payload=rest, stream_bytes=unsent))
+                return
+            self._note_sent(sums)
+
+    async def wait_empty(self) -> None:
+        while not self.is_empty:
+            await self._emptied.park()
+
+    async def run(self) -> NoReturn:
+        """Send for ever. Raises what `Sender.send` raises."""
+        while True:
+            if not self._queue:
+                await self._wait_queued()
+            self._send_now()
+            if self._queue:
+                self._is_sending = True
+                await self._send(self._take())
+                self._is_sending = False
+            if not self._queue:
+                self._emptied.unpark_all()
+
+    async def _wait_queued(self) -> None:
+        def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
+            self._idle_task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._idle_task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(give_up)
+
+    def _take(self) -> list[Entry]:
+        entries = []
+        size = 0
+        while self._queue and size < STEP_BYTES:
+            entries.append(self._queue.popleft())
+            size += entries[-1].stream_bytes
+        return entries
+
+    async def _send(self, entries: list[Entry]) -> None:
+        pieces, sums = _sums(entries)
+        self.writes_since = trio.current_time()
+        for step in steps(pieces):
+            await self._sender.send(step)
+            self.moved_at = self.writes_since = trio.current_time()
+            if sums.stream_bytes >= STEP_BYTES:
+                self.pushed_at = self.moved_at
+        self.writes_since = math.inf
+        self._note_sent(sums)
+
+    def _note_sent(self, sums: Entry) -> None:
+        self.queued_bytes -= sums.memory_bytes
+        self.on_sent(sums.answers, sums.held_bytes)
+
+
+def _sums(entries: list[Entry]) -> tuple[list[Piece], Entry]:
+    """All pieces, and the numbers of all entries in one."""
+    pieces: list[Piece] = []
+    in_memory = on_stream = answers = held_bytes = 0
+    for entry in entries:
+        pieces.append(entry.head)
+        pieces += entry.payload
+        in_memory += entry.memory_bytes
+        on_stream += entry.stream_bytes
+        answers += entry.answers
+        held_bytes += entry.held_bytes
+    return pieces, Entry(b"", (), in_memory, on_stream, answers, held_bytes)
+
+
+# -- Window ---------------------------------------------------------------------------------------
+# How much work one connection may cause: requests, and bytes that they and their answers hold.
+#
+# Owns the counts and the waiting for room. Who waits takes nothing more from the stream, so that
+# the sender's own socket holds it up.
+
+
+class Window:
+    """A request enters with its bytes; its answer may add some; both are released once it left.
+
+    What comes last may go over the limit, or a large request would never have room. Requests that
+    are set aside, because they wait for others, take no place among the rest as long as there are
+    not too many of them; their bytes count.
+    """
+
+    def __init__(self, *, requests_max: int, bytes_max: int, aside_max: int = 0) -> None:
+        self.requests = self.held_bytes = 0
+        self._requests_max, self._bytes_max = requests_max, bytes_max
+        self._aside, self._aside_max = 0, aside_max
+        self._room = trio.lowlevel.ParkingLot()
+
+    @property
+    def is_full(self) -> bool:
+        counted = self.requests - min(self._aside, self._aside_max)
+        return counted >= self._requests_max or self.held_bytes >= self._bytes_max
+
+    def set_aside(self) -> None:
+        """One of those that have entered."""
+        self._aside += 1
+        if self._room and not self.is_full:
+            self._room.unpark_all()
+
+    def take_back(self) -> None:
+        """It is about to be answered."""
+        self._aside -= 1
+        assert self._aside >= 0, "taken back twice"
+
+    def enter(self, size: int) -> None:
+        self.requests += 1
+        self.held_bytes += size
+
+    def add(self, size: int) -> None:
+        self.held_bytes += size
+
+    def release(self, requests: int, size: int) -> None:
+        self.requests -= requests
+        self.held_bytes -= size
+        assert self.requests >= 0, "released twice"
+        assert self.held_bytes >= 0, "released more than entered"
+        if self._room and not self.is_full:
+            self._room.unpark_all()
+
+    async def wait_room(self) -> None:
+        while self.is_full:
+            await self._room.park()
+
+
+# -- Connection -----------------------------------------------------------------------------------
+
 
 READ_BYTES = 64 << 10
 READ_BYTES_MAX = 512 << 10  # where much arrives at once
 FINISH_SECONDS_MAX = 1.0
 
-logger = logging.getLogger(__name__)
 Ts = TypeVarTuple("Ts")
 
 
@@ -204,3 +425,154 @@ class Connection:
         if now >= arrives_by:
             self.end(f"{self._arrival} does not arrive", is_fault=True)
         return min(look(now), stalls_at, arrives_by, now + self.limits.stall_seconds_max)
+
+
+# -- Sending --------------------------------------------------------------------------------------
+# How pieces leave: small ones joined, large ones as they are, files past this process if possible.
+#
+# Owns the steps in which a long payload leaves, so that whoever watches sees it move. Never waits
+# for a disk on the loop: what is not in the page cache is read by a worker thread.
+
+
+JOINED_BYTES_MAX = 64 << 10  # copying that much costs less than another system call
+STEP_BYTES = 1 << 20
+SENDFILE_BYTES_MIN = 128 << 10  # likewise
+PROBE_BYTES = 256 << 10  # the kernel reads ahead about as much
+
+
+class Step(NamedTuple):
+    """About STEP_BYTES at most: buffers, and then a part of a file."""
+
+    buffers: list[Buffer]
+    file: FileSlice | None = None
+
+
+def steps(pieces: Iterable[Piece]) -> Iterator[Step]:
+    """All bytes of `pieces`, in order."""
+    buffers: list[Buffer] = []
+    size = 0
+    for piece in pieces:
+        if isinstance(piece, FileSlice):
+            for part in _file_parts(piece):
+                yield Step(buffers, part)
+                buffers, size = [], 0
+            continue
+        for buffer in _buffer_parts(piece):
+            buffers.append(buffer)
+            size += len(buffer)
+            if size >= STEP_BYTES:
+                yield Step(buffers)
+                buffers, size = [], 0
+    if buffers:
+        yield Step(buffers)
+
+
+def _buffer_parts(buffer: Buffer) -> Iterable[Buffer]:
+    if len(buffer) <= STEP_BYTES:
+        return (buffer,)
+    view = memoryview(buffer).cast("B")
+    return [view[start : start + STEP_BYTES] for start in range(0, len(view), STEP_BYTES)]
+
+
+def _file_parts(piece: FileSlice) -> Iterator[FileSlice]:
+    file, position, length = piece
+    for start in range(0, length, STEP_BYTES):
+        yield FileSlice(file, position + start, min(STEP_BYTES, length - start))
+
+
+class Sender:
+    """Sends steps over one stream."""
+
+    def __init__(self, stream: trio.abc.SendStream, run_sync: RunSync) -> None:
+        self._stream, self._run_sync = stream, run_sync
+
+    async def send(self, step: Step) -> None:
+        """Raises what the stream raises; StorageError or EOFError where a file falls short."""
+        buffers, file = step
+        if file is None:
+            await self._send_buffers(_joined(buffers))
+        elif not isinstance(self._stream, TcpStream) or not _is_for_sendfile(file):
+            await self._send_buffers(_joined([*buffers, await self._read(file)]))
+        else:
+            await self._stream.send_buffers(_joined(buffers), more=True)
+            await self._stream.send_file(file.file.fileno(), file.position, file.length)
+
+    def send_now(self, pieces: Sequence[Piece]) -> tuple[int, list[Buffer]]:
+        """Send without waiting for stream or disk: how many bytes left, and what did not."""
+        buffers = _buffers_now(pieces) if isinstance(self._stream, TcpStream) else None
+        if buffers is None:
+            return 0, []
+        assert isinstance(self._stream, TcpStream)
+        sent = self._stream.send_now(buffers)
+        rest = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        drop_front(rest, sent)
+        return sent, list(rest)
+
+    async def _send_buffers(self, buffers: list[Buffer]) -> None:
+        if isinstance(self._stream, TcpStream) and len(buffers) > 1:
+            await self._stream.send_buffers(buffers)
+            return
+        for buffer in buffers:
+            await self._stream.send_all(buffer)
+
+    async def _read(self, part: FileSlice) -> bytes:
+        file, position, length = part
+        try:
+            data = file.read_now(position, length)
+        except WouldBlock:
+            data = await self._run_sync(part.read)
+        if len(data) < length:
+            raise EOFError(
+                f"{file.path} ends at byte {position + len(data)}, before byte {position + length}"
+            )
+        return data
+
+
+def _buffers_now(pieces: Sequence[Piece]) -> list[Buffer] | None:
+    """All of it in memory; None where a file is better sent by itself, or has to be waited for."""
+    buffers: list[Buffer] = []
+    read_bytes = sum(piece.length for piece in pieces if isinstance(piece, FileSlice))
+    if read_bytes >= SENDFILE_BYTES_MIN:
+        return None
+    for piece in pieces:
+        if not isinstance(piece, FileSlice):
+            buffers.append(piece)
+            continue
+        try:
+            data = piece.file.read_now(piece.position, piece.length)
+        except WouldBlock:
+            return None
+        if len(data) < piece.length:
+            return None
+        buffers.append(data)
+    return _joined(buffers)
+
+
+def _joined(buffers: list[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer buffers; large ones are not copied."""
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < JOINED_BYTES_MAX:
+            small.append(buffer)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(buffer)
+    if small:
+        joined.append(small[0] if len(small) == 1 else b"".join(small))
+    return joined
+
+
+def _is_for_sendfile(part: FileSlice) -> bool:
+    """Whether it is worth the call, and will not wait for a disk, as far as a few samples tell."""
+    if part.length < SENDFILE_BYTES_MIN:
+        return False
+    last = part.position + part.length - 1
+    try:
+        for position in (*range(part.position, last, PROBE_BYTES), last):
+            part.file.read_now(position, 1)
+    except WouldBlock:
+        return False
+    return True

@@ -11,16 +11,161 @@ gone silent breaks the stream after SILENCE_SECONDS_MAX (trio.BrokenResourceErro
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, Protocol, TypeAlias
+from contextlib import contextmanager, suppress
+from errno import EBADF
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeAlias
 
 import trio
 
 from raftmq.model import Address
 from raftmq.rpc.accepting import Acceptor
-from raftmq.rpc.address import format_address
+from raftmq.rpc.protocol import format_address
 from raftmq.rpc.sockets import CONNECT_SECONDS_MAX, set_options, translated, unreachable
-from raftmq.rpc.tcp_stream import TcpStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from raftmq.wire.header import Buffer
+
+
+# -- Tcp stream -----------------------------------------------------------------------------------
+# A stream over TCP that can also send several buffers at once, and parts of files.
+#
+# Owns the system calls that trio's stream does not offer. One task may send at a time, as with any
+# stream. What is sent from a file has to be in the page cache: `sendfile` waits for a disk, and
+# then the whole loop does.
+
+
+RECEIVE_BYTES = 64 << 10
+BUFFERS_MAX = 1024  # of one system call
+FILE_BYTES_MAX = 1 << 20  # of one system call: then others have their turn
+# trio's 16 KiB would wake the sender for every few packets of a large answer.
+UNSENT_BYTES_LOW = 256 << 10
+
+
+class TcpStream(trio.abc.HalfCloseableStream):
+    """Takes over `stream`."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self.socket = stream.socket
+        with suppress(OSError):  # only slower without; whoever uses the stream finds out why
+            self.socket.setsockopt(
+                trio.socket.IPPROTO_TCP, trio.socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_LOW
+            )
+
+    @property
+    def peer_name(self) -> str:
+        """Address of the other end, for people; empty where the connection has gone already."""
+        with suppress(OSError):
+            return str(Address(*self.socket.getpeername()[:2]))
+        return ""
+
+    async def send_all(self, data: Buffer) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Waits first: whoever has just taken all that had arrived would find nothing."""
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError(f"max_bytes={max_bytes}: at least 1")
+        if self.socket.fileno() < 0:
+            raise trio.ClosedResourceError("this end of the connection was closed")
+        while True:
+            await trio.lowlevel.wait_readable(self.socket)
+            try:
+                return os.read(self.socket.fileno(), max_bytes or RECEIVE_BYTES)
+            except BlockingIOError:
+                pass  # somebody else's, or the kernel threw away what was damaged
+            except OSError as error:
+                raise _translation(error) from error
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def send_now(self, buffers: Sequence[Buffer]) -> int:
+        """As many bytes of `buffers` as leave without waiting, which may be none.
+
+        Only while no task is sending. Tells nothing of errors: the next `send_all` will.
+        """
+        try:
+            return os.writev(self.socket.fileno(), buffers[:BUFFERS_MAX])
+        except OSError:
+            return 0
+
+    async def send_buffers(self, buffers: Sequence[Buffer], *, more: bool = False) -> None:
+        """All of `buffers`, without joining them first.
+
+        Args:
+            more: something follows at once, so a packet that is not full may wait for it.
+        """
+        flags = trio.socket.MSG_MORE if more else 0
+        rest = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        with _translated():
+            while rest:
+                sent = await self.socket.sendmsg(rest[:BUFFERS_MAX], (), flags)
+                drop_front(rest, sent)
+
+    async def send_file(self, descriptor: int, position: int, length: int) -> None:
+        """`length` bytes of an open file; they never pass through this process.
+
+        Raises:
+            EOFError: the file is shorter; what there was has been sent.
+        """
+        end = position + length
+        with _translated():
+            while position < end:
+                sent = await self._send_some(
+                    descriptor, position, min(end - position, FILE_BYTES_MAX)
+                )
+                if not sent:
+                    raise EOFError(f"the file ends at byte {position}, before byte {end}")
+                position += sent
+
+    async def _send_some(self, descriptor: int, position: int, length: int) -> int:
+        await trio.lowlevel.checkpoint()
+        while True:
+            try:
+                return os.sendfile(self.socket.fileno(), descriptor, position, length)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self.socket)
+
+
+def drop_front(buffers: list[memoryview], length: int) -> None:
+    """Take `length` bytes away from the front."""
+    done = 0
+    while done < len(buffers) and length >= buffers[done].nbytes:
+        length -= buffers[done].nbytes
+        done += 1
+    del buffers[:done]
+    if length:
+        buffers[0] = buffers[0].cast("B")[length:]
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Errors of a socket as trio's streams raise them."""
+    try:
+        yield
+    except OSError as error:
+        raise _translation(error) from error
+
+
+def _translation(error: OSError) -> Exception:
+    if error.errno == EBADF:
+        return trio.ClosedResourceError("this end of the connection was closed")
+    return trio.BrokenResourceError(f"the connection broke: {error}")
+
+
+# -- Network --------------------------------------------------------------------------------------
+
 
 Handler: TypeAlias = Callable[[trio.abc.Stream], Awaitable[object]]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from raftmq.errors import Unreachable
-from raftmq.rpc.address import format_address
+from raftmq.rpc.protocol import format_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.broker import Host, open_broker
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import GroupSettings
 from raftmq.broker.groups.settings import CoordinatorSettings
 from raftmq.broker.node_keys import BROKERS
 from raftmq.broker.settings import CLIENTS, BrokerSettings, ListenerSettings

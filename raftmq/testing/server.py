@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.raft.messages import VOTERS_MAX
-from raftmq.rpc.address import format_address
+from raftmq.rpc.protocol import format_address
 from raftmq.testing.loop_thread import LoopThread
 from raftmq.testing.nodes import Nodes, open_nodes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from raftmq import sync
 from raftmq.local.cluster import LocalCluster
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.wire.envelopes import encode_request
 from raftmq.wire.frames import PREFIX
 from raftmq.wire.messages.hello import Hello

@@ -10,8 +10,8 @@ import trio
 import raftmq
 from raftmq.errors import ErrorCode
 from raftmq.rpc.channel import open_channel
-from raftmq.rpc.limits import Limits
 from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.protocol import Limits
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 

@@ -18,7 +18,7 @@ import trio
 
 from raftmq.errors import Unreachable
 from raftmq.model import Address
-from raftmq.rpc.address import format_address
+from raftmq.rpc.protocol import format_address
 from raftmq.rpc.sockets import CONNECT_SECONDS_MAX
 from tests.simulation.network_pipe import Latency, Link, Signal
 from tests.simulation.network_stream import Process, connect

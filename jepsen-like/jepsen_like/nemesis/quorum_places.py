@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jepsen_like.nemesis.wounds import Place
-from raftmq.broker.data_directory import QUORUM_FOLDER
+from raftmq.broker.meta import QUORUM_FOLDER
 from raftmq.metadata.raft.background import JOURNAL_FOLDER
 from raftmq.metadata.raft.journal_format import find_batch
 

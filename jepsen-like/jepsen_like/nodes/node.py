@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jepsen_like.nodes.environment import packages_environment
 from jepsen_like.nodes.process import NodeProcess
-from raftmq.broker.data_directory import QUORUM_FOLDER
+from raftmq.broker.meta import QUORUM_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from jepsen_like.nodes.control_page import ControlPage
 from jepsen_like.nodes.controlled_files import ControlledFiles
 from raftmq.broker.broker import Host
-from raftmq.broker.groups import expiry
+from raftmq.broker.groups import offset_requests
 from raftmq.cli.main import main as raftmq
 from raftmq.cli.nodes import broker_run
 from raftmq.partition.storage import directory
@@ -60,7 +60,8 @@ def govern(page: ControlPage) -> None:
     """
     host = partial(Host, files=ControlledFiles(page), now_ms=partial(now_ms, page))
     vars(broker_run)["Host"] = host
-    vars(directory)["RETENTION_CHECK_INTERVAL"] = vars(expiry)["LOOK_SECONDS"] = LOOK_SECONDS
+    vars(directory)["RETENTION_CHECK_INTERVAL"] = LOOK_SECONDS
+    vars(offset_requests)["LOOK_SECONDS"] = LOOK_SECONDS
 
 
 def now_ms(page: ControlPage) -> int:

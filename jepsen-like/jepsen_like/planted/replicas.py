@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from raftmq.broker.fetch import Fetching
 from raftmq.broker.fetch_sessions import Bounds
 from raftmq.broker.fetch_turn import Seen
-from raftmq.broker.followed import Followed
-from raftmq.broker.high_watermarks import HighWatermarks
-from raftmq.broker.leader_fetcher import LeaderFetcher
+from raftmq.broker.leader_fetcher import Followed, LeaderFetcher
+from raftmq.broker.offsets import RecordDeletion
 from raftmq.broker.produce import Producing
-from raftmq.broker.record_deletion import RecordDeletion
+from raftmq.broker.replicas import HighWatermarks
 from raftmq.errors import NotLeaderOrFollower
 from raftmq.partition import acknowledgements
 from raftmq.partition import replica as replica_module

@@ -12,8 +12,8 @@ from raftmq.metadata.apply.groups import GROUP_CHARS_MAX
 from raftmq.wire.bodies import clip_message
 
 if TYPE_CHECKING:
-    from raftmq.broker.groups.limits import GroupSettings
-    from raftmq.broker.groups.slots import OwnedSlot
+    from raftmq.broker.groups.coordinator import OwnedSlot
+    from raftmq.broker.groups.phases import GroupSettings
     from raftmq.errors import RaftmqError
 
 

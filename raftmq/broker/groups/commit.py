@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raftmq.broker.groups.batches import size_of
 from raftmq.broker.groups.checks import told
-from raftmq.broker.groups.entries import size_of
 from raftmq.errors import ErrorCode, InvalidRequest, RaftmqError
 from raftmq.metadata.apply.groups import OFFSET_METADATA_BYTES_MAX
 from raftmq.metadata.commands import OffsetCommit, OffsetsCommitted
@@ -17,7 +17,7 @@ from raftmq.wire.messages.group_offsets import CommitOutcome, OffsetCommitReply
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from raftmq.broker.groups.entries import Outcome
+    from raftmq.broker.groups.batches import Outcome
     from raftmq.wire.messages.group_offsets import OffsetCommit as CommitRequest
     from raftmq.wire.messages.group_offsets import OffsetToCommit
 

@@ -18,13 +18,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from raftmq.broker.groups.answers import described, refused
 from raftmq.broker.groups.joins import Join, Joins
-from raftmq.broker.groups.member_ids import NO_EPOCH
 from raftmq.broker.groups.members import GroupMember, Members
-from raftmq.broker.groups.outbox import Outbox
-from raftmq.broker.groups.phases import Phase
-from raftmq.broker.groups.rebalance import Rebalance
+from raftmq.broker.groups.phases import NO_EPOCH, Outbox, Phase
+from raftmq.broker.groups.rebalance import Rebalance, described, refused
 from raftmq.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -44,8 +41,7 @@ from raftmq.wire.messages.groups import (
 if TYPE_CHECKING:
     from typing import Self
 
-    from raftmq.broker.groups.effects import GroupEffect, Save, Token
-    from raftmq.broker.groups.limits import GroupSettings
+    from raftmq.broker.groups.phases import GroupEffect, GroupSettings, Save, Token
     from raftmq.errors import RaftmqError
     from raftmq.metadata.image import GroupState
     from raftmq.wire.messages.groups import (

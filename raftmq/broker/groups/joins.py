@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.broker.groups.answers import refused
 from raftmq.broker.groups.checks import check_session_timeout
-from raftmq.broker.groups.limits import SUBSCRIPTION_BYTES_MAX
-from raftmq.broker.groups.member_ids import MemberIds
 from raftmq.broker.groups.members import GroupMember
-from raftmq.broker.groups.phases import Phase
+from raftmq.broker.groups.phases import SUBSCRIPTION_BYTES_MAX, MemberIds, Phase
+from raftmq.broker.groups.rebalance import refused
 from raftmq.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -35,9 +33,7 @@ from raftmq.wire.messages.groups import JoinGroupReply
 from raftmq.wire.subscriptions import interest_in
 
 if TYPE_CHECKING:
-    from raftmq.broker.groups.effects import Token
-    from raftmq.broker.groups.limits import GroupSettings
-    from raftmq.broker.groups.outbox import Outbox
+    from raftmq.broker.groups.phases import GroupSettings, Outbox, Token
     from raftmq.broker.groups.rebalance import Rebalance
     from raftmq.errors import RaftmqError
     from raftmq.wire.messages.groups import JoinGroup

@@ -12,13 +12,13 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.broker.groups.member_ids import is_later
+from raftmq.broker.groups.phases import is_later
 from raftmq.errors import FencedInstanceId, UnknownMemberId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from raftmq.broker.groups.effects import Token
+    from raftmq.broker.groups.phases import Token
     from raftmq.errors import RaftmqError
 
 NEVER = -1  # was it told of any generation

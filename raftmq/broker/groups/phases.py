@@ -7,7 +7,67 @@ Empty ──join──> PreparingRebalance ──all have joined──> Completi
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from raftmq.metadata.apply.limits import MEMBERS_MAX
+from raftmq.metadata.commands import COMMAND_BYTES_MAX, SaveGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from raftmq.metadata.commands import Member
+    from raftmq.wire.bodies import Body
+
+
+# -- Effects --------------------------------------------------------------------------------------
+# What the rules of a group ask their surroundings to do. Data only.
+
+
+Token: TypeAlias = "Hashable"  # names a request that waits for its answer; no two are the same
+
+
+class Answer(NamedTuple):
+    """Tell whoever waits under `token`. Each token is answered once, unless it was forgotten."""
+
+    token: Token
+    body: Body  # the reply that belongs to the request
+
+
+class Save(NamedTuple):
+    """Bring this into the metadata, behind everything that the group asked for before.
+
+    Owed in return, in the order of the numbers: `on_saved` once it stands there, `on_save_failed`
+    once it certainly never will; neither if the slot is lost, then `abandon`.
+    """
+
+    number: int  # counts up within the life of one object
+    group: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    members: tuple[Member, ...]  # none: the group is empty
+
+    def command(self, *, slot_epoch: int, changed_at_ms: int) -> SaveGroup:
+        return SaveGroup(
+            slot_epoch=slot_epoch,
+            group=self.group,
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.leader,
+            members=self.members,
+            changed_at_ms=changed_at_ms,
+        )
+
+
+GroupEffect: TypeAlias = Answer | Save
+
+
+# -- Phases ---------------------------------------------------------------------------------------
 
 
 class Phase(StrEnum):
@@ -19,3 +79,116 @@ class Phase(StrEnum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
+
+
+# -- Limits ---------------------------------------------------------------------------------------
+# How large a group may be, and for how long its members may be silent. Pure.
+
+
+# Of all members, each with its longest: with as much again for the plan it fits into one command.
+SUBSCRIPTION_BYTES_MAX = COMMAND_BYTES_MAX // 2
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Attributes:
+    session_timeout_ms_min, session_timeout_ms_max: what members may ask for.
+    initial_rebalance_delay_ms: how long the first members of an empty group wait for others.
+    size_max: members of one group.
+    """
+
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    size_max: int = MEMBERS_MAX
+
+    def __post_init__(self) -> None:
+        assert 0 < self.session_timeout_ms_min <= self.session_timeout_ms_max, "no timeout fits"
+        assert self.initial_rebalance_delay_ms >= 0, "nobody can have waited before now"
+        assert 1 <= self.size_max <= MEMBERS_MAX, "the metadata would refuse to keep the group"
+
+
+# -- Member ids -----------------------------------------------------------------------------------
+# Ids of members, which tell who came later.
+#
+# A coordinator may die before anything stands in the metadata of a static member's new process. The
+# next one knows the process before it: it must fence whoever came earlier than that one, and never
+# whoever came later, who only has to join anew. So an id begins with the slot's epoch and the time.
+
+
+_ID = re.compile(r"([0-9a-f]{8,})-([0-9a-f]{16,})-", re.ASCII)
+NO_EPOCH = 0  # of a slot: nobody says when the id was given
+MICROSECONDS = 1_000_000
+
+
+class MemberIds:
+    """Of one group, under one epoch of its slot."""
+
+    def __init__(self, slot_epoch: int) -> None:
+        self._slot_epoch, self._number = slot_epoch, 0
+
+    def new(self, name: str, now: float) -> str:
+        """`name` was never used before."""
+        self._number = max(self._number + 1, round(now * MICROSECONDS))
+        return f"{self._slot_epoch:08x}-{self._number:016x}-{name}"
+
+
+def is_later(member_id: str, other: str) -> bool:
+    """Whether `member_id` was surely given out later than `other`."""
+    own, its = _order(member_id), _order(other)
+    return own is not None and its is not None and own > its
+
+
+def _order(member_id: str) -> tuple[int, int] | None:
+    match = _ID.match(member_id)
+    if match is None:
+        return None
+    slot_epoch, number = int(match[1], 16), int(match[2], 16)
+    return None if slot_epoch == NO_EPOCH else (slot_epoch, number)
+
+
+# -- Outbox ---------------------------------------------------------------------------------------
+# What a group wants done, collected while it works on one input.
+#
+# Owns the numbers of its saves, and knows how many of them nobody has told the outcome of.
+
+
+class Outbox:
+    """Attributes:
+    newest_save: number of the last one; what became of earlier ones does not matter any more.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.newest_save = 0
+        self._group, self._settled = group, 0
+        self._effects: list[GroupEffect] = []
+
+    @property
+    def is_saving(self) -> bool:
+        return self._settled < self.newest_save
+
+    def answer(self, token: Token, body: Body) -> None:
+        self._effects.append(Answer(token, body))
+
+    def save(
+        self,
+        *,
+        generation: int,
+        protocol_type: str,
+        protocol: str,
+        leader: str,
+        members: tuple[Member, ...],
+    ) -> None:
+        self.newest_save += 1
+        save = Save(
+            self.newest_save, self._group, generation, protocol_type, protocol, leader, members
+        )
+        self._effects.append(save)
+
+    def settle(self, save: Save) -> None:
+        assert save.number == self._settled + 1, f"{save.number} is settled out of its turn"
+        self._settled = save.number
+
+    def take(self) -> list[GroupEffect]:
+        taken, self._effects = self._effects, []
+        return taken

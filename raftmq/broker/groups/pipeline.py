@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from raftmq.broker.groups.batches import batch_of, part_of
-from raftmq.broker.groups.entries import Change, Commits, Decision
+from raftmq.broker.groups.batches import Change, Commits, Decision, batch_of, part_of
 from raftmq.errors import (
+    CoordinatorNotAvailable,
     ErrorCode,
     NotCoordinator,
     QuorumBusy,
@@ -39,9 +39,10 @@ from raftmq.metadata.commands import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from raftmq.broker.groups.entries import Entry, Outcome
+    from raftmq.broker.groups.batches import Entry, Outcome
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage
+
 
 PROPOSE_SECONDS = 5.0
 PAUSE_SECONDS = 0.1  # before the same is tried again
@@ -311,3 +312,35 @@ def _is_idempotent(command: AnyCommand) -> bool:
             commit.expected is None for commits in command.groups for commit in commits.commits
         )
     return not isinstance(command, DeleteGroup)
+
+
+# -- Awaited --------------------------------------------------------------------------------------
+# Waiting for what became of an entry in the line of a slot, for so long and not longer.
+#
+# Owns what is told when the time is over: who was not sent yet is taken out of the line, and that
+# is certain; of all others nobody can know.
+
+
+class Awaited:
+    """`make` is given the function that the entry has to tell."""
+
+    def __init__(self, make: Callable[[Callable[[Outcome], None]], Entry]) -> None:
+        self.entry = make(self._on_outcome)
+        self._outcome: Outcome | None = None
+        self._told = trio.Event()
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._told.set()
+
+    async def wait(self, pipeline: Pipeline, deadline: float) -> Outcome:
+        """A result, or the error that says whether it may have happened."""
+        with trio.move_on_at(deadline):
+            await self._told.wait()
+        if self._outcome is not None:
+            return self._outcome
+        if pipeline.withdraw(self.entry):
+            return CoordinatorNotAvailable(
+                "the quorum took nothing in time, and nothing was changed: ask again"
+            )
+        return RequestTimedOut("the quorum has not answered in time; it may have been carried out")

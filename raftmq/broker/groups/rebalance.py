@@ -17,23 +17,29 @@ Invariants, asserted by `check`:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from raftmq.broker.groups.answers import refused_waiter
 from raftmq.broker.groups.phases import Phase
 from raftmq.errors import RebalanceInProgress, UnknownMemberId
 from raftmq.metadata.commands import Member
-from raftmq.wire.messages.groups import JoinedMember, JoinGroupReply, SyncGroupReply
+from raftmq.wire.bodies import clip_message
+from raftmq.wire.messages.groups import (
+    DescribedGroup,
+    DescribedMember,
+    HeartbeatReply,
+    JoinedMember,
+    JoinGroupReply,
+    SyncGroupReply,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.broker.groups.effects import Save
-    from raftmq.broker.groups.limits import GroupSettings
     from raftmq.broker.groups.members import GroupMember, Members
-    from raftmq.broker.groups.outbox import Outbox
+    from raftmq.broker.groups.phases import GroupSettings, Outbox, Save
     from raftmq.errors import RaftmqError
     from raftmq.metadata.image import GroupState
+
 
 SAVE_AGAIN_SECONDS = 5.0  # that a group is empty: nobody waits for it
 
@@ -332,3 +338,44 @@ class Rebalance:
         assert self._unsynced <= {m.member_id for m in members}, "unsynced, and gone"
         assert (self._join_end < math.inf) == (phase is Phase.PREPARING), "when joins end"
         assert not self._unsynced or self._sync_end < math.inf, "when syncs end"
+
+
+# -- Answers --------------------------------------------------------------------------------------
+# Replies of a coordinator that say no, and what it tells of a group.
+
+
+Refusable = TypeVar("Refusable", JoinGroupReply, SyncGroupReply, HeartbeatReply)
+
+
+def refused(reply: type[Refusable], error: RaftmqError) -> Refusable:
+    return reply(error=error.code, message=clip_message(str(error)))
+
+
+def refused_waiter(member: GroupMember, error: RaftmqError) -> JoinGroupReply | SyncGroupReply:
+    """What a member is told in place of what it waits for."""
+    if member.joining is not None:
+        return refused(JoinGroupReply, error)
+    return refused(SyncGroupReply, error)
+
+
+def described(name: str, rebalance: Rebalance) -> DescribedGroup:
+    return DescribedGroup(
+        name,
+        state=rebalance.phase,
+        generation=rebalance.generation,
+        protocol_type=rebalance.protocol_type,
+        protocol=rebalance.protocol,
+        leader=rebalance.leader,
+        members=tuple(_described(member, rebalance.protocol) for member in rebalance.members),
+    )
+
+
+def _described(member: GroupMember, protocol: str) -> DescribedMember:
+    return DescribedMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        host=member.host,
+        subscription=member.protocols.get(protocol, b""),
+        assignment=member.assignment,
+    )

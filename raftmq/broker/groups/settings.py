@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import GroupSettings
 
 OFFSETS_RETENTION_MS = 604_800_000
 

@@ -21,8 +21,8 @@ from raftmq.cli.output import Row, write_json, write_prose, write_table
 from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
 from raftmq.metadata.raft.status import ESTABLISHED, Sight, explain
 from raftmq.metadata.raft.visiting import ask_status
-from raftmq.rpc.address import format_address
 from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.protocol import format_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

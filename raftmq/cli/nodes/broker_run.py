@@ -17,9 +17,8 @@ import click
 import trio
 
 from raftmq.broker.broker import Host, open_broker
-from raftmq.broker.data_directory import check_directory
-from raftmq.broker.settings import parse_settings, read_settings
-from raftmq.broker.settings_reader import Origin
+from raftmq.broker.meta import check_directory
+from raftmq.broker.settings import Origin, parse_settings, read_settings
 from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.nodes.overrides import override, override_by_variables
 from raftmq.cli.nodes.ways_out import ListeningNetwork, told

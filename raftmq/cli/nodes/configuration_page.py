@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from raftmq.broker.configs import default_text
 from raftmq.broker.node_keys import NODE_KEYS
+from raftmq.broker.topics import default_text
 from raftmq.cli.nodes.overrides import variable_of
 from raftmq.config import TOPIC_KEYS
 

@@ -10,7 +10,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from raftmq.broker.node_keys import closest_key, find_key
-from raftmq.broker.settings_reader import Origin
+from raftmq.broker.settings import Origin
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import anyio
 
 from raftmq.client.network.conversation import Conversation
 from raftmq.client.network.tasks import one_error
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import Answer
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.client.network.outgoing import Outgoing
 from raftmq.errors import Disconnected, RemoteProtocolError, Unreachable
-from raftmq.rpc.calls import Call, Calls
-from raftmq.rpc.offer import Offer
+from raftmq.rpc.protocol import Call, Calls, Offer
 from raftmq.rpc.reply import NOBODY
 from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.frames import FrameReader
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from raftmq.errors import RaftmqError
-    from raftmq.rpc.limits import Limits
+    from raftmq.rpc.protocol import Limits
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
     from raftmq.wire.header import Buffer

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raftmq.client.network.network import Network, Stream
     from raftmq.model import Address
     from raftmq.rpc.backoff import Pauses
-    from raftmq.rpc.limits import Limits
+    from raftmq.rpc.protocol import Limits
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
     from raftmq.wire.header import Buffer

@@ -13,7 +13,7 @@ import anyio
 from raftmq.client.network.peer import Dialling, Peer
 from raftmq.errors import Unreachable
 from raftmq.rpc.backoff import Pauses
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

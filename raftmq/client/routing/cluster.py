@@ -32,7 +32,7 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.backoff import Backoff
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.version import __version__
 from raftmq.wire.bodies import ABSENT, TOPICS_MAX, check_limits
 from raftmq.wire.messages.hello import Hello

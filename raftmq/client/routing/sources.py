@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raftmq.client.network.peers import Peers
     from raftmq.client.routing.experience import Experience
     from raftmq.model import Address
-    from raftmq.rpc.limits import Limits
+    from raftmq.rpc.protocol import Limits
     from raftmq.wire.messages.hello import Hello
     from raftmq.wire.messages.metadata import Metadata, MetadataReply
 

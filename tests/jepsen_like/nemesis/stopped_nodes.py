@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from raftmq.broker.data_directory import QUORUM_FOLDER
+from raftmq.broker.meta import QUORUM_FOLDER
 from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
 from raftmq.metadata.raft.background import JOURNAL_FOLDER

@@ -31,7 +31,7 @@ from jepsen_like.checkers.activity import Demands
 from jepsen_like.checkers.verdict import judge
 from jepsen_like.history.event import NODE, RUN, WATCH, Event, Type, encode_line
 from jepsen_like.history.recorder import Recorder
-from raftmq.broker.hosted import key_of
+from raftmq.broker.replicas import key_of
 from raftmq.wire.header import iter_batches
 from raftmq.wire.records import RecordBatch
 from tests.simulation.brokers.examination import content_of, replicas_of

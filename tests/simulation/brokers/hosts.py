@@ -16,7 +16,7 @@ import trio
 
 from raftmq.broker import broker as broker_module
 from raftmq.broker.broker import open_broker
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import GroupSettings
 from raftmq.broker.groups.settings import CoordinatorSettings
 from raftmq.broker.settings import BrokerSettings, ListenerSettings
 from raftmq.metadata.raft.messages import Standing

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from raftmq.broker.groups import slots
-from raftmq.broker.groups.effects import Answer, Save
+from raftmq.broker.groups import coordinator
 from raftmq.broker.groups.group import Group
+from raftmq.broker.groups.phases import Answer, Save
 from raftmq.errors import ErrorCode, InvalidCommand, NotCoordinator
 from raftmq.metadata.commands import Refused
 from raftmq.wire.messages.groups import (
@@ -28,7 +28,7 @@ from tests.simulation.groups.asks import GROUP, Commit, Committed
 from tests.simulation.groups.checks import demand
 
 if TYPE_CHECKING:
-    from raftmq.broker.groups.effects import GroupEffect
+    from raftmq.broker.groups.phases import GroupEffect
     from tests.simulation.groups.asks import Ask
     from tests.simulation.groups.connection import Connection
     from tests.simulation.groups.world import World
@@ -109,7 +109,7 @@ class Coordinator:
 
     def is_meant(self, ask: Ask) -> bool:
         """Under its epoch; to whom it gives out ids that fence others, the quorum has to say so."""
-        if slots.is_of_another_tenure(ask.slot_epoch, self.slot_epoch):
+        if coordinator.is_of_another_tenure(ask.slot_epoch, self.slot_epoch):
             return False
         is_first = isinstance(ask, JoinGroup) and not ask.member_id
         is_static = is_first and ask.instance_id is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import GroupSettings
 
 SECONDS = 30.0
 HEAL_SECONDS = 5.0  # for all that waits for nobody: rebalances, saves, looking up coordinators

@@ -28,9 +28,9 @@ from tests.simulation.planting import Case, Garden, Patch, main
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from raftmq.broker.groups.effects import Token
     from raftmq.broker.groups.joins import Join
     from raftmq.broker.groups.members import GroupMember
+    from raftmq.broker.groups.phases import Token
     from raftmq.errors import RaftmqError
     from raftmq.metadata.image import GroupState
 
@@ -131,7 +131,9 @@ def assignors_are_forgotten(patch: Patch) -> None:
 
 def tenures_are_not_told_apart(patch: Patch) -> None:
     """The slot was elsewhere and is back: whatever was asked before is taken, numbers are gone."""
-    patch.setattr("raftmq.broker.groups.slots.is_of_another_tenure", lambda slot_epoch, own: False)
+    patch.setattr(
+        "raftmq.broker.groups.coordinator.is_of_another_tenure", lambda slot_epoch, own: False
+    )
 
 
 def late_joins_count(patch: Patch) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.rpc.reply import Reply
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.bodies import Request
 
 CONTEXT = RequestContext("anonymous", Listener("clients"), "test", 1, "peer")

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.fetch import Fetching
+from raftmq.broker.fetch import Fetching, Replicating
+from raftmq.broker.fetch_sessions import WaitingFetches
 from raftmq.broker.fetcher import Fetchers
-from raftmq.broker.replicate import Replicating
-from raftmq.broker.waiting_fetches import WaitingFetches
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.model import Address
 from raftmq.partition.around import PartitionKey, Surroundings
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from raftmq.config import TopicConfig
     from raftmq.partition.leader import Assignment, ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.rpc.service import HandlerResult
+    from raftmq.rpc.server import HandlerResult
     from raftmq.wire.messages.fetch import FetchReply, PartitionFetched
     from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
 

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.damage_reports import DamageReports
-from raftmq.broker.high_watermarks import HighWatermarks
 from raftmq.broker.isr_proposals import IsrProposals
-from raftmq.broker.repairs import Repairs
-from raftmq.broker.replicas import Replicas
+from raftmq.broker.repairs import DamageReports, Repairs
+from raftmq.broker.replicas import HighWatermarks, Replicas
 from raftmq.broker.rot_watch import RotWatch
 from raftmq.errors import ErrorCode, NotController, Unreachable
 from raftmq.metadata.commands import (

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.controller_link import ControllerLink
-from raftmq.broker.controller_office import ControllerOffice
-from raftmq.broker.controller_term import address_of
+from raftmq.broker.controller_term import ControllerOffice, address_of
 from raftmq.broker.lifetime import Lifetime, Profile, Surroundings
 from raftmq.broker.meta import MetaFile, open_meta
 from raftmq.broker.own_clock import OwnClock

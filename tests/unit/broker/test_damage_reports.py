@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.damage_reports import TOLD_MAX, DamageReports
+from raftmq.broker.repairs import TOLD_MAX, DamageReports
 from raftmq.errors import ErrorCode, NotController
 from raftmq.metadata.commands import Done, Loss, Refused, ReportDamage
 from raftmq.partition.around import PartitionKey

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from raftmq.broker.data_directory import OURS, check_directory
-from raftmq.broker.meta import open_meta
+from raftmq.broker.meta import OURS, check_directory, open_meta
 from raftmq.disk.files import OsFiles
 from raftmq.errors import InvalidConfig, StorageError
 from tests.simulation.deterministic import run_inline

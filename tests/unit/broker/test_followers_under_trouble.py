@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from raftmq.broker.asking import FetchSettings
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.wire.messages.corruption import ReportCorruption
 from raftmq.wire.messages.fetch import WITHOUT_SESSION, Fetch
 from tests.unit.broker.copying import world

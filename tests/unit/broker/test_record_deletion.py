@@ -9,7 +9,7 @@ import trio
 from msgspec.structs import replace
 
 from raftmq.broker.changes import Changes
-from raftmq.broker.record_deletion import RecordDeletion
+from raftmq.broker.offsets import RecordDeletion
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     SUPPORTED_LEVEL,

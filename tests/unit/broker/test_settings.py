@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from raftmq.broker.groups.settings import CoordinatorSettings
-from raftmq.broker.settings import BROKERS, load_settings, parse_settings, read_settings
-from raftmq.broker.settings_reader import Origin
+from raftmq.broker.settings import BROKERS, Origin, load_settings, parse_settings, read_settings
 from raftmq.cli.nodes.overrides import override
 from raftmq.errors import InvalidConfig
 from raftmq.model import Address

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.broker.settings_checks import collide, is_wildcard
-from raftmq.rpc.address import parse_address
+from raftmq.broker.settings import collide, is_wildcard
+from raftmq.rpc.protocol import parse_address
 
 
 @pytest.mark.parametrize(

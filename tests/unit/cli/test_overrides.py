@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from raftmq.broker.node_keys import NODE_KEYS
-from raftmq.broker.settings import parse_settings
-from raftmq.broker.settings_reader import Origin
+from raftmq.broker.settings import Origin, parse_settings
 from raftmq.cli.nodes.overrides import override, override_by_variables, variable_of
 from raftmq.errors import InvalidConfig
 

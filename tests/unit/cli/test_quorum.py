@@ -25,8 +25,8 @@ from raftmq.metadata.raft.status import (
     encode_status,
 )
 from raftmq.model import Address
-from raftmq.rpc.address import parse_address
 from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.protocol import parse_address
 from raftmq.wire.messages.cluster import VoterAddress
 from tests.unit.client.administration.served import serve_bureau
 from tests.unit.metadata.raft.voters import ADDRESSES, Stranger, hello_of, open_network

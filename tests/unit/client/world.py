@@ -43,7 +43,7 @@ from tests.unit.client.replies import fenced, fetched, joined, looked, produced
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.corruption import ReportCorruption
     from raftmq.wire.messages.produce import Produce

@@ -24,7 +24,7 @@ from tests.unit.rpc.talk import propose
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from raftmq.rpc.limits import Limits
+    from raftmq.rpc.protocol import Limits
     from raftmq.wire.bodies import Body
 
 VERSIONS = tuple(ApiVersions(key, 0, 0) for key in (ApiKey.PING, ApiKey.PROPOSE))

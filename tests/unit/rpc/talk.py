@@ -17,7 +17,7 @@ from trio.testing import memory_stream_pair
 from raftmq.errors import ErrorCode
 from raftmq.rpc.channel import open_channel
 from raftmq.rpc.context import Identity, Listener
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import PendingReply, Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from raftmq.rpc.channel import Channel
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Authorize, Handler
+    from raftmq.rpc.server import Authorize, Handler
     from raftmq.wire.bodies import Request
     from raftmq.wire.envelopes import ResponseHeader
 

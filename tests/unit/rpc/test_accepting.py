@@ -15,8 +15,8 @@ from trio.testing import memory_stream_pair
 from raftmq.broker.broker import Host
 from raftmq.model import Address
 from raftmq.rpc.accepting import PAUSE_SECONDS, Acceptor
-from raftmq.rpc.limits import CONNECTIONS_LEAST, connections_within
 from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.protocol import CONNECTIONS_LEAST, connections_within
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -6,7 +6,7 @@ import pytest
 
 from raftmq.errors import InvalidConfig
 from raftmq.model import Address
-from raftmq.rpc.address import format_address, parse_address
+from raftmq.rpc.protocol import format_address, parse_address
 
 GOOD = {
     "localhost:9292": Address("localhost", 9292),

@@ -25,7 +25,7 @@ from raftmq.errors import (
     UnsupportedVersion,
 )
 from raftmq.rpc.channel import Channel, open_channel
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import encode_response

@@ -14,7 +14,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from raftmq.errors import RequestTimedOut
 from raftmq.rpc.channel import PING, Channel, open_channel
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import encode_response

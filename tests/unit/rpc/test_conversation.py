@@ -17,8 +17,8 @@ from raftmq.disk.files import FileSlice, OsFiles
 from raftmq.errors import Disconnected, RaftmqError, RequestTimedOut, Unreachable
 from raftmq.model import Address
 from raftmq.rpc.channel import Channel, open_channel
-from raftmq.rpc.limits import Limits
 from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey

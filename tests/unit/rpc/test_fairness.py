@@ -9,10 +9,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from raftmq.disk.files import FileSlice, OsFiles
-from raftmq.rpc.limits import Limits
-from raftmq.rpc.outbox import Outbox
-from raftmq.rpc.sending import SENDFILE_BYTES_MIN
-from raftmq.rpc.session import TAKEN_AT_ONCE_MAX
+from raftmq.rpc.connection import SENDFILE_BYTES_MIN, Outbox
+from raftmq.rpc.protocol import Limits
+from raftmq.rpc.server import TAKEN_AT_ONCE_MAX
 from raftmq.wire.messages.cluster import Propose
 from tests.simulation.deterministic import run_inline
 from tests.unit.rpc.puppet import puppet_channel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import InvalidConfig
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 
 
 def test_the_defaults_are_good() -> None:

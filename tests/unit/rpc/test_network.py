@@ -25,8 +25,7 @@ from tests.simulation.network import SimulatedNetwork
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from raftmq.rpc.network import Handler, Network
-    from raftmq.rpc.tcp_stream import TcpStream
+    from raftmq.rpc.network import Handler, Network, TcpStream
 
 MEGABYTES_8 = bytes(range(256)) * (8 << 12)  # more than any socket buffers
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.connection import Window
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.rpc.window import Window
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.groups import (
     Heartbeat,
@@ -22,7 +22,7 @@ from tests.unit.rpc.talk import CLIENTS, channel_to, connected, greeted, new_ser
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
 
 JOIN = JoinGroup("billing", "m", (Protocol("range"),), 10_000, 60_000)
 FEW = Limits(requests_in_flight_max=5, patient_requests_max=50)

@@ -27,7 +27,7 @@ from tests.unit.rpc.talk import BROKERS, ECHO, allow
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
 
 ADDRESS = Address("b1", 9000)
 

@@ -11,7 +11,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.rpc.limits import BROKER_CONNECTIONS_MAX, Limits
+from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, Limits
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.room import SMALL_BYTES, Claim, Room
 from raftmq.wire.envelopes import encode_request

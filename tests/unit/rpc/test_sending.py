@@ -17,10 +17,9 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from raftmq.disk.files import FileSlice, OsFiles, WouldBlock
 from raftmq.model import Address
+from raftmq.rpc.connection import SENDFILE_BYTES_MIN, STEP_BYTES, Outbox, Sender, Step, steps
 from raftmq.rpc.network import TcpNetwork
-from raftmq.rpc.outbox import Outbox
 from raftmq.rpc.reply import memory_bytes, payload_length
-from raftmq.rpc.sending import SENDFILE_BYTES_MIN, STEP_BYTES, Sender, Step, steps
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles
 
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from raftmq.disk.files import File
+    from raftmq.rpc.network import TcpStream
     from raftmq.rpc.reply import Piece
-    from raftmq.rpc.tcp_stream import TcpStream
 
 CONTENT = os.urandom(3 << 20)
 

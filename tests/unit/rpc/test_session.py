@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import ErrorCode, StorageError, TopicAuthorizationFailed
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import Nothing
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raftmq.rpc.context import RequestContext
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
     from raftmq.wire.bodies import Request
 
 PROGRESS = ReplicaProgress(1, 0, ())

@@ -12,7 +12,7 @@ import trio
 
 from raftmq.errors import ErrorCode
 from raftmq.model import Address
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
-from raftmq.broker.groups.effects import Answer, Save
 from raftmq.broker.groups.group import Group
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import Answer, GroupSettings, Save
 from raftmq.errors import ErrorCode
 from raftmq.metadata.image import GroupState
 from raftmq.wire.messages.groups import (
@@ -30,7 +29,7 @@ from raftmq.wire.messages.groups import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.broker.groups.effects import GroupEffect
+    from raftmq.broker.groups.phases import GroupEffect
     from raftmq.errors import RaftmqError
     from raftmq.wire.bodies import Body
 

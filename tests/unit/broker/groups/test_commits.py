@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from raftmq.broker.groups import pipeline
-from raftmq.broker.groups.slots import OUTSIDERS_MAX
+from raftmq.broker.groups.coordinator import OUTSIDERS_MAX
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import CommandId, DeleteTopic
 from raftmq.wire.bodies import ABSENT

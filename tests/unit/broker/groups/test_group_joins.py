@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.broker.groups.limits import SUBSCRIPTION_BYTES_MAX, GroupSettings
+from raftmq.broker.groups.phases import SUBSCRIPTION_BYTES_MAX, GroupSettings
 from raftmq.errors import ErrorCode
 from tests.unit.broker.groups.stage import DELAY_SECONDS, RANGE, SESSION_SECONDS, Stage
 

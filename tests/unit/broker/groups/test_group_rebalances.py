@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftmq.broker.groups.limits import GroupSettings
+from raftmq.broker.groups.phases import GroupSettings
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.groups import LeavingMember
 from tests.unit.broker.groups.stage import DELAY_SECONDS, REBALANCE_SECONDS, Stage

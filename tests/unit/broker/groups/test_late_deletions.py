@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import trio
 
-from raftmq.broker.groups import slots
+from raftmq.broker.groups import coordinator
 from raftmq.errors import ErrorCode
 from raftmq.wire.bodies import TopicPartition
 from raftmq.wire.messages.group_offsets import OffsetDelete, OffsetFetch
@@ -147,8 +147,8 @@ async def test_a_client_that_has_not_looked(request_: Deletion, autojump_clock: 
 
 def test_few_groups_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one that is known no more, no later change is overlooked."""
-    monkeypatch.setattr(slots, "CHANGED_MAX", 2)
-    order = slots.ChangeOrder()
+    monkeypatch.setattr(coordinator, "CHANGED_MAX", 2)
+    order = coordinator.ChangeOrder()
     at = {}
     for number, name in enumerate("abc", 2):
         order.note(name, number)

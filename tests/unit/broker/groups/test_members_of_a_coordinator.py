@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pytest
     from trio.testing import MockClock
 
-    from raftmq.broker.groups.slots import OwnedSlot
+    from raftmq.broker.groups.coordinator import OwnedSlot
     from raftmq.wire.messages.groups import JoinGroupReply
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.groups import expiry as expiry_module
 from raftmq.broker.groups import offset_requests
 from raftmq.client.group.subscription import encode_subscription
 from raftmq.errors import ErrorCode
@@ -318,14 +317,14 @@ async def test_offsets_of_a_topic_that_is_gone(autojump_clock: MockClock) -> Non
         await make(here.cluster, (1,), topic_id=TOPIC)
         (member,) = await stable(here, 1)
         await here.commit(1, generation=member.generation, member_id=member.member_id)
-        await expire(here, after_ms=expiry_module.GONE_MS)
+        await expire(here, after_ms=offset_requests.GONE_MS)
         assert here.committed() == 1
         await said(here.cluster, DeleteTopic(TOPIC))
         await settle()
         await expire(here, after_ms=0)
         assert here.committed() is None
         await here.commit(1, generation=member.generation, member_id=member.member_id)
-        await expire(here, after_ms=expiry_module.GONE_MS - 1)
+        await expire(here, after_ms=offset_requests.GONE_MS - 1)
         assert here.committed() == 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.network.conversation import Conversation
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.wire.envelopes import decode_request, encode_response
 from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.cluster import Ping, Propose, ProposeReply
@@ -16,7 +16,7 @@ from tests.unit.client.network.memory import HELLO_REPLY
 
 if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
-    from raftmq.rpc.calls import Call
+    from raftmq.rpc.protocol import Call
     from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.hello import HelloReply
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from raftmq.client.network.network import Stream
-    from raftmq.rpc.limits import Limits
+    from raftmq.rpc.protocol import Limits
     from raftmq.wire.bodies import Body
     from raftmq.wire.header import Buffer
 

@@ -11,7 +11,7 @@ import pytest
 
 from raftmq.client.network.channel import open_channel
 from raftmq.errors import Disconnected, ErrorCode, InconsistentClusterId, Unreachable
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.unit.client.backends import on_trio_and_asyncio

@@ -19,7 +19,7 @@ from raftmq.errors import (
     Unreachable,
     UnsupportedVersion,
 )
-from raftmq.rpc.limits import Limits
+from raftmq.rpc.protocol import Limits
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.frames import encode_frame
 from raftmq.wire.messages.cluster import BrokerHeartbeat, BrokerHeartbeatReply, Propose

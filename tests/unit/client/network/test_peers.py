@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from raftmq.client.network.network import Stream
-    from raftmq.rpc.service import Handler
+    from raftmq.rpc.server import Handler
 
 ADDRESS = Address("b1", 9000)
 # Propose stands for any question; only brokers may ask it.

@@ -1,0 +1,392 @@
+"""What both ends of a connection agree on: addresses, limits, calls, and what servers take.
+
+Pure: clients on any event loop use it as brokers do, so that nothing here may know trio.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from itertools import count
+from typing import TYPE_CHECKING
+
+from raftmq.errors import (
+    InvalidConfig,
+    MessageTooLarge,
+    RemoteProtocolError,
+    RequestTimedOut,
+    UnsupportedVersion,
+    error_for,
+)
+from raftmq.model import Address
+from raftmq.rpc.reply import NOBODY, Answer, payload_length
+from raftmq.wire.apis import PATIENT
+from raftmq.wire.envelopes import decode_reply, encode_request
+from raftmq.wire.frames import LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from raftmq.errors import RaftmqError
+    from raftmq.rpc.reply import Payload
+    from raftmq.wire.bodies import Request
+    from raftmq.wire.envelopes import ResponseHeader
+    from raftmq.wire.messages.hello import HelloReply
+
+
+# -- Address --------------------------------------------------------------------------------------
+# `host:port` as people write it, to and from an Address.
+#
+# Pure: nothing is resolved. An IPv6 address stands in brackets, because its colons would otherwise
+# run into that of the port.
+
+
+PORT_MAX = 65_535
+_BRACKETED = re.compile(r"\[([^\[\]]*)\]:(.*)", re.ASCII)
+# The limits of the domain name system; underscores are common in container networks.
+_HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.I | re.ASCII)
+_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
+
+
+def parse_address(text: str) -> Address:
+    """The address that `text` names.
+
+    Args:
+        text: `host:port`, `192.0.2.1:port` or `[2001:db8::1]:port`.
+
+    Raises:
+        InvalidConfig: `text` is none of these.
+    """
+    bracketed = _BRACKETED.fullmatch(text)
+    host, _, port = ("", "", "") if bracketed else text.rpartition(":")
+    if bracketed:
+        host, port = bracketed.groups()
+    problem = (_ipv6_problem(host) if bracketed else _host_problem(host, text)) or _port_problem(
+        port
+    )
+    if problem:
+        raise InvalidConfig([f"address {text!r}: {problem}"])
+    return Address(host, int(port))
+
+
+def format_address(address: Address) -> str:
+    return str(address)
+
+
+def _host_problem(host: str, text: str) -> str:
+    if "://" in text:
+        return "no scheme and no path belong to it; write host:port"
+    if ":" not in text:
+        return "no port; write host:port" if text else "nothing there; write host:port"
+    if not host:
+        return "no host; write host:port"
+    if ":" in host:
+        return "an IPv6 address stands in brackets: [::1]:9292"
+    return "" if _HOST.fullmatch(host) else f"{host!r} is no host name and no IPv4 address"
+
+
+def _ipv6_problem(host: str) -> str:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return f"{host!r} is no IPv6 address; only these stand in brackets"
+    return ""
+
+
+def _port_problem(port: str) -> str:
+    if _PORT.fullmatch(port) and 1 <= int(port) <= PORT_MAX:
+        return ""
+    return f"port {port!r} is no number from 1 to {PORT_MAX}"
+
+
+# -- Calls ----------------------------------------------------------------------------------------
+# Requests that somebody waits for: in flight, or in line for a place there. Pure.
+#
+# Owns correlation ids and deadlines. No request has a cancel scope, a timer or a task of its own:
+# one task looks at all deadlines (`expire`), and an answer tells whoever waits for it.
+#
+# Invariants: a request is answered once, by a reply, the clock or the end of the connection; one
+# that nobody waits for any more is forgotten, and its late answer is dropped.
+
+
+class Call:
+    """One request and, once it is known, what came of it."""
+
+    __slots__ = (
+        "deadline", "head", "number", "on_outcome", "outcome", "payload", "request", "timeout",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        request: type[Request],
+        *,
+        timeout: float,
+        now: float,
+        on_outcome: Callable[[Answer | RaftmqError], None] | None = None,
+    ) -> None:
+        self.on_outcome = on_outcome
+        self.number, self.request, self.timeout = number, request, timeout
+        self.deadline = now + timeout
+        self.head, self.payload = b"", _NOTHING
+        self.outcome: Answer | RaftmqError | None = None
+
+    def settle(self, outcome: Answer | RaftmqError) -> None:
+        assert self.outcome is None, "answered twice"
+        self.outcome = outcome
+        if self.on_outcome is not None:
+            self.on_outcome(outcome)
+
+
+class Calls:
+    """`send` is called with each call once it may leave; `may_send` says whether there is room."""
+
+    def __init__(
+        self, *, in_flight_max: int, send: Callable[[Call], None], may_send: Callable[[], bool]
+    ) -> None:
+        self._in_flight_max, self._send, self._may_send = in_flight_max, send, may_send
+        self._numbers = count(1)  # 0 is nobody's
+        self._number_max = 0
+        self._in_flight: dict[int, Call] = {}
+        self._in_line: dict[int, Call] = {}  # oldest first
+        self._patient = 0  # of those in flight
+
+    def __len__(self) -> int:
+        return len(self._in_flight) + len(self._in_line)
+
+    def next_number(self) -> int:
+        """Of a call that is to be `enter`ed at once."""
+        return next(self._numbers)
+
+    def enter(self, call: Call, *, waits: bool = True) -> None:
+        """Send it when it is its turn; or now, if it is one of few that never wait in line."""
+        self._number_max = call.number
+        if not waits:
+            self._send_one(call)
+            return
+        self._in_line[call.number] = call
+        self.send_next()
+
+    def _send_one(self, call: Call) -> None:
+        self._in_flight[call.number] = call
+        self._patient += _is_patient(call)
+        self._send(call)
+        call.head, call.payload = b"", _NOTHING
+
+    def send_next(self) -> None:
+        """Whoever is in line and has room."""
+        while self._in_line and self._has_place() and self._may_send():
+            number = next(iter(self._in_line))
+            self._send_one(self._in_line.pop(number))
+
+    def _has_place(self) -> bool:
+        """Those that wait for others do not count, here as on the other side."""
+        return len(self._in_flight) - self._patient < self._in_flight_max
+
+    def find(self, number: int) -> Call | None:
+        """The call that an answer is for; None if nobody waits for it any more.
+
+        Raises:
+            RemoteProtocolError: nobody ever asked that.
+        """
+        call = self._in_flight.get(number)
+        if call is None and (number > self._number_max or number in self._in_line):
+            raise RemoteProtocolError(f"an answer to request {number}, which was not sent")
+        return call
+
+    def on_answer(self, answer: ResponseHeader, payload: bytes | memoryview) -> None:
+        """Settle the call that it is for, if anybody waits for that one.
+
+        Raises:
+            RemoteProtocolError: it is no answer to anything that was asked.
+        """
+        number = answer.correlation_id
+        call = None if number == NOBODY else self.find(number)
+        if call is None:
+            return
+        if answer.error:
+            self.settle(call, error_for(answer.error, answer.message))
+        else:
+            body = decode_reply(call.request.reply, answer.body)
+            self.settle(call, Answer(body, payload, answer.metadata_version, answer.throttle_ms))
+
+    def settle(self, call: Call, outcome: Answer | RaftmqError) -> None:
+        self.forget(call)
+        call.settle(outcome)
+
+    def forget(self, call: Call) -> None:
+        """Nobody waits for it any more."""
+        if self._in_flight.pop(call.number, None) is None:
+            self._in_line.pop(call.number, None)
+        else:
+            self._patient -= _is_patient(call)
+        self.send_next()
+
+    def expire(self, now: float) -> float:
+        """Settle what is too late; returns when the next one will be."""
+        for call in [*self._in_flight.values(), *self._in_line.values()]:
+            if call.deadline <= now:
+                what = f"{call.request.__name__}: no answer within {call.timeout:g} s"
+                self.settle(call, RequestTimedOut(what))
+        calls = (*self._in_flight.values(), *self._in_line.values())
+        return min((call.deadline for call in calls), default=math.inf)
+
+    def fail(
+        self,
+        sent: Callable[[Call], RaftmqError],
+        in_line: Callable[[Call], RaftmqError],
+    ) -> None:
+        """The connection has ended: nobody is answered any more."""
+        failed = [(call, sent) for call in self._in_flight.values()]
+        failed += [(call, in_line) for call in self._in_line.values()]
+        self._in_flight, self._in_line, self._patient = {}, {}, 0
+        for call, error_of in failed:
+            call.settle(error_of(call))
+
+
+def _is_patient(call: Call) -> bool:
+    return call.request.api_key in PATIENT
+
+
+_NOTHING: Payload = ()
+
+
+# -- Limits ---------------------------------------------------------------------------------------
+# All limits of a connection in one place, those of servers and of those who ask them.
+#
+# Pure. What is over a limit is refused with an error that names it, or it waits; nothing grows. A
+# connection holds at most `bytes_in_flight_max`, one frame and one read.
+
+
+BROKER_CONNECTIONS_MAX = 256  # on the listener for brokers: one or two from each
+# Of a process: listeners, connections of brokers, the quorum with its guests and strangers.
+OTHER_DESCRIPTORS = 640
+CONNECTIONS_LEAST = 16
+FRAME_BYTES_LEAST = 1024  # less would not hold a Hello
+FRAME_BYTES_MOST = (1 << 31) - 1  # what a Hello can tell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Attributes:
+    frame_bytes_max: of a frame, either way.
+    header_bytes_max: of its header, that is, of all but records.
+    requests_in_flight_max: per connection, requests whose answer has not left yet.
+    bytes_in_flight_max: per connection, of these requests and of answers that wait to leave.
+    patient_requests_max: per connection, requests that wait for others and are not counted above.
+    connections_max: of a server, by clients; more are closed at once. Brokers have places apart.
+    unhandled_bytes_max: of a server, of requests that are not whole, or not handled yet: of all
+        clients together, and as much of all brokers; one frame may be over it.
+    hello_seconds_max: from the beginning of a connection to the end of its Hello.
+    idle_seconds_max: a server hangs up on whoever asks nothing for so long.
+    ping_seconds: so long after the last sign of life a channel asks for another.
+    silence_seconds_max: a channel hangs up on a server that gives no sign of life for so long.
+    stall_seconds_max: either side hangs up on one that takes nothing for so long.
+    """
+
+    frame_bytes_max: int = 64 << 20
+    header_bytes_max: int = 2 << 20  # a metadata command may have 1 MiB, and there is more in it
+    requests_in_flight_max: int = 128
+    bytes_in_flight_max: int = 64 << 20
+    patient_requests_max: int = 10_000
+    connections_max: int = 10_000
+    unhandled_bytes_max: int = 256 << 20
+    hello_seconds_max: float = 10.0
+    idle_seconds_max: float = 600.0
+    ping_seconds: float = 2.0
+    silence_seconds_max: float = 8.0
+    stall_seconds_max: float = 30.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} = {value}: must be above 0" for name, value in vars(self).items() if value <= 0
+        ]
+        if not FRAME_BYTES_LEAST <= self.frame_bytes_max <= FRAME_BYTES_MOST:
+            problems.append(
+                f"frame_bytes_max = {self.frame_bytes_max}: "
+                f"must be from {FRAME_BYTES_LEAST} to {FRAME_BYTES_MOST}"
+            )
+        if self.header_bytes_max > self.frame_bytes_max:
+            problems.append(
+                f"header_bytes_max = {self.header_bytes_max}: "
+                f"must be at most frame_bytes_max = {self.frame_bytes_max}"
+            )
+        if self.ping_seconds >= self.silence_seconds_max:
+            problems.append(
+                f"ping_seconds = {self.ping_seconds:g}: "
+                f"must be below silence_seconds_max = {self.silence_seconds_max:g}"
+            )
+        if problems:
+            raise InvalidConfig(problems)
+
+
+def connections_within(descriptors_max: int, *, wanted: int, logs: int) -> int:
+    """How many connections clients may have, so that disks never lack a descriptor.
+
+    Args:
+        descriptors_max: of the process.
+        logs: that it has now, each with a file open. As many descriptors as connections get are
+            left for those that come.
+    """
+    others = min(OTHER_DESCRIPTORS, descriptors_max // 4)
+    spare = descriptors_max - others - logs
+    return min(wanted, max(CONNECTIONS_LEAST, spare // 2))
+
+
+# -- Offer ----------------------------------------------------------------------------------------
+# What one server takes: the requests it knows, in which versions, and how much of them. Pure.
+#
+# Owns the refusals on this side of the connection: whatever is over a limit of the server, or
+# unknown to it, is an error before anything is sent, and so certainly was not done.
+
+
+class Offer:
+    """Before Hello: anything up to our own limit.
+
+    Args:
+        server: its name in errors.
+        frame_bytes_max: our own limit.
+    """
+
+    def __init__(self, server: str, *, frame_bytes_max: int) -> None:
+        self._server, self._frame_bytes_max = server, frame_bytes_max
+        self._versions: Mapping[int, range] | None = None
+
+    def on_hello(self, told: HelloReply) -> None:
+        self._frame_bytes_max = min(self._frame_bytes_max, told.frame_bytes_max)
+        self._versions = {
+            found.api_key: range(found.version_min, found.version_max + 1)
+            for found in told.api_versions
+        }
+
+    def encode(
+        self,
+        number: int,
+        body: Request,
+        payload: Payload = (),
+        trace: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The frame of a request but for its payload.
+
+        Raises:
+            MessageTooLarge, UnsupportedVersion: the server would not take it.
+        """
+        if self._versions is not None:
+            self._check_version(body, self._versions)
+        length = payload_length(payload) if payload else 0
+        head = encode_request(number, body, payload_length=length, trace=trace)
+        if len(head) - LENGTH.size + length > self._frame_bytes_max:
+            raise MessageTooLarge(
+                f"{type(body).__name__}: {len(head) + length} bytes, at most "
+                f"{self._frame_bytes_max}: send less at once"
+            )
+        return head
+
+    def _check_version(self, body: Request, versions: Mapping[int, range]) -> None:
+        known = versions.get(body.api_key)
+        if known is None or body.version not in known:
+            raise UnsupportedVersion(
+                f"{type(body).__name__} in version {body.version}: {self._server} does not serve it"
+            )
