@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from benchmarks.broker_parts.topics import FIRST_OFFSET
-from raftmq.client.fetching import fetch, list_offset
+from raftmq.client.administration.offsets import fetch, list_offset
 from raftmq.client.producing import produce
 from raftmq.wire.messages.offsets import LATEST
 

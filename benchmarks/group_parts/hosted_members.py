@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.client import Client
     from raftmq.client.consumer.consumer import Consumer
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
 
 
 class Hosted:

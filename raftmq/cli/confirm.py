@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import rich_click as click
 
-from raftmq.cli.data.streams import is_terminal
+from raftmq.cli.data.consume_run import is_terminal
 from raftmq.cli.exits import CommandError, ExitCode
 
 

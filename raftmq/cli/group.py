@@ -108,7 +108,7 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 
     Exit code 3 if there is no such group.
     """
-    from raftmq.cli.clusters.group_lag import Look, show_lag, watch_lag
+    from raftmq.cli.clusters.group_reads import Look, show_lag, watch_lag
 
     look = Look(name, bootstrap, timeout, as_json=output == "json")
     return watch_lag(look) if watch else show_lag(look)
@@ -205,6 +205,6 @@ def delete(names: tuple[str, ...], is_sure: bool, timeout: float, bootstrap: str
     Asks first; without a terminal it refuses unless --yes is given. Exit code 3 if there is no
     such group, 1 if one has members: then none of them is deleted.
     """
-    from raftmq.cli.clusters.group_delete import delete_groups
+    from raftmq.cli.clusters.group_reads import delete_groups
 
     return delete_groups(names, bootstrap, timeout, is_sure=is_sure)

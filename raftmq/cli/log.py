@@ -67,7 +67,7 @@ def dump(
 
     selection = Selection(start, end, count)
     if producers:
-        from raftmq.cli.disks.producers_dump import dump_producers
+        from raftmq.cli.disks.log_dump import dump_producers
 
         if records:
             raise click.UsageError("--records or --producers, not both")

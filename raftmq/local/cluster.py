@@ -14,28 +14,94 @@ Invariant: a node is only started while no process of it is alive.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from msgspec.structs import replace
 
+import raftmq
 from raftmq.errors import BrokerNotAvailable, InvalidConfig, RequestTimedOut
 from raftmq.local.directory import find_layout, hold, is_ours, plan_for, read_plan, write_plan
-from raftmq.local.node_log import is_ready, last_lines
 from raftmq.local.plan import check_wishes
-from raftmq.local.process import has_ended, send, this_process, wait_end
+from raftmq.local.process import (
+    has_ended,
+    is_ready,
+    last_lines,
+    process_of,
+    send,
+    this_process,
+    wait_end,
+)
 from raftmq.local.running import NodeProcess, Running, changing, read_running, write_running
-from raftmq.local.starting import start_node
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from pathlib import Path
 
-    from raftmq.local.layout import Layout
-    from raftmq.local.plan import Plan
+    from raftmq.local.plan import Layout, Plan
+    from raftmq.local.process import Process
     from raftmq.model import Address
+
+
+# -- Starting -------------------------------------------------------------------------------------
+# Starting the process of one node: `raftmq broker`, as an operator would.
+#
+# Owns what the process inherits: its log as stdout and stderr, nothing on stdin, and a session of
+# its own, so that a Ctrl-C at the terminal is for the owner alone. Nothing is waited for.
+
+
+_DEFAULT_SIGNALS = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ,
+)  # fmt: skip  # what Python ignores, and what a shell may have told us to ignore
+
+
+def start_node(layout: Layout, node_id: int, owner: Process | None) -> NodeProcess:
+    """
+    Args:
+        owner: the process ends with it; None: it stays.
+    """
+    log = layout.log(node_id)
+    position = log.stat().st_size if log.exists() else 0
+    # Not a Popen, which wants to outlive the process: this one may be left alone.
+    pid = os.posix_spawn(
+        sys.executable,
+        node_command(layout, node_id, owner),
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=_DEFAULT_SIGNALS,
+    )
+    return NodeProcess(process_of(pid), position)
+
+
+def node_command(layout: Layout, node_id: int, owner: Process | None) -> list[str]:
+    program = ["raftmq"]
+    if owner is not None:
+        program = ["raftmq.local.directory", str(owner.pid), owner.started]
+    settings = str(layout.settings(node_id))
+    return [*_python(), "-m", *program, "broker", "--config", settings]
+
+
+def _python() -> list[str]:
+    """Where somebody works, anything may be called random.py: it is not for us.
+
+    Unless it is there that raftmq itself was found.
+    """
+    is_here = Path(raftmq.__file__).parents[1] == Path.cwd()
+    return [sys.executable] if is_here else [sys.executable, "-P"]
+
+
+# -- Cluster --------------------------------------------------------------------------------------
+
 
 READY_SECONDS_MAX = 60.0  # a busy machine is slow
 STOP_SECONDS_MAX = 30.0  # a broker takes up to 10 s to hand over what it leads

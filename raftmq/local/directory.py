@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import fcntl
 import os
+import runpy
+import signal
+import sys
 import time
 from contextlib import ExitStack, contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 
 from raftmq.errors import DirectoryInUse, InvalidConfig, StorageError
-from raftmq.local.layout import Layout
-from raftmq.local.plan import FORMAT_VERSION, NODES_DEFAULT, PORT_DEFAULT, Plan
-from raftmq.local.process import has_ended
+from raftmq.local.plan import FORMAT_VERSION, NODES_DEFAULT, PORT_DEFAULT, Layout, Plan
+from raftmq.local.process import Process, has_ended, wait_end
 from raftmq.local.running import read_running, replace_json, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 LOCK_SECONDS_MAX = 1.0  # whoever has just been stopped needs a moment to let go
 _LOOK_SECONDS = 0.02
@@ -162,3 +166,29 @@ def _said_in_use(layout: Layout) -> str:
         f"{layout.root} is in use by {who}: stop it with `raftmq dev stop --dir {layout.root}`, or"
         " choose another --dir"
     )
+
+
+# -- Bound ----------------------------------------------------------------------------------------
+# `raftmq`, but ended with its owner: `python -m raftmq.local.directory PID STARTED broker ...`.
+#
+# The owner need not be the parent: a broker that somebody else restarts belongs to the same owner.
+# A thread waits for the owner's end, whatever it died of, and kills this process at once. Unlike
+# the kernel's signal at the death of a parent, it does not depend on which thread of the owner
+# started the process. A process that is paused ends when it is continued.
+
+
+def main() -> None:
+    pid, started, *arguments = sys.argv[1:]
+    owner = Process(int(pid), started)
+    Thread(target=_end_with, args=(owner,), name="owner", daemon=True).start()
+    sys.argv[1:] = arguments
+    runpy.run_module("raftmq", run_name="__main__", alter_sys=True)
+
+
+def _end_with(owner: Process) -> None:
+    wait_end(owner)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

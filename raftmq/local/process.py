@@ -19,6 +19,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START_FIELD = 19  # of /proc/<pid>/stat, counted from behind the name: field 22 of proc(5)
 
@@ -102,3 +103,43 @@ def _started(pid: int) -> str | None:
         return None
     fields = text.rpartition(")")[2].split()  # the name may have spaces, and parentheses, in it
     return f"{_BOOT_ID.read_text().strip()}/{fields[_START_FIELD]}"
+
+
+# -- Node log -------------------------------------------------------------------------------------
+# What a node has said: whether it is ready, and its last words.
+#
+# Reads the node's log from where its process began; writes nothing.
+
+
+LINES_MAX = 15
+_TAIL_BYTES_MAX = 16_384
+_CHUNK_BYTES = 1 << 20
+_READY = b"ready: node "  # as `raftmq broker` begins its line on stdout
+
+
+def is_ready(log: Path, position: int) -> bool:
+    """Whether the process has said so whose first byte has this position."""
+    try:
+        with log.open("rb") as file:
+            file.seek(position)
+            before = b"\n"
+            while chunk := file.read(_CHUNK_BYTES):
+                text = before + chunk
+                if b"\n" + _READY in text:
+                    return True
+                before = text[-len(_READY) :]
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def last_lines(log: Path, position: int) -> list[str]:
+    """The end of what that process has said."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(position, size - _TAIL_BYTES_MAX))
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    return data.decode(errors="replace").splitlines()[-LINES_MAX:]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from raftmq.local.layout import Layout
+    from raftmq.local.plan import Layout
 
 
 class NodeProcess(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
     from raftmq.client.consumer.consumer import Batches
     from raftmq.client.consumer.consumer import Consumer as AsyncConsumer
-    from raftmq.client.consumer.lent import Lent
+    from raftmq.client.consumer.one_by_one import Lent
     from raftmq.client.consumer.partition_state import Key
     from raftmq.sync.loop import Loop
 

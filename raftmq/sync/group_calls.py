@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.administration.groups.calls import GroupCalls as AsyncGroupCalls
     from raftmq.client.administration.groups.calls import To
-    from raftmq.client.administration.groups.results import (
+    from raftmq.client.administration.results import (
         GroupDetails,
         GroupOffset,
         GroupSummary,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from raftmq.client.consumer.processing import Processing as AsyncProcessing
+    from raftmq.client.consumer.group_consumption import Processing as AsyncProcessing
 
 
 class Processing:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.client.admin import create_topic, wait_leaders
-from raftmq.client.fetching import fetch
+from raftmq.client.administration.offsets import fetch
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.producing import ACKS_ALL, produce
 from raftmq.client.routing.cluster import Cluster
@@ -28,7 +28,7 @@ from tests.cluster.load_thread import LoadThread
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from raftmq.client.fetching import Fetched
+    from raftmq.client.administration.offsets import Fetched
     from raftmq.model import Address
     from tests.cluster.broker_ledger import BrokerLedger
     from tests.cluster.broker_watch import View

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from raftmq.client.administration.groups.results import GroupDetails
+    from raftmq.client.administration.results import GroupDetails
 
 SESSION_MS = 6000
 SETTLING_SECONDS = 5.0  # after a broker is back, leaders still change

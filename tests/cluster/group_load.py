@@ -21,7 +21,7 @@ from tests.cluster.load_thread import LoadThread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.client.administration.groups.results import GroupDetails
+    from raftmq.client.administration.results import GroupDetails
 
 GROUP, TOPIC = "shippers", "parcels"
 KEYS_PER_PARTITION = 2

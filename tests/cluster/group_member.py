@@ -44,7 +44,7 @@ from tests.cluster.group_words import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
     from tests.cluster.group_words import Word
 
 AGAIN_SECONDS = 0.1

@@ -12,9 +12,8 @@ from click.testing import CliRunner, Result
 
 from raftmq import testing
 from raftmq.cli.main import main
-from raftmq.client.group.assignment import encode_assignment
 from raftmq.client.group.coordinator import Coordinator, checked
-from raftmq.client.group.subscription import encode_subscription
+from raftmq.client.group.planning import encode_assignment, encode_subscription
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.routing.attempts import Repeats
 from raftmq.client.routing.cluster import Cluster

@@ -19,7 +19,7 @@ import pytest
 import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
-from raftmq.client.fetching import fetch
+from raftmq.client.administration.offsets import fetch
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.producing import produce
 from raftmq.client.routing.cluster import Cluster

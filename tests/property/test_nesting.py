@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import raftmq
 from raftmq.broker.proposals import decode_result, encode_result
-from raftmq.client.group.packing import unpack
+from raftmq.client.group.planning import unpack
 from raftmq.errors import RaftmqError
 from raftmq.metadata.commands import DeleteTopic, Done, decode_command, encode_command
 from raftmq.metadata.image_format import decode_header, decode_section

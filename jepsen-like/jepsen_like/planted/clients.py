@@ -13,7 +13,7 @@ import anyio
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.consumer.delivery import Delivery
 from raftmq.client.consumer.questions import Asked
-from raftmq.client.producer.partition_queue import PartitionQueue
+from raftmq.client.producer.columns import PartitionQueue
 from raftmq.client.producer.sending import Sending
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.group_bench import GroupBench
     from jepsen_like.workloads.group_plan import Fate, GroupPlan
     from raftmq.client.consumer.batch import ConsumedBatch
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
 
 BATCH_RECORDS_MAX = 50
 POLL_SECONDS = 0.5  # then it looks whether it is time for something else

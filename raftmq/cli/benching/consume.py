@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from raftmq.cli.benching.figures import quantiles_of, rates_of
-from raftmq.cli.data.consume_run import Wish, begin, find_ranges, next_batch, open_consumer, take
-from raftmq.cli.data.extent import Extent
-from raftmq.cli.data.live import Progress, show_progress, show_rates
+from raftmq.cli.data.consume_run import (
+    Extent,
+    Progress,
+    Wish,
+    begin,
+    find_ranges,
+    next_batch,
+    open_consumer,
+    show_progress,
+    show_rates,
+    take,
+)
 from raftmq.cli.data.offset_option import From, Place
 from raftmq.cli.data.topics_there import check_there
 

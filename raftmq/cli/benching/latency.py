@@ -15,7 +15,7 @@ import anyio
 
 from raftmq.cli.benching.figures import quantiles_of
 from raftmq.cli.benching.topics import Wanted, topic_of
-from raftmq.cli.data.live import Progress, show_progress
+from raftmq.cli.data.consume_run import Progress, show_progress
 
 if TYPE_CHECKING:
     from raftmq.cli.output import Row

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from raftmq.cli.data.lines import Row
+    from raftmq.cli.data.produce_run import Row
 
 POOL_RECORDS = 4096  # distinct ones
 POOL_BYTES_MAX = 16 << 20

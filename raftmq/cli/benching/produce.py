@@ -17,7 +17,7 @@ import anyio
 from raftmq.cli.benching.figures import quantiles_of, rates_of
 from raftmq.cli.benching.load import Amount, Load
 from raftmq.cli.benching.topics import Wanted, topic_of
-from raftmq.cli.data.live import Progress, show_progress, show_rates
+from raftmq.cli.data.consume_run import Progress, show_progress, show_rates
 
 if TYPE_CHECKING:
     from raftmq.cli.output import Row

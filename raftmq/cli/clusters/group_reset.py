@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from raftmq.cli.clusters.group_names import hinting
+from raftmq.cli.clusters.group_reads import hinting
 from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.confirm import check_can_ask, confirm
 from raftmq.cli.connected import run_connected
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.client.administration.admin import Admin
-    from raftmq.client.administration.groups.results import OffsetReset, TopicPartition
+    from raftmq.client.administration.results import OffsetReset, TopicPartition
     from raftmq.client.client import Client
 
     To: TypeAlias = Literal["earliest", "latest"] | int | datetime

@@ -16,25 +16,22 @@ import anyio
 import click
 
 from raftmq.cli.connected import run_connected
-from raftmq.cli.data.consume_run import BATCH_RECORDS_MAX, LOOK_SECONDS, start_of
+from raftmq.cli.data.consume_run import BATCH_RECORDS_MAX, LOOK_SECONDS, Sink, is_terminal, start_of
 from raftmq.cli.data.offset_option import Place
 from raftmq.cli.data.record_format import write_readable, write_values
-from raftmq.cli.data.sink import Sink
 from raftmq.cli.data.stopping import Stopping
-from raftmq.cli.data.streams import is_terminal
 from raftmq.cli.data.topics_there import check_there
 from raftmq.cli.exits import ExitCode
 from raftmq.cli.silence import Silence, Wanted
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 
 if TYPE_CHECKING:
-    from raftmq.cli.data.consume_run import Wish
-    from raftmq.cli.data.extent import Key
+    from raftmq.cli.data.consume_run import Key, Wish
     from raftmq.cli.data.record_format import Format
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
     from raftmq.client.consumer.consumer import Batches, Consumer
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
 
 
 PASSED_SECONDS = 1.0  # without records, until what was passed is committed

@@ -7,14 +7,19 @@ that nobody leads, and takes in those that are added.
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
+from bisect import bisect_left
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import click
+from anyio.to_thread import run_sync
 
 from raftmq.cli.connected import run_connected
-from raftmq.cli.data.extent import Bounds, Extent, Key, Range, range_of
 from raftmq.cli.data.offset_option import From, Place, parse_from
 from raftmq.cli.data.record_format import (
     Format,
@@ -23,19 +28,245 @@ from raftmq.cli.data.record_format import (
     write_readable,
     write_values,
 )
-from raftmq.cli.data.sink import Sink
-from raftmq.cli.data.streams import is_terminal
 from raftmq.cli.data.topics_there import check_there
-from raftmq.cli.exits import ExitCode
+from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.silence import Silence, Wanted
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer
+
+
+# -- Streams --------------------------------------------------------------------------------------
+# Standard streams as they may be: closed by whoever has started the program, or a terminal.
+
+
+def is_terminal(name: str) -> bool:
+    """Of `stdin`, `stdout` or `stderr`; one that is closed is none."""
+    stream = getattr(sys, name)
+    return stream is not None and bool(stream.isatty())
+
+
+def file_of(name: str) -> int:
+    """Its number for the system.
+
+    Raises:
+        CommandError: it is closed.
+    """
+    stream = getattr(sys, name)
+    if stream is None or getattr(sys, f"__{name}__") is None:  # the latter, if it was replaced
+        raise CommandError(f"{name} is closed: give it a file, or a pipe", ExitCode.FAILED)
+    return int(stream.fileno())
+
+
+# -- Extent ---------------------------------------------------------------------------------------
+# Which records are still to be taken: from where, up to where, and how many. Pure.
+#
+# Ends are exclusive. A partition without an end goes on for ever. What is before an end need not be
+# a record: control batches take offsets, too, and are never handed out. So an end is reached by
+# what is taken, or by where reading goes on (`reach`).
+
+
+Key = tuple[str, int]  # topic and partition
+
+
+class Bounds(NamedTuple):
+    """What a partition holds, and where a time lies in it.
+
+    Attributes:
+        at_time: None: no record is so young, or no time is asked for.
+    """
+
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+class Range(NamedTuple):
+    """Attributes:
+    start: where reading begins.
+    end: None: nowhere.
+    first: what is before it is not wanted. It is beyond `start` where the partition has not grown
+        so far yet.
+    """
+
+    start: int
+    end: int | None
+    first: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end is not None and max(self.start, self.first) >= self.end
+
+
+def range_of(wanted: From, bounds: Bounds, *, until_end: bool) -> Range:
+    end = bounds.end if until_end else None
+    match wanted.place:
+        case Place.START:
+            return Range(bounds.start, end)
+        case Place.END:
+            return Range(bounds.end, end)
+        case Place.OFFSET:
+            start = min(max(wanted.number, bounds.start), bounds.end)
+            return Range(start, end, wanted.number)
+        case Place.LAST:
+            return Range(max(bounds.start, bounds.end - wanted.number), end)
+        case Place.TIME:
+            return Range(bounds.end if bounds.at_time is None else bounds.at_time, end)
+
+
+class Extent:
+    """What one command takes.
+
+    Args:
+        ranges: of some partitions; of others everything is taken.
+        records_max: of all partitions together; None: no limit.
+    """
+
+    def __init__(self, ranges: Mapping[Key, Range], records_max: int | None = None) -> None:
+        self._ranges = {key: one for key, one in ranges.items() if not one.is_empty}
+        self._open = {key for key, one in self._ranges.items() if one.end is not None}
+        self._has_end = any(one.end is not None for one in ranges.values())
+        self._left = records_max
+
+    @property
+    def is_over(self) -> bool:
+        return self._left == 0 or (self._has_end and not self._open)
+
+    def take(self, key: Key, offsets: Sequence[int], end_offset: int) -> slice:
+        """Which of these records are wanted; they count as taken.
+
+        Args:
+            end_offset: where reading goes on after them.
+        """
+        start, stop = 0, len(offsets)
+        if (wanted := self._ranges.get(key)) is not None:
+            if offsets[0] < wanted.first:
+                start = bisect_left(offsets, wanted.first)
+            if wanted.end is not None and end_offset >= wanted.end:
+                stop = bisect_left(offsets, wanted.end)
+                self._open.discard(key)
+        if self._left is not None:
+            stop = min(stop, start + self._left)
+            self._left -= max(stop - start, 0)
+        return slice(start, max(start, stop))
+
+    @property
+    def unread(self) -> list[Key]:
+        """Partitions that have an end which is not reached yet."""
+        return sorted(self._open)
+
+    def reach(self, key: Key, position: int | None) -> None:
+        """Reading has come so far; what is before it and was not taken is no record.
+
+        Args:
+            position: None: where reading begins is not known yet.
+        """
+        if position is None or (wanted := self._ranges.get(key)) is None:
+            return
+        if wanted.end is not None and position >= wanted.end:
+            self._open.discard(key)
+
+    def is_open(self, key: Key) -> bool:
+        """Whether more of that partition is wanted."""
+        return key in self._open or (key not in self._ranges or self._ranges[key].end is None)
+
+
+# -- Sink -----------------------------------------------------------------------------------------
+# Standard output for bytes that come in blocks, while the rest of the program goes on.
+#
+# A reader that is slow holds up only whoever writes; one that is gone is noticed at once, also when
+# there is nothing to write, as behind `| head`. A write into a pipe or a terminal can be cancelled,
+# and then it is known to the byte what was taken.
+
+
+class Sink:
+    """Attributes:
+    is_terminal: a person reads it.
+    blocks: so many have been written.
+    byte_count: so many were taken, also of a block that was not written to its end.
+    """
+
+    def __init__(self) -> None:
+        self._file = file_of("stdout")
+        self.is_terminal = is_terminal("stdout")
+        self.blocks = self.byte_count = 0
+        self._mode = os.fstat(self._file).st_mode
+        self._own = _open_again(self._file, self._mode)
+
+    async def write(self, data: bytes) -> None:
+        """All of it.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+            CommandError: it cannot be written, as where a disk is full.
+        """
+        try:
+            await (self._write_whole(data) if self._own is None else self._hand(self._own, data))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            line = f"cannot write to stdout: {error.strerror}"
+            raise CommandError(line, ExitCode.FAILED) from error
+        self.blocks += 1
+
+    async def watch(self) -> None:
+        """Raises BrokenPipeError once nobody reads any more; returns where nobody can tell."""
+        if not stat.S_ISFIFO(self._mode):
+            return
+        await anyio.wait_readable(
+            self._file
+        )  # of the end that is written to: an error, and no data
+        raise BrokenPipeError
+
+    async def _write_whole(self, data: bytes) -> None:
+        """In a worker thread; into a file to its end, as that takes what it is given."""
+        is_file = stat.S_ISREG(self._mode)
+        await run_sync(_write_all, self._file, data, abandon_on_cancel=not is_file)
+        self.byte_count += len(data)
+
+    async def _hand(self, own: int, data: bytes) -> None:
+        """As much as is taken at a time."""
+        rest = memoryview(data)
+        while rest:
+            await anyio.wait_writable(own)
+            with suppress(BlockingIOError):
+                count = os.write(own, rest)
+                self.byte_count += count
+                rest = rest[count:]
+
+
+def _open_again(file: int, mode: int) -> int | None:
+    """A way of our own to the same pipe or terminal, as long as this process lives: on it nobody
+    has to wait. To switch that on for the one that was given would do so for all who share it.
+    None: there is none, or it is something else.
+    """
+    if not (stat.S_ISFIFO(mode) or os.isatty(file)):
+        return None
+    with suppress(OSError):
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        return os.open(f"/proc/self/fd/{file}", flags)
+    return None
+
+
+def _write_all(file: int, data: bytes) -> None:
+    for piece in _pieces(data):
+        rest = piece
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+
+def _pieces(data: bytes, size: int = 1 << 20) -> Iterator[memoryview]:
+    view = memoryview(data)
+    return (view[start : start + size] for start in range(0, len(view), size))
+
+
+# -- Consume run ----------------------------------------------------------------------------------
+
 
 BATCH_RECORDS_MAX = 10_000  # in one block of output
 LOOK_SECONDS = 0.2  # while nothing comes, whether the end is reached
@@ -213,3 +444,49 @@ def start_of(wanted: From) -> str | int | datetime:
     if wanted.place is Place.TIME:
         return _EPOCH + timedelta(milliseconds=wanted.number)
     return "latest" if wanted.place is Place.END else "earliest"
+
+
+# -- Live -----------------------------------------------------------------------------------------
+# How far a command has come, on stderr and only for people: a bar, or what was done so far.
+#
+# Owns no numbers: it asks for them. Nothing is shown where stderr is no terminal.
+
+
+REFRESH_SECONDS = 0.2
+
+
+class Progress(NamedTuple):
+    """Attributes:
+    done: in the unit of `total`.
+    told: what stands beside the bar.
+    total: None where nobody knows.
+    """
+
+    done: Callable[[], float]
+    told: Callable[[], str]
+    total: float | None
+
+
+async def show_progress(progress: Progress, *, quiet: bool = False) -> None:
+    """Until it is cancelled; then the bar is gone."""
+    if quiet or not is_terminal("stderr"):
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    shown = columns if progress.total is not None else columns[1:2]
+    console = Console(stderr=True)
+    with Bar(*shown, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task(progress.told(), total=progress.total)
+        while True:
+            bar.update(task, completed=progress.done(), description=progress.told())
+            bar.refresh()
+            await anyio.sleep(REFRESH_SECONDS)
+
+
+def show_rates(*, records: int, byte_count: int, seconds: float) -> str:
+    """`81300 records/s, 8.1 MB/s`"""
+    seconds = max(seconds, 1e-6)
+    return f"{records / seconds:.0f} records/s, {byte_count / seconds / 1e6:.2f} MB/s"

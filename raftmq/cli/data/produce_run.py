@@ -6,23 +6,23 @@ how many were delivered, how many were not, and of how many nobody knows.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import anyio
 import click
+from anyio.to_thread import run_sync
 
 from raftmq.cli.connected import run_connected
+from raftmq.cli.data.consume_run import Progress, file_of, is_terminal, show_progress, show_rates
 from raftmq.cli.data.escapes import unescape
-from raftmq.cli.data.feed import Feed
-from raftmq.cli.data.lines import Shape
-from raftmq.cli.data.live import Progress, show_progress, show_rates
-from raftmq.cli.data.sources import STANDARD_INPUT, total_bytes
-from raftmq.cli.data.streams import is_terminal
 from raftmq.cli.data.topics_there import check_there
 from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
 from raftmq.cli.silence import Silence, Wanted
@@ -30,12 +30,273 @@ from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.record import checked_extras
 from raftmq.client.producer.statistics import Statistics
-from raftmq.errors import InvalidRecord, RaftmqError
+from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
 from raftmq.wire.compression import compress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from raftmq.client.client import Client
     from raftmq.client.producer.producer import Producer
+
+
+# -- Lines ----------------------------------------------------------------------------------------
+# Records out of a stream of bytes: cut at a delimiter, each line into key and value. Pure.
+#
+# Nothing is stripped and nothing decoded: an empty line is an empty record, and what stands after
+# the last delimiter is a record, too.
+
+
+LINE_BYTES_MAX = 32 << 20  # no producer sends more, and an endless line must not fill the memory
+
+Row = tuple[bytes | None, bytes | None]  # key and value
+
+
+class Splitter:
+    """Of one stream."""
+
+    def __init__(self, delimiter: bytes = b"\n") -> None:
+        assert delimiter, "nothing to split at"
+        self._delimiter = delimiter
+        self._pieces: list[bytes] = []  # of the line that has not ended yet
+        self._size = 0
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """Lines that are complete now.
+
+        Raises:
+            MessageTooLarge: one does not end.
+        """
+        lines: list[bytes] = []
+        self._pieces.append(block)
+        self._size += len(block)
+        if self._delimiter[-1] in block:  # else none ends in it
+            *lines, rest = b"".join(self._pieces).split(self._delimiter)
+            self._pieces, self._size = [rest], len(rest)
+        if self._size > LINE_BYTES_MAX:
+            raise MessageTooLarge(
+                f"a record of more than {LINE_BYTES_MAX} bytes: no {self._delimiter!r} has come;"
+                " -D says what ends a record"
+            )
+        return lines
+
+    def end(self) -> list[bytes]:
+        """The last line, if the stream has not ended with a delimiter."""
+        rest = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        return [rest] if rest else []
+
+
+class Shape(NamedTuple):
+    """What a line means.
+
+    Attributes:
+        key: of all records; where there is a delimiter, of those that have none in their line.
+        is_null: an empty value, and an empty key before the delimiter, are none at all.
+    """
+
+    key: bytes | None = None
+    key_delimiter: bytes | None = None
+    is_null: bool = False
+
+    @property
+    def has_key(self) -> bool:
+        return self.key is not None or self.key_delimiter is not None
+
+    def rows(self, lines: Iterable[bytes]) -> list[Row]:
+        if self.key_delimiter is None:
+            rows: list[Row] = [(self.key, line) for line in lines]
+        else:
+            parts = [line.partition(self.key_delimiter) for line in lines]
+            rows = [(key, value) if found else (self.key, key) for key, found, value in parts]
+        if not self.is_null:
+            return rows
+        return [(key or None, value or None) for key, value in rows]
+
+
+# -- Sources --------------------------------------------------------------------------------------
+# Files and standard input, a block at a time, while the rest of the program goes on.
+#
+# Pipes and terminals are read when there is something to read, so that a wait can be cancelled at
+# once; files, which are always ready and may be slow, in a worker thread.
+
+
+STANDARD_INPUT = "-"
+PIPE_BLOCK_BYTES = 64 << 10
+FILE_BLOCK_BYTES = 1 << 20
+
+
+class Source:
+    """`async with Source(path):`
+
+    Attributes:
+        is_prompt: the next block comes as soon as it is asked for; nobody has to write it first.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._file = path, -1
+        self.is_prompt = False
+
+    async def __aenter__(self) -> Self:
+        if self._path == STANDARD_INPUT:
+            self._file = file_of("stdin")
+        else:  # opening a named pipe waits for somebody to write to it
+            self._file = await run_sync(_open, self._path, abandon_on_cancel=True)
+        self.is_prompt = stat.S_ISREG(os.fstat(self._file).st_mode)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._path != STANDARD_INPUT:
+            os.close(self._file)
+
+    async def read(self) -> bytes:
+        """Nothing at the end. Raises OSError."""
+        if not self.is_prompt:
+            try:
+                await anyio.wait_readable(self._file)
+            except OSError as error:
+                if error.errno != errno.EPERM:
+                    raise
+                self.is_prompt = True  # a device that is always ready, as /dev/null
+        if self.is_prompt:
+            return await run_sync(os.read, self._file, FILE_BLOCK_BYTES, abandon_on_cancel=True)
+        return os.read(self._file, PIPE_BLOCK_BYTES)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def total_bytes(paths: tuple[str, ...]) -> int | None:
+    """Of all files; None where one is no file, so that nobody knows."""
+    found = [
+        os.fstat(file_of("stdin")) if path == STANDARD_INPUT else os.stat(path)  # noqa: PTH116
+        for path in paths
+    ]
+    if not all(stat.S_ISREG(one.st_mode) for one in found):
+        return None
+    return sum(one.st_size for one in found)
+
+
+# -- Feed -----------------------------------------------------------------------------------------
+# Records as they come in, in bursts that end where the input pauses.
+#
+# A task reads ahead into a queue of bounded size. A burst is what one call of `send_many` gets: as
+# long as more comes it goes on; where nothing does for the linger time it ends, so that a record
+# never waits for the next one to be typed. What comes while a burst is being delivered is the next
+# one: the slower the cluster, the longer they are.
+
+
+QUEUE_BYTES_MAX = 4 << 20
+BURST_ROWS_MAX = 1_000_000  # then results are put down: an endless stream must not collect them
+LINGER_SECONDS = 0.005
+
+
+class Feed:
+    """Attributes:
+    read_bytes, read_records: so far.
+    """
+
+    def __init__(self, paths: Sequence[str], delimiter: bytes, shape: Shape) -> None:
+        self._paths, self._delimiter, self._shape = paths, delimiter, shape
+        self._queue: deque[tuple[list[Row], int]] = deque()
+        self._queued_bytes = 0
+        self._is_over = self._is_prompt = False
+        self._error: OSError | CommandError | RaftmqError | None = None
+        self._changed = anyio.Event()
+        self.read_bytes = self.read_records = 0
+
+    async def run(self) -> None:
+        """Read everything. What goes wrong is told where the records before it have been taken."""
+        try:
+            for path in self._paths:
+                await self._read(path)
+        except (OSError, CommandError, RaftmqError) as error:
+            self._error = error
+        self._is_over = True
+        self._tell()
+
+    async def wait(self) -> bool:
+        """Until there is something for a burst; False at the end.
+
+        Raises:
+            OSError, CommandError: of what was to be read.
+            MessageTooLarge: a record that does not end.
+        """
+        while not self._queue and not self._is_over:
+            await self._changed.wait()
+        if not self._queue and self._error is not None:
+            raise self._error
+        return bool(self._queue)
+
+    def burst(self) -> Burst:
+        return Burst(self)
+
+    async def next_rows(self, deadline: float) -> list[Row]:
+        """None if nothing has come by then. Of a file there is always more until it ends."""
+        with anyio.CancelScope() as scope:
+            while not self._queue and not self._is_over:
+                if not self._is_prompt:
+                    scope.deadline = deadline
+                await self._changed.wait()
+        return self._take() if self._queue else []
+
+    def _take(self) -> list[Row]:
+        rows, size = self._queue.popleft()
+        self._queued_bytes -= size
+        self._tell()
+        return rows
+
+    async def _read(self, path: str) -> None:
+        splitter = Splitter(self._delimiter)
+        async with Source(path) as source:
+            while block := await source.read():
+                self._is_prompt = source.is_prompt
+                self.read_bytes += len(block)
+                await self._put(splitter.feed(block), len(block))
+        self._is_prompt = False
+        await self._put(splitter.end(), 0)
+
+    async def _put(self, lines: list[bytes], size: int) -> None:
+        while self._queued_bytes > QUEUE_BYTES_MAX:
+            await self._changed.wait()
+        if lines:
+            self.read_records += len(lines)
+            self._queue.append((self._shape.rows(lines), size))
+            self._queued_bytes += size
+            self._tell()
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+
+class Burst:
+    """Rows, to be iterated over once."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._rows: Iterator[Row] = iter(())
+        self._count = 0
+        self._linger_until = anyio.current_time() + LINGER_SECONDS
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Row:
+        for row in self._rows:
+            return row
+        rows: list[Row] = []
+        if self._count < BURST_ROWS_MAX:
+            rows = await self._feed.next_rows(self._linger_until)
+        if not rows:
+            raise StopAsyncIteration
+        self._count += len(rows)
+        self._rows = iter(rows)
+        return next(self._rows)
+
+
+# -- Produce run ----------------------------------------------------------------------------------
 
 
 class Order(NamedTuple):

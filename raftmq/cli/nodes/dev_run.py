@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from raftmq.cli.exits import ExitCode
-from raftmq.cli.nodes.dev_words import dev_command, tell, telling
+from raftmq.cli.nodes.dev_visit import dev_command, tell, telling
 from raftmq.local.cluster import LocalCluster
 from raftmq.local.plan import PORT_DEFAULT
 

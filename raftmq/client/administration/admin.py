@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from raftmq.client.admin import delete_topic
-from raftmq.client.administration import checks, clusters, configs, offsets, topics
+from raftmq.client.administration import checks, clusters, offsets, topics
 from raftmq.client.administration.groups.calls import GroupCalls
 from raftmq.client.administration.questions import naming
 from raftmq.wire.bodies import ABSENT
@@ -142,7 +142,7 @@ class Admin(GroupCalls):
             UnknownTopicOrPartition: there is no such topic.
         """
         checks.check_topic(name)
-        return await configs.describe_config(self._cluster, name, deadline=self._deadline())
+        return await topics.describe_config(self._cluster, name, deadline=self._deadline())
 
     async def alter_config(self, name: str, changes: Mapping[str, str | int | bool | None]) -> None:
         """Set some keys of a topic, all of them or none; the others stay as they are.
@@ -157,7 +157,7 @@ class Admin(GroupCalls):
         """
         checks.check_topic(name)
         checked = checks.check_changes(changes)
-        await configs.alter_config(self._cluster, name, checked, deadline=self._deadline())
+        await topics.alter_config(self._cluster, name, checked, deadline=self._deadline())
 
     # -- records ---------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.client.admin import create_topic, wait_leaders
-from raftmq.client.administration.configs import describe_config
 from raftmq.client.administration.offsets import ends_of, find_offsets
 from raftmq.client.administration.questions import (
     ask_any,
@@ -22,6 +21,7 @@ from raftmq.client.administration.questions import (
     seconds_left,
 )
 from raftmq.client.administration.results import (
+    ConfigValue,
     CreatedTopic,
     PartitionDetails,
     TopicDetails,
@@ -31,6 +31,7 @@ from raftmq.client.routing.attempts import Repeats
 from raftmq.config import min_isr_in, replication_warning
 from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError, error_for
 from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.metadata import Metadata, MetadataReply
 from raftmq.wire.messages.offsets import EARLIEST
 from raftmq.wire.messages.topics import CreatePartitions, MorePartitions
@@ -40,8 +41,63 @@ if TYPE_CHECKING:
 
     from raftmq.client.administration.offsets import Ends
     from raftmq.client.routing.cluster import Cluster
+    from raftmq.wire.messages.configs import AlterConfigsReply, DescribeConfigsReply
     from raftmq.wire.messages.metadata import TopicMetadata
     from raftmq.wire.messages.topics import CreatePartitionsReply, PartitionDescription
+
+
+# -- Configs --------------------------------------------------------------------------------------
+# The configuration of topics: read with its defaults, changed key by key.
+
+
+async def describe_config(
+    cluster: Cluster, name: str, *, deadline: float
+) -> dict[str, ConfigValue]:
+    """Every key that the cluster knows."""
+    topic_id = await find_topic_id(cluster, name, deadline=deadline)
+
+    def read(reply: DescribeConfigsReply) -> dict[str, ConfigValue]:
+        told = only_one(reply.topics, "DescribeConfigs")
+        if told.error:
+            raise error_for(told.error, told.message)
+        return {one.name: ConfigValue(one.value, one.is_default) for one in told.entries}
+
+    return await ask_any(
+        cluster,
+        lambda _timeout_ms: DescribeConfigs((topic_id,)),
+        read,
+        deadline=deadline,
+        repeats=Repeats.HARMLESS,
+    )
+
+
+async def alter_config(
+    cluster: Cluster, name: str, changes: Mapping[str, str | None], *, deadline: float
+) -> None:
+    """All keys at once, or none. It may be asked for twice: then the same is set again.
+
+    Raises:
+        OutcomeUnknown: it may have been changed, or soon be.
+        InvalidConfig, RaftmqError: nothing was changed. Definite.
+    """
+    topic_id = await find_topic_id(cluster, name, deadline=deadline)
+
+    def read(reply: AlterConfigsReply) -> None:
+        outcome = only_one(reply.topics, "AlterConfigs")
+        if outcome.error:
+            raise error_for(outcome.error, outcome.message)
+
+    await ask_any(
+        cluster,
+        partial(AlterConfigs, (ConfigChange(topic_id, dict(changes)),)),
+        read,
+        deadline=deadline,
+        repeats=Repeats.ACCEPTED,
+    )
+
+
+# -- Topics ---------------------------------------------------------------------------------------
+
 
 FRESH_SECONDS_MAX = 2.0  # for which a broker is looked for that is not behind
 

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import anyio
 from anyio.lowlevel import checkpoint
 
+from raftmq.client.administration.offsets import list_offset
 from raftmq.client.consumer.delivery import Delivery
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetcher import Fetcher
 from raftmq.client.consumer.group_consumption import GroupConsumption, Way
 from raftmq.client.consumer.group_reader import GroupReader
 from raftmq.client.consumer.intake import Intake
-from raftmq.client.consumer.lent import Lent
-from raftmq.client.consumer.one_by_one import OneByOne
+from raftmq.client.consumer.one_by_one import Lent, OneByOne
 from raftmq.client.consumer.options import consumer_options
-from raftmq.client.consumer.starts import FROM_LATEST, seek_start
+from raftmq.client.consumer.partition_state import FROM_LATEST, seek_start
 from raftmq.client.consumer.subscription import Subscription
-from raftmq.client.fetching import list_offset
 from raftmq.client.network.tasks import one_error
 from raftmq.errors import Closed, InvalidConfig, RaftmqError
 from raftmq.wire.messages.offsets import LATEST
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
+    from raftmq.client.consumer.group_consumption import Processing
     from raftmq.client.consumer.partition_state import Key, PartitionState
-    from raftmq.client.consumer.processing import Processing
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")

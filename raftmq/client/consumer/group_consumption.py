@@ -9,29 +9,165 @@ vain is handed out once, if at all. As long as the program waits for records, or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import anyio
 
-from raftmq.client.consumer.group_commits import GroupCommits
-from raftmq.client.consumer.processing import Processing
-from raftmq.client.group.changes import PAUSE_SECONDS
-from raftmq.client.group.participation import Participation
+from raftmq.client.consumer.batch import known_tenure, tenure_of
+from raftmq.client.consumer.group_reader import end_of, epoch_before_end
+from raftmq.client.group.committing import Position
+from raftmq.client.group.effects import Cause, State
+from raftmq.client.group.participation import PAUSE_SECONDS, Participation
 from raftmq.client.group.pattern import PatternWatch
-from raftmq.client.group.states import State
-from raftmq.errors import RaftmqError
+from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from random import Random
+    from types import TracebackType
 
-    from raftmq.client.consumer.batch import ConsumedBatch
+    from raftmq.client.consumer.batch import ConsumedBatch, Tenure, Work
     from raftmq.client.consumer.delivery import Delivery
     from raftmq.client.consumer.group_options import GroupReading
-    from raftmq.client.consumer.group_reader import GroupReader
+    from raftmq.client.consumer.group_reader import GroupReader, InHand
+    from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.subscription import Subscription
-    from raftmq.client.consumer.tenure import Work
+    from raftmq.client.group.member_options import MemberOptions
+    from raftmq.client.group.offsets import MemberOffsets
     from raftmq.client.routing.cluster import Cluster
+
+
+# -- Group commits --------------------------------------------------------------------------------
+# Commits that a program waits for: those that it asks for, and those before it is handed more.
+#
+# Owns what a refusal means. While a group deals anew one is refused for a moment; that is repeated,
+# as long as the partitions stay. Invariant: what was handed out in a tenure that is over is never
+# committed, however long the commit waited for its turn.
+
+
+# The partition may be somebody else's by now.
+_REFUSED = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
+
+
+class GroupCommits:
+    def __init__(
+        self, offsets: MemberOffsets, subscription: Subscription, member: MemberOptions
+    ) -> None:
+        self._offsets, self._subscription, self._member = offsets, subscription, member
+
+    async def commit(self, work: Work | None) -> None:
+        """Raises RaftmqError, see `Consumer.commit`."""
+        if work is None:
+            await self._insist(
+                lambda: self._offsets.commit_done(is_all=True), self._at_stake(is_all=True)
+            )
+        else:
+            key, tenure = (work.topic, work.partition), known_tenure(work)
+            await self._insist(
+                lambda: self._offsets.commit(lambda: self._positions(work)), {key: tenure}
+            )
+
+    async def commit_each(self) -> None:
+        """What is done. What somebody else has now, somebody else will do again."""
+        try:
+            await self._insist(self._offsets.commit_done, self._at_stake(is_all=False))
+        except RaftmqError as error:
+            if not self._is_others_turn(error):
+                raise
+
+    async def commit_first(self, batch: ConsumedBatch) -> bool:
+        """False: not now, or not any more."""
+        try:
+            await self._offsets.commit(lambda: self._positions(batch))
+        except RaftmqError as error:
+            if not (error.retriable or self._is_others_turn(error)):
+                raise
+            return False
+        return True
+
+    def _is_others_turn(self, error: RaftmqError) -> bool:
+        """Not where somebody reads partitions of his own choice: he would wait for ever."""
+        return isinstance(error, _REFUSED) and self._subscription.reads_what_is_dealt
+
+    async def _insist(
+        self, attempt: Callable[[], Awaitable[None]], at_stake: Mapping[Key, Tenure | None]
+    ) -> None:
+        """Until it is accepted, or one of these is over. Who is no member is refused for good."""
+        refusal: RaftmqError | None = None
+        while (over := self._over(at_stake)) is None:  # else nothing may be left to commit
+            try:
+                return await attempt()
+            except _REFUSED as error:
+                if not self._subscription.reads_what_is_dealt:
+                    raise
+                refusal = error
+            if self._over(at_stake) is None:
+                await anyio.sleep(PAUSE_SECONDS)
+        raise too_late(over, at_stake[over], self._member) from refusal
+
+    def _at_stake(self, *, is_all: bool) -> dict[Key, Tenure | None]:
+        states = self._subscription.states
+        return {key: states[key].tenure for key in self._offsets.news(is_all=is_all)}
+
+    def _over(self, at_stake: Mapping[Key, Tenure | None]) -> Key | None:
+        """One of them that is."""
+        states = self._subscription.states
+        for key, tenure in at_stake.items():
+            if key not in states or states[key].tenure is not tenure:
+                return key
+        return None
+
+    def _positions(self, work: Work) -> dict[Key, Position]:
+        """Raises IllegalGeneration."""
+        (key, end_offset), tenure = end_of(work), tenure_of(work)
+        state = self._subscription.states.get(key)
+        if state is None or tenure is None or state.tenure is not tenure or not tenure.topic_id:
+            raise too_late(key, tenure, self._member)
+        offset, epoch = state.behind(end_offset)
+        if epoch is None:
+            epoch = epoch_before_end(work)
+        return {key: Position(tenure.topic_id, offset, epoch)}
+
+
+# -- Processing -----------------------------------------------------------------------------------
+# A block in which a program works on what it was handed out, for long or beside the iteration.
+
+
+class Processing:
+    """What `Consumer.processing` returns, for a `with` block."""
+
+    def __init__(
+        self,
+        in_hand: InHand,
+        work: Work,
+        on_begun: Callable[[], None],
+        on_ended: Callable[[], None],
+    ) -> None:
+        """Raises InvalidRequest: a copy of what was handed out."""
+        known_tenure(work)
+        self._in_hand, self._work = in_hand, work
+        self._on_begun, self._on_ended = on_begun, on_ended
+        self._token: int | None = None
+
+    def __enter__(self) -> Self:
+        assert self._token is None, "entered twice"
+        self._token = self._in_hand.hold(self._work)
+        self._on_begun()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._token is not None, "left before it was entered"
+        self._in_hand.release(self._token, is_finished=error is None)
+        self._on_ended()
+
+
+# -- Group consumption ----------------------------------------------------------------------------
+
 
 LEAVE_SECONDS_MAX = 5.0
 LEAVE_HURRIED_SECONDS_MAX = 1.0  # after an error, or while it is cancelled
@@ -216,3 +352,43 @@ def _made(way: Way[Found], batch: ConsumedBatch) -> Found:
         return way.of_batch(batch)
     except RaftmqError as error:
         raise error.at(batch.topic, batch.partition) from error
+
+
+# -- Refused --------------------------------------------------------------------------------------
+# What a program is told whose commit comes too late: why, who has the records, what to do. Pure.
+#
+# Coordinators say what they think of a member, in words that a member understands; a program has
+# never joined anything itself.
+
+
+def too_late(key: Key, tenure: Tenure | None, member: MemberOptions) -> IllegalGeneration:
+    """The commit of something that was handed out in a tenure that is over."""
+    where = f"{key[0]}-{key[1]}"
+    cause = Cause.OTHER if tenure is None else tenure.cause
+    if cause is Cause.OTHER:
+        return IllegalGeneration(
+            f"{where} is not this member's any more, or was others' since: nothing was committed, "
+            "and whoever reads it now is given these records again; go on with what comes next"
+        )
+    why, way_out = _not_asked(member) if cause is Cause.NOT_ASKED else _not_finished(member)
+    return IllegalGeneration(
+        f"{where} was taken from this member of group {member.group!r}, as its program {why}: "
+        "nothing was committed, and whoever reads it now is given these records again. "
+        f"{way_out}, or a smaller max_poll_records"
+    )
+
+
+def _not_asked(member: MemberOptions) -> tuple[str, str]:
+    return (
+        f"has asked for nothing for max_poll_interval_ms = {member.max_poll_interval_ms}",
+        "Do what takes long inside `with consumer.processing(...)`, or take a longer "
+        "max_poll_interval_ms",
+    )
+
+
+def _not_finished(member: MemberOptions) -> tuple[str, str]:
+    return (
+        "has not finished with it while the group waited, for rebalance_timeout_ms = "
+        f"{member.longest_rebalance_ms}",
+        "Take a longer rebalance_timeout_ms",
+    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.delivery import Allowed
     from raftmq.client.group.assignors.registry import GivenAssignor
-    from raftmq.client.group.rebalance import OnRebalance
+    from raftmq.client.group.effects import OnRebalance
 
 COMMITS = ("batch", "record", "manual", "none", "before")
 INTERVAL_MS_MAX = 3_600_000

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from raftmq.client.consumer.group_options import ARGUMENTS, GroupArguments, group_reading
-from raftmq.client.consumer.starts import FROM_EARLIEST, FROM_LATEST, start_of
+from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST, start_of
 from raftmq.client.options import check_options
 from raftmq.errors import InvalidConfig
 from raftmq.wire.bodies import ID_MAX, NAME_CHARS_MAX
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raftmq.client.consumer.group_options import GroupReading
-    from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.starts import GivenStart, Start
+    from raftmq.client.consumer.partition_state import GivenStart, Key, Start
 
 # Names that are taken already, each with what it is for.
 _LATER = {

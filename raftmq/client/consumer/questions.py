@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.client.consumer.starts import FROM_LATEST
+from raftmq.client.consumer.partition_state import FROM_LATEST
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.messages.fetch import Fetch, FetchPartition
 from raftmq.wire.messages.offsets import ListOffsets, WantedOffset

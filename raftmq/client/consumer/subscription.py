@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.consumer.partition_state import PartitionState
-from raftmq.client.consumer.starts import start_of_added
+from raftmq.client.consumer.partition_state import PartitionState, start_of_added
 from raftmq.errors import (
     ErrorCode,
     InvalidConfig,
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.client.consumer.options import ConsumerOptions
-    from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.starts import Start
+    from raftmq.client.consumer.partition_state import Key, Start
     from raftmq.client.routing.routes import Routes, TopicRoutes
 
 # So long a cluster may say that there is no such topic: it may have been created a moment ago.

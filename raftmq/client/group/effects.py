@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from raftmq.client.group.assignors.assignor import Key
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.groups import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 
     GroupRequest: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
+    from collections.abc import Awaitable, Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +117,47 @@ class Fail:
 
 
 Effect: TypeAlias = Ask | ForgetCoordinator | WatchTopics | Assign | Revoke | Lost | Left | Fail
+
+
+# -- Rebalance ------------------------------------------------------------------------------------
+# What a program is told when its partitions change. Pure.
+
+
+class Rebalance(NamedTuple):
+    """One change of what a member reads; partitions are pairs of topic and number.
+
+    Attributes:
+        revoked: are given to others once the callback returns; what was done of them is committed,
+            as the commit mode says, before it is called.
+        assigned: are read from now on.
+        lost: belong to others already, perhaps: the member was silent for too long, or was put
+            out. What it did of them since its last commit will be done again.
+        generation: of the group, as this member knows it.
+    """
+
+    revoked: tuple[tuple[str, int], ...] = ()
+    assigned: tuple[tuple[str, int], ...] = ()
+    lost: tuple[tuple[str, int], ...] = ()
+    generation: int = -1
+
+
+OnRebalance: TypeAlias = "Callable[[Rebalance], Awaitable[None] | None]"
+
+
+# -- States ---------------------------------------------------------------------------------------
+# What a member of a group may be doing.
+
+
+class State(Enum):
+    """OUTSIDE: nothing. JOINING, SYNCING: the group deals anew; it waits for the others, or for
+    the plan. STABLE: it reads. REVOKING: it reads, and the program finishes what it gives up.
+    FENCED: it is at its end.
+    """
+
+    OUTSIDE = auto()
+    JOINING = auto()
+    SYNCING = auto()
+    STABLE = auto()
+    REVOKING = auto()
+    LEAVING = auto()
+    FENCED = auto()

@@ -13,18 +13,27 @@ new plan does not leave them, and join once more to hand it over.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from raftmq.client.group.assignment import decode_assignment
-from raftmq.client.group.effects import Ask, Assign, Cause, Fail, Left, Lost, Revoke
+import msgspec
+
+from raftmq.client.group.effects import (
+    Ask,
+    Assign,
+    Cause,
+    Fail,
+    ForgetCoordinator,
+    Left,
+    Lost,
+    Revoke,
+    State,
+)
 from raftmq.client.group.holdings import Holdings
-from raftmq.client.group.planning import Planning
+from raftmq.client.group.planning import Planning, decode_assignment
 from raftmq.client.group.questions import Questions
-from raftmq.client.group.requests import Requests
-from raftmq.client.group.session import Session
-from raftmq.client.group.states import State
-from raftmq.client.group.verdicts import doubts
 from raftmq.errors import (
+    CoordinatorLoadInProgress,
     FencedInstanceId,
     IllegalGeneration,
     MemberIdRequired,
@@ -33,7 +42,9 @@ from raftmq.errors import (
     RemoteProtocolError,
     RequestTimedOut,
     UnknownMemberId,
+    error_for,
 )
+from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.groups import Heartbeat, JoinGroup, JoinGroupReply, SyncGroupReply
 
@@ -42,10 +53,173 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.client.group.assignors.assignor import Key
-    from raftmq.client.group.effects import Effect
+    from raftmq.client.group.effects import Effect, GroupRequest
     from raftmq.client.group.member_options import MemberOptions
-    from raftmq.client.group.requests import Asked
-    from raftmq.client.group.verdicts import Reply
+    from raftmq.wire.messages.groups import (
+        HeartbeatReply,
+        LeaveGroupReply,
+    )
+
+    Reply: TypeAlias = JoinGroupReply | SyncGroupReply | HeartbeatReply | LeaveGroupReply
+
+
+# -- Requests -------------------------------------------------------------------------------------
+# What a member has asked of its coordinator, and when it asks next. Pure.
+#
+# Two things at a time at most: a heartbeat, and one step of joining or leaving. Answers to anything
+# else are dropped: what has been asked anew is not awaited any more. Pauses grow while it fails.
+# Each JoinGroup has a number, the token: of two the coordinator lets the later one count, whichever
+# comes first.
+
+
+PAUSES = Pauses(seconds_min=0.05, seconds_max=1.0)
+
+
+class Asked(NamedTuple):
+    """Attributes:
+    step: for a heartbeat: what else was out when it was sent; None: nothing was.
+    """
+
+    token: int
+    request: GroupRequest
+    sent_at: float
+    deadline: float
+    step: GroupRequest | None = None
+
+
+class Requests:
+    """Attributes:
+    step: the step of joining or leaving that is out.
+    beat: the heartbeat that is out.
+    step_at, beat_at: when to ask next if none is out; endless: not at all.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._tokens = count(1)
+        self._step_pauses, self._beat_pauses = Backoff(random, PAUSES), Backoff(random, PAUSES)
+        self.step: Asked | None = None
+        self.beat: Asked | None = None
+        self.step_at = self.beat_at = math.inf
+
+    def ask(self, request: GroupRequest, *, now: float, seconds_max: float) -> Ask:
+        """A step takes the place of the one before, a heartbeat that of the last one."""
+        step = self.step.request if self.step is not None else None
+        token = next(self._tokens)
+        if isinstance(request, JoinGroup):
+            request = msgspec.structs.replace(request, number=token)
+        asked = Asked(token, request, now, now + seconds_max, step)
+        if isinstance(request, Heartbeat):
+            self.beat, self.beat_at = asked, math.inf
+        else:
+            self.step, self.step_at = asked, math.inf
+        return Ask(asked.token, request, asked.deadline)
+
+    def take(self, token: int) -> Asked | None:
+        """What that answers; it is not out any more. None: nothing that is awaited."""
+        for asked in (self.step, self.beat):
+            if asked is not None and asked.token == token:
+                if asked is self.step:
+                    self.step = None
+                else:
+                    self.beat = None
+                return asked
+        return None
+
+    def expects(self, token: int) -> bool:
+        return any(asked is not None and asked.token == token for asked in (self.step, self.beat))
+
+    def overdue(self, now: float) -> list[int]:
+        """Tokens of what should have been answered by now."""
+        out = [asked for asked in (self.step, self.beat) if asked is not None]
+        return [asked.token for asked in out if asked.deadline <= now]
+
+    def repeat_step(self, *, now: float) -> None:
+        """Once more, after a pause."""
+        self.step, self.step_at = None, now + self._step_pauses.next_seconds()
+
+    def repeat_beat(self, *, now: float) -> None:
+        self.beat, self.beat_at = None, now + self._beat_pauses.next_seconds()
+
+    def beat_next(self, at: float) -> None:
+        """The last one was answered."""
+        self.beat, self.beat_at = None, at
+        self._beat_pauses.reset()
+
+    def on_progress(self) -> None:
+        """Joining has succeeded."""
+        self._step_pauses.reset()
+
+    def drop_step(self) -> None:
+        self.step, self.step_at = None, math.inf
+
+    def drop_all(self) -> None:
+        self.drop_step()
+        self.beat, self.beat_at = None, math.inf
+
+    @property
+    def look_at(self) -> float:
+        """When the next of all this is due."""
+        out = [asked.deadline for asked in (self.step, self.beat) if asked is not None]
+        return min(self.step_at, self.beat_at, *out, math.inf)
+
+
+# -- Session --------------------------------------------------------------------------------------
+# Until when a member may believe that what it has is its own. Pure.
+#
+# A coordinator gives partitions away once it has heard nothing for the session timeout, or once it
+# has waited for something for the rebalance timeout. Its clocks start when it receives, ours when
+# the request was sent: so ours end first.
+
+
+class Session:
+    """Attributes:
+    heard_at: a request was sent then that found the coordinator, and this member known there.
+    settled_at: so late at least the group did not wait for this member.
+    """
+
+    def __init__(self, *, session_seconds: float, rebalance_seconds: float) -> None:
+        self._session_seconds, self._rebalance_seconds = session_seconds, rebalance_seconds
+        self.heard_at = self.settled_at = -math.inf
+
+    def hear(self, sent_at: float, *, is_settled: bool) -> None:
+        """The coordinator has answered what was sent at `sent_at`."""
+        self.heard_at = max(self.heard_at, sent_at)
+        if is_settled:
+            self.settled_at = max(self.settled_at, sent_at)
+
+    @property
+    def ends_at(self) -> float:
+        """From then on others may have been given what this member had."""
+        return min(self.heard_at + self._session_seconds, self.rejoin_by)
+
+    @property
+    def rejoin_by(self) -> float:
+        """If the group has begun to deal anew, so long it waits at least."""
+        return self.settled_at + self._rebalance_seconds
+
+
+# -- Verdicts -------------------------------------------------------------------------------------
+# What an answer says of itself, and of who gave it. Pure.
+
+
+# What a coordinator thinks of a member, whatever that has asked.
+VERDICTS = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
+
+
+def error_in(answer: Reply | RaftmqError) -> RaftmqError | None:
+    if isinstance(answer, RaftmqError):
+        return answer
+    return error_for(answer.error, answer.message) if answer.error else None
+
+
+def doubts(error: RaftmqError) -> list[Effect]:
+    """Whether the next attempt is to be made elsewhere."""
+    is_there = isinstance(error, CoordinatorLoadInProgress | RebalanceInProgress)
+    return [] if is_there else [ForgetCoordinator(error)]
+
+
+# -- Member ---------------------------------------------------------------------------------------
+
 
 ANSWER_SECONDS = 5.0  # beyond what the group itself waits for
 LEAVE_SECONDS_MAX = 5.0

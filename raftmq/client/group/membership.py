@@ -20,10 +20,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from raftmq.client.group.effects import WatchTopics
-from raftmq.client.group.member import Member
-from raftmq.client.group.states import State
-from raftmq.client.group.verdicts import VERDICTS, error_in
+from raftmq.client.group.effects import State, WatchTopics
+from raftmq.client.group.member import VERDICTS, Member, error_in
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
 
     from raftmq.client.group.assignors.assignor import Key
     from raftmq.client.group.effects import Effect
+    from raftmq.client.group.member import Reply
     from raftmq.client.group.member_options import MemberOptions
-    from raftmq.client.group.verdicts import Reply
     from raftmq.errors import RaftmqError
 
 _IN = (State.JOINING, State.SYNCING, State.STABLE, State.REVOKING)

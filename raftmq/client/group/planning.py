@@ -6,15 +6,153 @@ Knows the partition counts of topics, as they were told last, also while somebod
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from functools import cache
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, TypeVar
 
-from raftmq.client.group.leading import Leading
+import msgspec
+from msgspec import Meta
+
+from raftmq.client.group.assignors.assignor import Subscribed, problems_of
+from raftmq.errors import InconsistentGroupProtocol, RemoteProtocolError
+from raftmq.wire.bodies import ABSENT, ID_MAX, Generation
+from raftmq.wire.messages.groups import JoinedMember, MemberAssignment
+from raftmq.wire.nesting import Decoder
+from raftmq.wire.subscriptions import SUBSCRIPTION_VERSION, Interest, Numbered, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from raftmq.client.group.assignors.assignor import Assignor
-    from raftmq.wire.messages.groups import JoinedMember, MemberAssignment
+    from raftmq.client.group.assignors.assignor import Assignor, Key
+    from raftmq.wire.messages.groups import JoinedMember
+
+
+# -- Assignment -----------------------------------------------------------------------------------
+# What a leader has dealt out to a member, as bytes. Pure.
+#
+# The leader's own says as well with which partition counts it has planned: a static leader that
+# comes back, and is not to plan anew, has to notice what has changed since. For the same reason
+# each is told whether it was seen to hold more: the process that did may be gone by then.
+
+
+FORMAT_VERSION = 1
+
+
+class _Format(Numbered, frozen=True):
+    partitions: Steps
+    counts: dict[TopicName, Count]
+    is_awaited: bool = False
+
+
+class Assigned(NamedTuple):
+    """Attributes:
+    counts: by topic; empty, but of a leader.
+    is_awaited: it claims more, which is nobody's until it joins again.
+    """
+
+    partitions: frozenset[Key]
+    counts: dict[str, int]
+    is_awaited: bool = False
+
+
+def encode_assignment(
+    partitions: Iterable[Key],
+    counts: Mapping[str, int] | None = None,
+    *,
+    is_awaited: bool = False,
+) -> bytes:
+    by_name = dict(sorted((counts or {}).items()))
+    return pack(_Format(FORMAT_VERSION, steps_of(partitions), by_name, is_awaited))
+
+
+def decode_assignment(data: bytes) -> Assigned:
+    """No bytes at all are no partitions: so a coordinator answers whom the leader did not know.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    if not data:
+        return Assigned(frozenset(), {})
+    content = unpack(data, _Format, version=FORMAT_VERSION, what="assignment")
+    partitions = partitions_in(content.partitions, what="assignment")
+    return Assigned(partitions, content.counts, content.is_awaited)
+
+
+# -- Leading --------------------------------------------------------------------------------------
+# What the leader of a group knows of the others, and the plan that it makes for them. Pure.
+#
+# Owns the check that a plan is whole, whoever made it, and with which partition counts it was made:
+# once they change, the group has to deal anew.
+
+
+class Leading:
+    """Attributes:
+    topics: to which anybody subscribes.
+    """
+
+    def __init__(self, members: tuple[Subscribed, ...]) -> None:
+        self._members = members
+        self.topics = frozenset[str]().union(*[member.topics for member in members])
+        self._planned_with: Mapping[str, int] | None = None  # None: nobody has told yet
+
+    @classmethod
+    def told(cls, members: Iterable[JoinedMember]) -> Leading:
+        """Raises InconsistentGroupProtocol: a member says what this version cannot read."""
+        try:
+            return cls(
+                tuple(
+                    decode_subscription(
+                        one.subscription, member_id=one.member_id, instance_id=one.instance_id
+                    )
+                    for one in members
+                )
+            )
+        except RemoteProtocolError as error:
+            raise InconsistentGroupProtocol(str(error)) from error
+
+    def missing(self, counts: Mapping[str, int]) -> list[str]:
+        """Topics of which nobody has told how many partitions they have."""
+        return sorted(self.topics.difference(counts))
+
+    def is_outdated(self, counts: Mapping[str, int]) -> bool:
+        """Whether the plan was made with other partition counts. Those not known count as none."""
+        planned = self._planned_with
+        return planned is not None and any(
+            topic in counts and counts[topic] != planned.get(topic, 0) for topic in self.topics
+        )
+
+    def plan(
+        self, assignor: Assignor, counts: Mapping[str, int], *, leader: str
+    ) -> tuple[MemberAssignment, ...]:
+        """A part for every member.
+
+        Raises:
+            InvalidConfig: a program's own assignor has failed.
+        """
+        there = {topic: counts[topic] for topic in sorted(self.topics) if counts.get(topic)}
+        plan = assignor.assign(there, self._members)
+        problems = problems_of(plan, there, self._members, is_partial=assignor.is_cooperative)
+        assert not problems, f"{assignor.name}: {problems[0]}"
+        self._planned_with = there
+        return tuple(
+            MemberAssignment(
+                member.member_id,
+                encode_assignment(
+                    part := plan.get(member.member_id, ()),
+                    there if member.member_id == leader else None,
+                    is_awaited=member.is_holding and not member.owned.issubset(part),
+                ),
+            )
+            for member in self._members
+        )
+
+    def on_synced(self, counts: Mapping[str, int]) -> None:
+        """The plan that is in force was made with these; one of our own says the same."""
+        self._planned_with = counts
+
+
+# -- Planning -------------------------------------------------------------------------------------
+
 
 COUNTS_SECONDS_MAX = 5.0  # a leader waits so long for counts that it does not know
 
@@ -89,3 +227,117 @@ class Planning:
         """Whose counts matter here."""
         others = self._leading.topics if self._leading is not None else frozenset[str]()
         return tuple(sorted(others.union(own)))
+
+
+# -- Packing --------------------------------------------------------------------------------------
+# Partitions as bytes, and the frame of what members of a group tell each other. Pure.
+#
+# Brokers keep these bytes and do not read them. A number of the format comes first: another number
+# is refused, as nobody could tell what it means; fields that are added at the end are passed over
+# by those that do not know them. Partitions of a topic are steps from one to the next, beginning at
+# -1: so they are in order, none is there twice, and most of them take one byte.
+
+
+Step: TypeAlias = Annotated[int, Meta(ge=1, le=ID_MAX + 1)]
+Steps: TypeAlias = dict[TopicName, Annotated[tuple[Step, ...], Meta(min_length=1)]]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX + 1)]
+
+
+PackedT = TypeVar("PackedT", bound=Numbered)
+
+
+def steps_of(partitions: Iterable[Key]) -> Steps:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return {
+        topic: tuple([after - before for before, after in pairwise([-1, *numbers])])
+        for topic, numbers in by_topic.items()
+    }
+
+
+def partitions_in(steps: Steps, *, what: str) -> frozenset[Key]:
+    """Raises RemoteProtocolError: a number that no partition may have; `what` holds it."""
+    found: set[Key] = set()
+    for topic, each in steps.items():
+        last = sum(each) - 1
+        if last > ID_MAX:
+            raise RemoteProtocolError(f"{what}: {topic}-{last} is beyond {topic}-{ID_MAX}")
+        found.update([(topic, number - 1) for number in accumulate(each)])
+    return frozenset(found)
+
+
+def pack(content: Numbered) -> bytes:
+    return _encoder.encode(content)
+
+
+def unpack(data: bytes, kind: type[PackedT], *, version: int, what: str) -> PackedT:
+    """Raises RemoteProtocolError: it is none, over a limit, or of another version."""
+    try:
+        told = _decoder(Numbered).decode(data).format_version
+        if told == version:
+            content: PackedT = _decoder(kind).decode(data)
+            return content
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise RemoteProtocolError(f"{what}: {error}") from error
+    raise RemoteProtocolError(
+        f"{what}: format {told}, this version of raftmq knows {version}: use one version for all "
+        "members of the group"
+    )
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+@cache
+def _decoder(kind: type[PackedT]) -> Decoder[PackedT]:
+    return Decoder(kind)
+
+
+# -- Subscription ---------------------------------------------------------------------------------
+# What a member says of itself when it joins, as bytes: topics, and what it owns of them. Pure.
+#
+# Topics go by name, as programs subscribe to names: one that is deleted and made anew is the same
+# subscription. Whose offsets count then, topic ids tell where offsets are committed.
+
+
+class _SubscriptionFormat(Interest, frozen=True):
+    owned: Steps
+    generation: Generation
+    is_holding: bool
+
+
+def encode_subscription(
+    topics: Iterable[str],
+    owned: Iterable[Key] = (),
+    *,
+    generation: int = ABSENT,
+    is_holding: bool = False,
+    user_data: bytes = b"",
+    rack: str = "",
+) -> bytes:
+    """See `Subscribed`. The same content gives the same bytes: a coordinator compares them."""
+    names = tuple(sorted(set(topics)))
+    steps = steps_of(owned)
+    content = _SubscriptionFormat(
+        SUBSCRIPTION_VERSION, names, user_data, rack, steps, generation, is_holding
+    )
+    return pack(content)
+
+
+def decode_subscription(
+    data: bytes, *, member_id: str, instance_id: str | None = None
+) -> Subscribed:
+    """Raises RemoteProtocolError: names the member."""
+    what = f"subscription of member {member_id!r}"
+    content = unpack(data, _SubscriptionFormat, version=SUBSCRIPTION_VERSION, what=what)
+    return Subscribed(
+        member_id,
+        frozenset(content.topics),
+        partitions_in(content.owned, what=what),
+        content.generation,
+        content.is_holding,
+        instance_id,
+        content.user_data,
+        content.rack,
+    )

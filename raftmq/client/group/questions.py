@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.group.subscription import encode_subscription
+from raftmq.client.group.planning import encode_subscription
 from raftmq.wire.messages.groups import (
     Heartbeat,
     JoinGroup,

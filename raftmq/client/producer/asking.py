@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.client.routing.answers import error_in, leader_told
 from raftmq.client.routing.attempts import milliseconds_left
+from raftmq.client.routing.routes import error_in, leader_told
 from raftmq.errors import RaftmqError, ServerError, Unreachable
 from raftmq.wire.bodies import ABSENT, ACKS_NONE
 from raftmq.wire.messages.metadata import Metadata
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.requests import Answered, Part, ProduceRequest
+    from raftmq.client.producer.sending import Answered, Part, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.produce import PartitionProduced
 

@@ -13,7 +13,7 @@ from raftmq.errors import InvalidTimestamp, MessageTooLarge
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import ProducerBatch
-    from raftmq.client.producer.requests import Part
+    from raftmq.client.producer.sending import Part
     from raftmq.errors import RaftmqError
 
 

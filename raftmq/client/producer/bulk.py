@@ -18,7 +18,6 @@ import anyio.lowlevel
 
 from raftmq.client.producer.batch import BatchMetadata
 from raftmq.client.producer.columns import Columns, column_length, deal, portion_of
-from raftmq.client.producer.progress import reporting
 from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
 from raftmq.wire.bodies import ABSENT
 
@@ -33,6 +32,46 @@ if TYPE_CHECKING:
 
     Progress: TypeAlias = bool | Callable[[int], object] | None
     Functions: TypeAlias = tuple[Callable[[Any], Any] | None, ...]
+    from collections.abc import Callable
+
+    Report = Callable[[int], object]
+
+
+# -- Progress -------------------------------------------------------------------------------------
+# How far a long call has come: a bar on stderr, or a function of the program's own.
+
+
+@contextmanager
+def reporting(progress: Progress, total: int | None) -> Iterator[Report]:
+    """What is to be called with the number of records that were handed in so far."""
+    if callable(progress):
+        yield progress
+    elif progress:
+        with _bar(total) as report:
+            yield report
+    else:
+        yield _nothing
+
+
+def _nothing(_count: int) -> None:
+    pass
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("records"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("records", total=total)
+        yield lambda count: bar.update(task, completed=count)
+
+
+# -- Bulk -----------------------------------------------------------------------------------------
+
 
 PORTION_RECORDS_FIRST, PORTION_RECORDS_MAX = 64, 4096
 PORTION_BYTES_MAX = 2 << 20  # of memory, if the buffer has as much

@@ -12,8 +12,8 @@ import anyio
 
 from raftmq.client.producer.asking import is_stale
 from raftmq.client.producer.named import Fence
-from raftmq.client.routing.answers import error_in, leader_told
 from raftmq.client.routing.attempts import milliseconds_left
+from raftmq.client.routing.routes import error_in, leader_told
 from raftmq.errors import LeaderNotAvailable, RaftmqError, ServerError, UnsupportedVersion
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.producers import FENCES_MAX, FenceProducer, PartitionToFence

@@ -10,19 +10,19 @@ Whatever is cancelled leaves at most a request on its way, whose answer is dropp
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import anyio
 import msgspec
 
+from raftmq.client.network.channel import open_channel
 from raftmq.client.network.peers import Peers
 from raftmq.client.network.tasks import one_error
-from raftmq.client.routing.answers import answer_for, error_in, leader_told
 from raftmq.client.routing.attempts import PAUSES, Attempts
-from raftmq.client.routing.experience import Experience
 from raftmq.client.routing.refreshing import Refreshing
-from raftmq.client.routing.routes import Routes
-from raftmq.client.routing.sources import Sources
+from raftmq.client.routing.routes import Routes, answer_for, error_in, leader_told
 from raftmq.errors import (
     Closed,
     Disconnected,
@@ -39,7 +39,7 @@ from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from random import Random
     from types import TracebackType
 
@@ -53,6 +53,193 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import Request
     from raftmq.wire.header import Buffer
     from raftmq.wire.messages.metadata import MetadataReply
+
+
+# -- Experience -----------------------------------------------------------------------------------
+# What a client has met with each broker: who answered lately, and who asks to be left alone. Pure.
+#
+# Owns the order in which brokers are asked what any of them can answer, and how long a broker may
+# keep a client waiting. It decides for nobody whom to ask where only one broker will do.
+
+
+LATELY_SECONDS = 10.0
+THROTTLE_SECONDS_MAX = 30.0  # a broker that asks for more is asked again after so long
+
+
+class Experience:
+    """Of all brokers that are known."""
+
+    def __init__(self) -> None:
+        self._answered_at: dict[int, float] = {}
+        self._quiet_until: dict[int, float] = {}
+
+    def on_answer(self, broker_id: int, *, throttle_ms: int, now: float) -> None:
+        self._answered_at[broker_id] = now
+        if throttle_ms:
+            quiet_until = now + min(throttle_ms / 1000, THROTTLE_SECONDS_MAX)
+            self._quiet_until[broker_id] = max(quiet_until, self.quiet_until(broker_id))
+
+    def on_doubt(self, broker_id: int) -> None:
+        """It has not answered, or not yet: whoever has a choice asks somebody else first."""
+        self._answered_at.pop(broker_id, None)
+
+    def quiet_until(self, broker_id: int) -> float:
+        """When it may be asked again, on the clock of the answers; in the past if it may be now."""
+        return self._quiet_until.get(broker_id, -inf)
+
+    def forget_all_but(self, broker_ids: Collection[int]) -> None:
+        """What is left are `broker_ids`."""
+        for known in (self._answered_at, self._quiet_until):
+            for broker_id in known.keys() - set(broker_ids):
+                del known[broker_id]
+
+    def in_order(self, broker_ids: Sequence[int], *, now: float, random: Random) -> list[int]:
+        """Whom to ask first: 1. who answered lately, 2. all others, 3. who is to be left alone.
+
+        Equals come in any order, so that the load is spread.
+        """
+        return sorted(
+            random.sample(broker_ids, len(broker_ids)), key=lambda it: self._rank(it, now)
+        )
+
+    def _rank(self, broker_id: int, now: float) -> int:
+        if self.quiet_until(broker_id) > now:
+            return 3
+        return 1 if now - self._answered_at.get(broker_id, -inf) < LATELY_SECONDS else 2
+
+
+# -- Hedging --------------------------------------------------------------------------------------
+# One question to several brokers, one after the other, and not for the slowest of them to hold up.
+#
+# Owns the pace: the next one is asked when the one before has failed or its answer will not do, and
+# also when it is slow. Whoever is slow may still answer first. Leaves no task behind.
+
+
+async def ask_in_turn(
+    asks: Iterable[Callable[[], Awaitable[T]]],
+    is_enough: Callable[[T], bool],
+    *,
+    patience_seconds: float,
+) -> tuple[list[T], list[RaftmqError]]:
+    """Answers in the order in which they came, up to the first that is enough; and what failed.
+
+    Args:
+        patience_seconds: after which the next one is asked, too.
+    """
+    answers: list[T] = []
+    problems: list[RaftmqError] = []
+
+    async def attempt(ask: Callable[[], Awaitable[T]], done: anyio.Event) -> None:
+        try:
+            answer = await ask()
+        except RaftmqError as error:
+            problems.append(error)
+        else:
+            answers.append(answer)
+            if is_enough(answer):
+                tasks.cancel_scope.cancel()
+        done.set()
+
+    with one_error():
+        async with anyio.create_task_group() as tasks:
+            for ask in asks:
+                done = anyio.Event()
+                tasks.start_soon(attempt, ask, done)
+                with anyio.move_on_after(patience_seconds):
+                    await done.wait()
+    return answers, problems
+
+
+# -- Sources --------------------------------------------------------------------------------------
+# Whom to ask for metadata: one broker after the other, until one of them is new enough.
+#
+# Owns the way in, by addresses whose brokers are not known yet: one question and one connection for
+# it. Known brokers come first, best experience first; if none of them answers, the whole cluster
+# may have moved, and the addresses that a program was given count again. Whoever is slow is not
+# waited for before the next one is asked: a process that stands still looks like a slow one.
+
+
+ANSWER_SECONDS_MAX = 3.0  # of one broker
+NOT_FOR_CLIENTS = "is it a listener for clients? the voters of the quorum have ports of their own"
+HEDGE_SECONDS = 0.4  # without an answer, after which the next broker is asked, too
+
+
+class Sources(NamedTuple):
+    bootstrap: Sequence[Address]
+    network: Network
+    peers: Peers
+    make_hello: Callable[[], Hello]
+    limits: Limits
+    random: Random
+    experience: Experience
+
+    async def ask(
+        self, question: Metadata, *, known: Sequence[int], version: int
+    ) -> list[MetadataReply]:
+        """Answers, one of them of `version` or newer, unless no known broker is so new.
+
+        Raises:
+            Unreachable: nobody has answered; names everybody.
+        """
+        now = anyio.current_time()
+        order = self.experience.in_order(known, now=now, random=self.random)
+        soon = now + ANSWER_SECONDS_MAX  # whoever wants to be left alone for longer is no help
+        order = [one for one in order if self.experience.quiet_until(one) <= soon] or order
+        by_id = [partial(self._ask_known, broker_id, question) for broker_id in order]
+        replies, problems = await _ask_all(by_id, version)
+        if not replies:
+            addresses = self.random.sample(self.bootstrap, len(self.bootstrap))
+            by_address = [partial(self._ask_address, each, question) for each in addresses]
+            replies, more = await _ask_all(by_address, version)
+            problems += more
+        if not replies:
+            raise Unreachable(f"no broker has answered: {'; '.join(map(str, problems))}")
+        return replies
+
+    async def _ask_known(self, broker_id: int, question: Metadata) -> MetadataReply:
+        """It counts as one that is silent until it has answered: the wait may be cut short."""
+        experience = self.experience
+        await anyio.sleep_until(experience.quiet_until(broker_id))
+        experience.on_doubt(broker_id)
+        answer = await self.peers.request(broker_id, question, timeout_seconds=ANSWER_SECONDS_MAX)
+        now = anyio.current_time()
+        experience.on_answer(broker_id, throttle_ms=answer.throttle_ms, now=now)
+        return _checked(answer.body)
+
+    async def _ask_address(self, address: Address, question: Metadata) -> MetadataReply:
+        """Dial, ask, hang up."""
+        try:
+            with anyio.fail_after(ANSWER_SECONDS_MAX):
+                stream = await self.network.dial(address)
+                hello, name = self.make_hello(), f"address={address}"
+                async with open_channel(stream, hello, self.limits, name=name) as channel:
+                    answer = await channel.request(question, timeout_seconds=ANSWER_SECONDS_MAX)
+                    return _checked(answer.body)
+        except TimeoutError:
+            problem = f"no answer within {ANSWER_SECONDS_MAX:g} s"
+        except (RaftmqError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            problem = str(error) or repr(error)
+            if isinstance(error, Disconnected):  # whoever is there did not understand us, or died
+                problem += f"; {NOT_FOR_CLIENTS}"
+        raise Unreachable(f"{address}: {problem}")
+
+
+async def _ask_all(
+    asks: Sequence[Callable[[], Awaitable[MetadataReply]]], version: int
+) -> tuple[list[MetadataReply], list[RaftmqError]]:
+    return await ask_in_turn(
+        asks, lambda reply: reply.metadata_version >= version, patience_seconds=HEDGE_SECONDS
+    )
+
+
+def _checked(reply: MetadataReply) -> MetadataReply:
+    if not reply.brokers:
+        raise Unreachable("a broker that has no metadata yet")
+    return reply
+
+
+# -- Cluster --------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 NAME_BITS = 96  # by chance, no two are the same

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
-from raftmq.client.fetching import fetch, list_offset
+from raftmq.client.administration.offsets import fetch, list_offset
 from raftmq.client.producing import produce
 from raftmq.client.routing.attempts import Repeats
 from raftmq.client.routing.cluster import Cluster

@@ -26,7 +26,7 @@ from tests.simulation.brokers.ledger import Spot
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
     from tests.simulation.brokers.group_life import Key, Life, Offsets
     from tests.simulation.brokers.group_plan import GroupPlan
     from tests.simulation.brokers.world import World

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from raftmq.client.consumer.consumer import Consumer
+    from raftmq.client.group.effects import Rebalance
     from raftmq.client.group.membership import Membership
-    from raftmq.client.group.rebalance import Rebalance
     from raftmq.metadata.commands import PartitionId
     from raftmq.metadata.image import CommittedOffset
     from tests.simulation.brokers.ledger import Spot

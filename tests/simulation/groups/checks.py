@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.group.states import State
+from raftmq.client.group.effects import State
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.groups import JoinGroupReply, SyncGroupReply
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.group.assignors.cooperative_sticky import CooperativeStickyAssignor
-from raftmq.client.group.assignors.sticky import StickyAssignor
+from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+from raftmq.client.group.effects import State
 from raftmq.client.group.holdings import Holdings
-from raftmq.client.group.member import Member
+from raftmq.client.group.member import Member, Session
 from raftmq.client.group.membership import Membership
 from raftmq.client.group.planning import Planning
-from raftmq.client.group.session import Session
-from raftmq.client.group.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

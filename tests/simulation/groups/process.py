@@ -11,9 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftmq.client.group.effects import Ask as Question
-from raftmq.client.group.effects import Fail, ForgetCoordinator, Left, WatchTopics
+from raftmq.client.group.effects import Fail, ForgetCoordinator, Left, State, WatchTopics
 from raftmq.client.group.membership import Membership
-from raftmq.client.group.states import State
 from raftmq.errors import RaftmqError
 from raftmq.wire.messages.groups import JoinGroup, SyncGroup
 from tests.simulation.groups.asks import addressed

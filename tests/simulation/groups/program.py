@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftmq.client.group.effects import Assign, Lost, Revoke
-from raftmq.client.group.states import State
+from raftmq.client.group.effects import Assign, Lost, Revoke, State
 from raftmq.errors import ErrorCode, RebalanceInProgress, error_for
 from raftmq.wire.bodies import ABSENT
 from tests.simulation.groups.asks import Commit, Committed

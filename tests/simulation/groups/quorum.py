@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.group.assignment import decode_assignment
+from raftmq.client.group.planning import decode_assignment
 from raftmq.metadata.commands import (
     AssignSlot,
     CommitOffsets,

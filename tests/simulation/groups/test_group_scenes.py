@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.broker.groups.phases import GroupSettings
-from raftmq.client.group.states import State
+from raftmq.client.group.effects import State
 from raftmq.errors import ErrorCode
 from tests.simulation.groups.asks import Commit, Committed
 from tests.simulation.groups.plan import MemberPlan, Plan

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.main import main
 from raftmq.cli.nodes.dev_run import welcome
-from raftmq.cli.nodes.dev_words import dev_command, telling
+from raftmq.cli.nodes.dev_visit import dev_command, telling
 from raftmq.errors import (
     BrokerIdNotRegistered,
     BrokerNotAvailable,
@@ -27,8 +27,7 @@ from raftmq.errors import (
 )
 from raftmq.local import directory as directory_module
 from raftmq.local.cluster import LocalCluster
-from raftmq.local.layout import Layout
-from raftmq.local.plan import Plan
+from raftmq.local.plan import Layout, Plan
 from raftmq.local.process import Process, process_of, this_process
 from raftmq.local.running import NodeProcess, Running, write_running
 

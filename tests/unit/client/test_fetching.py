@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import trio
 
-from raftmq.client.fetching import fetch, list_offset
+from raftmq.client.administration.offsets import fetch, list_offset
 from raftmq.client.producing import produce
 from raftmq.errors import (
     CorruptRecord,

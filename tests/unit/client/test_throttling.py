@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.fetching import fetch
+from raftmq.client.administration.offsets import fetch
 from raftmq.client.producing import produce
-from raftmq.client.routing.experience import THROTTLE_SECONDS_MAX
+from raftmq.client.routing.cluster import THROTTLE_SECONDS_MAX
 from raftmq.errors import Unreachable
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.produce import Produce

@@ -8,7 +8,7 @@ import pytest
 
 from raftmq.errors import BrokerIdNotRegistered, BrokerNotAvailable, InvalidConfig
 from raftmq.local.cluster import LocalCluster
-from raftmq.local.layout import Layout
+from raftmq.local.plan import Layout
 from raftmq.local.process import Process
 from raftmq.local.running import NodeProcess, Running, write_running
 

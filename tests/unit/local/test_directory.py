@@ -11,7 +11,7 @@ import pytest
 from raftmq.errors import DirectoryInUse, InvalidConfig, StorageError
 from raftmq.local import directory as directory_module
 from raftmq.local.directory import find_layout, hold, is_ours, plan_for, read_plan, write_plan
-from raftmq.local.layout import Layout
+from raftmq.local.plan import Layout
 from raftmq.local.process import Process, this_process
 from raftmq.local.running import NodeProcess, Running, write_running
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.local import node_log
-from raftmq.local.node_log import LINES_MAX, is_ready, last_lines
+from raftmq.local import process
+from raftmq.local.process import LINES_MAX, is_ready, last_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def test_it_is_found_wherever_a_read_ends(log: Path, monkeypatch: pytest.MonkeyP
     """A log is read in pieces, and a piece may end within the word."""
     log.write_text(f"INFO starting\n{READY}")
     for size in range(1, 40):
-        monkeypatch.setattr(node_log, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(process, "_CHUNK_BYTES", size)
         assert is_ready(log, 0)
 
 

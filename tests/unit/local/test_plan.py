@@ -10,8 +10,7 @@ import pytest
 from raftmq.broker.settings import parse_settings
 from raftmq.cli import dev
 from raftmq.errors import BrokerIdNotRegistered, InvalidConfig
-from raftmq.local.layout import Layout
-from raftmq.local.plan import NODES_MAX, PORT_MAX, Plan, check_wishes
+from raftmq.local.plan import NODES_MAX, PORT_MAX, Layout, Plan, check_wishes
 
 
 def plan(brokers: int = 3, port: int = 9292) -> Plan:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.errors import StorageError
-from raftmq.local.layout import Layout
+from raftmq.local.plan import Layout
 from raftmq.local.process import Process, this_process
 from raftmq.local.running import NodeProcess, Running, changing, read_running, write_running
 

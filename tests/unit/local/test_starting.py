@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import raftmq
-from raftmq.local.layout import Layout
+from raftmq.local.cluster import node_command
+from raftmq.local.plan import Layout
 from raftmq.local.process import Process
-from raftmq.local.starting import node_command
 
 if TYPE_CHECKING:
     import pytest
@@ -29,5 +29,5 @@ def test_with_an_owner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is told whose it is; modules where somebody happens to work are none of its."""
     monkeypatch.chdir(tmp_path)
     command = node_command(Layout(Path("/data")), 2, Process(17, "boot/4"))
-    bound = ["raftmq.local.bound", "17", "boot/4"]
+    bound = ["raftmq.local.directory", "17", "boot/4"]
     assert command == [sys.executable, "-P", "-m", *bound, *SETTINGS]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
-from raftmq.client.administration.groups import beyond, checks, committed, descriptions, lag
-from raftmq.client.administration.groups.names import find_names
+from raftmq.client.administration.groups import checks, committed, descriptions, lag
+from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.administration.groups.resets import Reset
-from raftmq.client.administration.groups.results import GroupOffset
+from raftmq.client.administration.results import GroupOffset
 from raftmq.client.routing.attempts import Repeats
 from raftmq.wire.bodies import ABSENT
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
 
-    from raftmq.client.administration.groups.results import (
+    from raftmq.client.administration.results import (
         GroupDetails,
         GroupSummary,
         OffsetReset,
@@ -170,7 +170,7 @@ class GroupCalls:
         ]
         repeats = Repeats.FORBIDDEN if compared else Repeats.ACCEPTED
         await committed.commit(self._cluster, name, commits, repeats=repeats, deadline=deadline)
-        await beyond.warn_beyond(self._cluster, name, wanted, deadline=deadline)
+        await checks.warn_beyond(self._cluster, name, wanted, deadline=deadline)
 
     async def delete_group(self, name: str) -> None:
         """Delete a group without members, with the offsets that it has committed.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
-from raftmq.client.administration.groups.names import find_names
+from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.group.coordinator import Coordinator, checked
 from raftmq.client.routing.attempts import Repeats, milliseconds_left
 from raftmq.errors import (

@@ -12,23 +12,63 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from raftmq.client.administration.groups.members import member_of
-from raftmq.client.administration.groups.results import GroupDetails, GroupSummary
+from raftmq.client.administration.results import GroupDetails, GroupMember, GroupSummary
 from raftmq.client.administration.side_by_side import settle
 from raftmq.client.group.coordinator import Coordinator, checked
+from raftmq.client.group.planning import decode_assignment, decode_subscription
 from raftmq.client.routing.attempts import Repeats, milliseconds_left
 from raftmq.errors import GroupIdNotFound, NonEmptyGroup, RaftmqError, ServerError
-from raftmq.wire.messages.groups import DeleteGroups, DescribeGroups, ListGroups
+from raftmq.wire.messages.groups import CONSUMER_PROTOCOL, DeleteGroups, DescribeGroups, ListGroups
 
 if TYPE_CHECKING:
+    from raftmq.client.administration.results import TopicPartition
     from raftmq.client.routing.cluster import Cluster
     from raftmq.wire.messages.groups import (
         DeleteGroupsReply,
         DescribedGroup,
+        DescribedMember,
         DescribeGroupsReply,
         GroupOutcome,
         ListGroupsReply,
     )
+
+
+# -- Members --------------------------------------------------------------------------------------
+# What the bytes of a member say: to which topics it has subscribed, and what it reads.
+#
+# Brokers keep these bytes as they are, and members may be programs of another kind. What cannot be
+# read is told as not known, and hides nothing else.
+
+
+def member_of(told: DescribedMember, protocol_type: str) -> GroupMember:
+    is_ours = protocol_type == CONSUMER_PROTOCOL
+    return GroupMember(
+        told.member_id,
+        told.instance_id,
+        told.client_id,
+        told.host,
+        _topics(told) if is_ours else None,
+        _partitions(told.assignment) if is_ours else None,
+    )
+
+
+def _topics(told: DescribedMember) -> tuple[str, ...] | None:
+    try:
+        found = decode_subscription(told.subscription, member_id=told.member_id)
+    except RaftmqError:
+        return None
+    return tuple(sorted(found.topics))
+
+
+def _partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
+    try:
+        return tuple(sorted(decode_assignment(assignment).partitions))
+    except RaftmqError:
+        return None
+
+
+# -- Descriptions ---------------------------------------------------------------------------------
+
 
 ANSWER_SECONDS_MAX = 5.0  # of one broker; then all are asked again, and perhaps it is none any more
 

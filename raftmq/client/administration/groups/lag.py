@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.administration.groups.committed import fetch_offsets
 from raftmq.client.administration.groups.descriptions import describe_group
-from raftmq.client.administration.groups.names import find_names
-from raftmq.client.administration.groups.results import PartitionLag
 from raftmq.client.administration.offsets import ends_of
+from raftmq.client.administration.results import PartitionLag
 from raftmq.errors import GroupIdNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from raftmq.client.administration.groups.names import TopicNames
-    from raftmq.client.administration.groups.results import GroupMember, TopicPartition
+    from raftmq.client.administration.groups.checks import TopicNames
     from raftmq.client.administration.offsets import Ends
+    from raftmq.client.administration.results import GroupMember, TopicPartition
     from raftmq.client.routing.cluster import Cluster
 
 

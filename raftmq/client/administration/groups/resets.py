@@ -11,11 +11,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.administration.groups.committed import NAMED_MAX, Commit, commit, fetch_offsets
 from raftmq.client.administration.groups.descriptions import check_no_members
-from raftmq.client.administration.groups.names import find_names
-from raftmq.client.administration.groups.results import OffsetReset
 from raftmq.client.administration.offsets import find_offsets
+from raftmq.client.administration.results import OffsetReset
 from raftmq.client.routing.attempts import Repeats
 from raftmq.errors import GroupIdNotFound, InvalidRequest
 from raftmq.wire.bodies import ABSENT
@@ -24,9 +24,8 @@ from raftmq.wire.messages.offsets import EARLIEST, LATEST
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from raftmq.client.administration.groups.checks import Target, Wanted
-    from raftmq.client.administration.groups.names import TopicNames
-    from raftmq.client.administration.groups.results import TopicPartition
+    from raftmq.client.administration.groups.checks import Target, TopicNames, Wanted
+    from raftmq.client.administration.results import TopicPartition
     from raftmq.client.routing.cluster import Cluster
     from raftmq.errors import RaftmqError
 

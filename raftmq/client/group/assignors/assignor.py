@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 
 Key: TypeAlias = tuple[str, int]  # topic and number
 Plan: TypeAlias = "Mapping[str, Sequence[Key]]"  # by member id
@@ -70,3 +71,95 @@ def in_order(members: Iterable[Subscribed]) -> list[Subscribed]:
 def subscribers_of(topic: str, members: Iterable[Subscribed]) -> list[Subscribed]:
     """In the order of `members`."""
     return [member for member in members if topic in member.topics]
+
+
+# -- Checking -------------------------------------------------------------------------------------
+# Whether a plan is whole: every partition once, to somebody who subscribes to it. Pure.
+
+
+PROBLEMS_MAX = 10  # more say nothing more
+
+
+def problems_of(
+    plan: Plan,
+    partitions: Mapping[str, int],
+    members: Sequence[Subscribed],
+    *,
+    is_partial: bool = False,
+) -> list[str]:
+    """What is wrong with it, in words.
+
+    Args:
+        is_partial: partitions may be left out.
+    """
+    topics_of = {member.member_id: member.topics for member in members}
+    problems = [
+        f"a part for {member_id!r}, which is no member"
+        for member_id in plan
+        if member_id not in topics_of
+    ]
+    owners: dict[Key, str] = {}
+    for member_id, topics in topics_of.items():
+        for key in plan.get(member_id, ()):
+            if problem := _problem_of(key, member_id, topics, partitions, owners):
+                problems.append(problem)
+            else:
+                owners[key] = member_id
+    if not is_partial:
+        problems += [
+            f"{topic}-{number} is given to nobody"
+            for topic, number in _to_deal_out(partitions, topics_of.values())
+            if (topic, number) not in owners
+        ]
+    rest = len(problems) - PROBLEMS_MAX
+    return [*problems[:PROBLEMS_MAX], f"and {rest} more"] if rest > 0 else problems
+
+
+def _problem_of(
+    key: Key,
+    member_id: str,
+    topics: frozenset[str],
+    partitions: Mapping[str, int],
+    owners: Mapping[Key, str],
+) -> str:
+    topic, number = key
+    if topic not in topics:
+        return f"{topic}-{number} is given to {member_id!r}, which does not subscribe to the topic"
+    if not 0 <= number < partitions.get(topic, 0):
+        there = partitions.get(topic, 0)
+        return f"{topic}-{number} is given to {member_id!r}: the topic has {there} partitions"
+    if key in owners:
+        return f"{topic}-{number} is given to {owners[key]!r} and to {member_id!r}"
+    return ""
+
+
+def _to_deal_out(
+    partitions: Mapping[str, int], subscriptions: Iterable[frozenset[str]]
+) -> Iterator[Key]:
+    subscribed = frozenset[str]().union(*subscriptions)
+    return (
+        (topic, number)
+        for topic in sorted(partitions)
+        if topic in subscribed
+        for number in range(partitions[topic])
+    )
+
+
+# -- Claims ---------------------------------------------------------------------------------------
+# Who has a partition already, by what the members say. Pure.
+#
+# A claim is as old as the generation in which it was dealt out: of two, the newer one stands. Of
+# two of one generation neither does, as one of them is wrong and nobody knows which.
+
+
+def claims_of(members: Iterable[Subscribed]) -> dict[Key, tuple[Subscribed, ...]]:
+    """By partition, those whose claims are the newest: where it is one, the claim stands."""
+    found: dict[Key, tuple[Subscribed, ...]] = {}
+    for member in members:
+        for key in member.owned:
+            others = found.get(key)
+            if others is None or others[0].generation < member.generation:
+                found[key] = (member,)
+            elif others[0].generation == member.generation:
+                found[key] = (*others, member)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from raftmq.client.group.assignors.checking import problems_of
+from raftmq.client.group.assignors.assignor import problems_of
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
-from raftmq.client.group.assignors.cooperative_sticky import CooperativeStickyAssignor
 from raftmq.client.group.assignors.custom import CustomAssignor
-from raftmq.client.group.assignors.range import RangeAssignor
-from raftmq.client.group.assignors.round_robin import RoundRobinAssignor
-from raftmq.client.group.assignors.sticky import StickyAssignor
+from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+from raftmq.client.group.assignors.strategies import RangeAssignor, RoundRobinAssignor
 from raftmq.errors import InvalidConfig
 from raftmq.wire.bodies import NAME_CHARS_MAX
 from raftmq.wire.messages.groups import PROTOCOLS_MAX

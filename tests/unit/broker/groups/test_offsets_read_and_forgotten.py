@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.groups import offset_requests
-from raftmq.client.group.subscription import encode_subscription
+from raftmq.client.group.planning import encode_subscription
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import DeleteGroup, DeleteTopic
 from raftmq.wire.bodies import TopicPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftmq.client.group.subscription import encode_subscription
+from raftmq.client.group.planning import encode_subscription
 from raftmq.errors import ErrorCode, InvalidCommand
 from raftmq.wire.messages.groups import LeavingMember
 from tests.unit.broker.groups.stage import (

@@ -8,8 +8,7 @@ import pytest
 import trio
 
 from raftmq.cli.benching.consume import Plan, Run
-from raftmq.cli.data.consume_run import write_all
-from raftmq.cli.data.extent import Extent, Range
+from raftmq.cli.data.consume_run import Extent, Range, write_all
 from raftmq.cli.data.record_format import write_values
 from tests.unit.client.consumer.reading import append, append_control, consumer, reading
 

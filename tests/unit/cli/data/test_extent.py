@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.cli.data.extent import Bounds, Extent, Range, range_of
+from raftmq.cli.data.consume_run import Bounds, Extent, Range, range_of
 from raftmq.cli.data.offset_option import TIME_MAX, From, Place, parse_from
 
 HERE, THERE = ("t", 0), ("t", 1)

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.cli.data import feed as feeds
-from raftmq.cli.data.feed import Feed
-from raftmq.cli.data.lines import Shape
-from raftmq.cli.data.sources import total_bytes
+from raftmq.cli.data import produce_run as feeds
+from raftmq.cli.data.produce_run import Feed, Shape, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftmq.client.consumer.options import consumer_options
-from raftmq.client.consumer.starts import FROM_EARLIEST, FROM_LATEST
+from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST
 from raftmq.errors import InvalidConfig
 
 

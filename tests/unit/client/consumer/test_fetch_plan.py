@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.client.consumer.starts import FROM_EARLIEST, Start, StartKind
+from raftmq.client.consumer.partition_state import FROM_EARLIEST, Start, StartKind
 from raftmq.errors import Disconnected, UnknownLeaderEpoch
 from raftmq.wire.messages.fetch import WITHOUT_SESSION, Fetch
 from raftmq.wire.messages.offsets import EARLIEST, LATEST, ListOffsets

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from raftmq.client.consumer.partition_state import PartitionState
-from raftmq.client.consumer.starts import Start, StartKind
+from raftmq.client.consumer.partition_state import PartitionState, Start, StartKind
 
 TOPIC, SUCCESSOR = b"1" * 16, b"2" * 16
 

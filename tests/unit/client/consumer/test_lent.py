@@ -7,7 +7,7 @@ from threading import Thread, get_ident
 import pytest
 
 from raftmq.client.consumer.batch import ConsumedBatch
-from raftmq.client.consumer.lent import Lent
+from raftmq.client.consumer.one_by_one import Lent
 from raftmq.client.consumer.undelivered import Undelivered
 from raftmq.errors import CorruptRecord
 from raftmq.wire.header import HEADER_SIZE, seal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftmq.client.consumer.starts import Start, StartKind
+from raftmq.client.consumer.partition_state import Start, StartKind
 from raftmq.errors import Disconnected, RequestTimedOut
 from tests.unit.client.consumer.pure_world import PureWorld
 from tests.unit.client.world import batch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.refused import too_late
-from raftmq.client.consumer.tenure import Tenure
+from raftmq.client.consumer.batch import Tenure
+from raftmq.client.consumer.group_consumption import too_late
 from raftmq.client.group.effects import Cause
 from raftmq.client.group.member_options import MemberOptions
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from raftmq.client.consumer.starts import (
+from raftmq.client.consumer.partition_state import (
     FROM_EARLIEST,
     FROM_LATEST,
     Start,

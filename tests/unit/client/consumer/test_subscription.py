@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.starts import FROM_EARLIEST, FROM_LATEST
+from raftmq.client.consumer.partition_state import FROM_EARLIEST, FROM_LATEST
 from raftmq.errors import (
     ErrorCode,
     InvalidConfig,

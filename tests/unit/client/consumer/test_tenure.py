@@ -7,10 +7,8 @@ from random import Random
 
 import pytest
 
-from raftmq.client.consumer.batch import ConsumerRecord
-from raftmq.client.consumer.partition_state import PartitionState
-from raftmq.client.consumer.starts import Start, StartKind
-from raftmq.client.consumer.tenure import known_tenure, tenure_of
+from raftmq.client.consumer.batch import ConsumerRecord, known_tenure, tenure_of
+from raftmq.client.consumer.partition_state import PartitionState, Start, StartKind
 from raftmq.errors import InvalidRequest
 from tests.unit.client.consumer.pieces import data_at, piece
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raftmq.client.group.assignment import encode_assignment
 from raftmq.client.group.effects import Ask
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.group.membership import Membership
-from raftmq.client.group.subscription import decode_subscription, encode_subscription
+from raftmq.client.group.planning import decode_subscription, encode_assignment, encode_subscription
 from raftmq.wire.messages.groups import (
     Heartbeat,
     HeartbeatReply,

@@ -12,10 +12,9 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.group.effects import Ask, Assign, Fail, Left, Lost, Revoke, WatchTopics
+from raftmq.client.group.effects import Ask, Assign, Fail, Left, Lost, Revoke, State, WatchTopics
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.group.membership import Membership
-from raftmq.client.group.states import State
 from raftmq.errors import Disconnected, FencedInstanceId, NotCoordinator
 from tests.unit.client.group.coordinator_model import REPLIES, CoordinatorModel
 

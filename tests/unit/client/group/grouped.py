@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from raftmq.client.consumer.batch import ConsumerRecord
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
     from raftmq.metadata.image import GroupState
     from tests.simulation.quorum_fake import FakeCluster
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.client.group.assignors.checking import PROBLEMS_MAX, problems_of
-from raftmq.client.group.assignors.range import RangeAssignor
+from raftmq.client.group.assignors.assignor import PROBLEMS_MAX, problems_of
 from raftmq.client.group.assignors.registry import ASSIGNORS, assignors_of
-from raftmq.client.group.assignors.round_robin import RoundRobinAssignor
+from raftmq.client.group.assignors.strategies import RangeAssignor, RoundRobinAssignor
 from raftmq.errors import InvalidConfig
 from tests.unit.client.group.groups import COUNTS, groups, keys_of, member, texts
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.consumer.partition_state import PartitionState
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
 
 BOTH = tuple(sorted(keys(0, 1)))
 

@@ -6,9 +6,17 @@ import math
 
 import pytest
 
-from raftmq.client.group.effects import Ask, Assign, Cause, ForgetCoordinator, Left, Lost, Revoke
+from raftmq.client.group.effects import (
+    Ask,
+    Assign,
+    Cause,
+    ForgetCoordinator,
+    Left,
+    Lost,
+    Revoke,
+    State,
+)
 from raftmq.client.group.member_options import MemberOptions
-from raftmq.client.group.states import State
 from raftmq.errors import Disconnected, ErrorCode, InvalidConfig
 from raftmq.wire.messages.groups import (
     Heartbeat,

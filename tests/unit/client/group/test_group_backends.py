@@ -12,7 +12,7 @@ from tests.unit.client.backends import on_trio_and_asyncio
 
 if TYPE_CHECKING:
     from raftmq.client.client import Client
-    from raftmq.client.group.rebalance import Rebalance
+    from raftmq.client.group.effects import Rebalance
     from raftmq.testing.server import Server
 
 PARTITIONS, COUNT = 4, 40

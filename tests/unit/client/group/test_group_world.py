@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from raftmq.client.group.assignors.cooperative_sticky import CooperativeStickyAssignor
-from raftmq.client.group.assignors.sticky import StickyAssignor
-from raftmq.client.group.session import Session
+from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
+from raftmq.client.group.member import Session
 from tests.unit.client.group.group_world import GroupWorld
 
 if TYPE_CHECKING:

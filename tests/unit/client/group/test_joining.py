@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.client.group.assignors.assignor import Subscribed
-from raftmq.client.group.effects import Ask, Assign, Fail, ForgetCoordinator, WatchTopics
-from raftmq.client.group.states import State
+from raftmq.client.group.effects import Ask, Assign, Fail, ForgetCoordinator, State, WatchTopics
 from raftmq.errors import (
     CoordinatorLoadInProgress,
     Disconnected,

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftmq.client.group.assignment import decode_assignment, encode_assignment
-from raftmq.client.group.effects import Ask, Assign, Fail, Lost, Revoke, WatchTopics
-from raftmq.client.group.states import State
+from raftmq.client.group.effects import Ask, Assign, Fail, Lost, Revoke, State, WatchTopics
+from raftmq.client.group.planning import decode_assignment, encode_assignment
 from raftmq.errors import ErrorCode, InconsistentGroupProtocol, InvalidConfig
 from raftmq.wire.messages.groups import (
     HeartbeatReply,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.group.rebalance import Rebalance
+from raftmq.client.group.effects import Rebalance
 from tests.unit.client.consumer.reading import take
 from tests.unit.client.group.grouped import grouped, keys, parted, until
 

@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.client.group.assignment import Assigned, decode_assignment, encode_assignment
 from raftmq.client.group.assignors.assignor import Subscribed
-from raftmq.client.group.packing import partitions_in, steps_of
-from raftmq.client.group.subscription import decode_subscription, encode_subscription
+from raftmq.client.group.planning import (
+    Assigned,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    partitions_in,
+    steps_of,
+)
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.bodies import ID_MAX
 from raftmq.wire.messages.groups import SUBSCRIPTION_BYTES_MAX

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.group.effects import Ask, Assign, Cause, Fail, ForgetCoordinator, Lost, Revoke
-from raftmq.client.group.states import State
+from raftmq.client.group.effects import (
+    Ask,
+    Assign,
+    Cause,
+    Fail,
+    ForgetCoordinator,
+    Lost,
+    Revoke,
+    State,
+)
 from raftmq.errors import (
     CoordinatorLoadInProgress,
     Disconnected,

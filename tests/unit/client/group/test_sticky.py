@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.client.group.assignors.assignor import Subscribed
-from raftmq.client.group.assignors.claims import claims_of
-from raftmq.client.group.assignors.cooperative_sticky import CooperativeStickyAssignor
-from raftmq.client.group.assignors.sticky import StickyAssignor
+from raftmq.client.group.assignors.assignor import Subscribed, claims_of
+from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from tests.unit.client.group.groups import COUNTS, groups, keys_of, member, owning, texts
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from tests.unit.client.group.grouped import grouped, until
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.client.consumer.batch import ConsumedBatch
+    from raftmq.client.consumer.batch import ConsumedBatch, Work
     from raftmq.client.consumer.consumer import Consumer
-    from raftmq.client.consumer.tenure import Work
     from tests.unit.client.group.grouped import Grouped
 
 NINE = tuple(map(str, range(9)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from raftmq.client.producer.batch import BatchMetadata
-from raftmq.client.producer.numbering import SEQUENCE_COUNT
+from raftmq.client.producer.batch import SEQUENCE_COUNT, BatchMetadata
 from raftmq.errors import (
     Disconnected,
     InvalidTimestamp,

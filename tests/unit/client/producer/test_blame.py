@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
-from raftmq.client.producer.partition_queue import LIMIT_SECONDS
+from raftmq.client.producer.columns import LIMIT_SECONDS
 from raftmq.client.producer.record import Extras
 from raftmq.errors import (
     Disconnected,

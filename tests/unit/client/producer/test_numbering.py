@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.producer.batch import ProducerBatch
-from raftmq.client.producer.numbering import SEQUENCE_COUNT, Number, Numbering, ProducerIds
+from raftmq.client.producer.batch import (
+    SEQUENCE_COUNT,
+    Number,
+    Numbering,
+    ProducerBatch,
+    ProducerIds,
+)
 from raftmq.errors import MessageTooLarge, RaftmqError
 from raftmq.model import Compression
 from raftmq.wire.header import check_batch, renumbered

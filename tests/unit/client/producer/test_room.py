@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from raftmq.client.producer.room import Room
+from raftmq.client.producer.accumulator import Room
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

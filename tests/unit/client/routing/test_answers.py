@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.routing.answers import answer_for, check_batches, error_in, leader_told
-from raftmq.client.routing.routes import Place
+from raftmq.client.routing.routes import Place, answer_for, check_batches, error_in, leader_told
 from raftmq.errors import CorruptRecord, ErrorCode, NotLeaderOrFollower, ServerError
 from raftmq.wire.messages.fetch import PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset

@@ -10,10 +10,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from raftmq.client.fetching import fetch
+from raftmq.client.administration.offsets import fetch
 from raftmq.client.producing import produce
-from raftmq.client.routing.cluster import Cluster
-from raftmq.client.routing.sources import HEDGE_SECONDS
+from raftmq.client.routing.cluster import HEDGE_SECONDS, Cluster
 from raftmq.errors import Closed, ErrorCode, InvalidConfig, InvalidRequest, RaftmqError, Unreachable
 from raftmq.model import Address
 from raftmq.wire.messages.metadata import Metadata, MetadataReply

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.routing.hedging import ask_in_turn
+from raftmq.client.routing.cluster import ask_in_turn
 from raftmq.errors import Unreachable
 
 if TYPE_CHECKING:

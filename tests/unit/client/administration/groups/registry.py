@@ -12,8 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from raftmq.client.administration.admin import Admin
-from raftmq.client.group.assignment import encode_assignment
-from raftmq.client.group.subscription import encode_subscription
+from raftmq.client.group.planning import encode_assignment, encode_subscription
 from raftmq.errors import ErrorCode
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey

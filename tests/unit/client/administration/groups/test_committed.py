@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from raftmq.client.administration.groups import committed
-from raftmq.client.administration.groups.results import GroupOffset
+from raftmq.client.administration.results import GroupOffset
 from raftmq.errors import (
     ErrorCode,
     InvalidRequest,

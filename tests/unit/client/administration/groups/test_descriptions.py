@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from raftmq.client.administration.groups.results import GroupSummary
+from raftmq.client.administration.results import GroupSummary
 from raftmq.errors import (
     CoordinatorNotAvailable,
     ErrorCode,

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from raftmq.client.group.subscription import encode_subscription
+from raftmq.client.group.planning import encode_subscription
 from tests.unit.client.administration.groups.registry import member, open_registry
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from raftmq.client.administration.groups.results import OffsetReset
+from raftmq.client.administration.results import OffsetReset
 from raftmq.client.producing import produce
 from raftmq.errors import (
     GroupIdNotFound,
