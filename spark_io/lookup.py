@@ -9,19 +9,65 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from raftmq import sync
-from raftmq.errors import UnknownTopicOrPartition
-from spark_io.retries import retried
+from raftmq.errors import RaftmqError, RequestTimedOut, UnknownTopicOrPartition, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from raftmq.client.administration.admin import When
     from raftmq.sync.admin import Admin
     from spark_io.offsets import Key
     from spark_io.source_options import SourceOptions
+
+
+# -- Retries --------------------------------------------------------------------------------------
+# Asking again while a cluster elects, up to a deadline: an election must not end a query.
+
+
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
+
+
+def retried(
+    call: Callable[[], T],
+    seconds_max: float,
+    *,
+    option: str | None = "retryTimeoutMs",
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """What `call` returns, once it does.
+
+    Args:
+        option: by which a user chooses `seconds_max`; None: nobody does.
+
+    Raises:
+        RaftmqError: what no repetition mends; or the last failure, when the time was over.
+    """
+    deadline, pause = now() + seconds_max, PAUSE_SECONDS
+    while True:
+        try:
+            return call()
+        except RaftmqError as error:
+            if not is_passing(error):
+                raise
+            if now() + pause > deadline:
+                by_option = f" ({option})" if option else ""
+                error.add_note(f"tried for {seconds_max:g} s{by_option}")
+                raise
+        sleep(pause)
+        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+
+def is_passing(error: RaftmqError) -> bool:
+    """It may be otherwise in a moment."""
+    return error.retriable or isinstance(error, (Unreachable, RequestTimedOut))
+
+
+# -- Lookup ---------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -148,3 +194,26 @@ def _check_there(counts: Mapping[str, int], keys: Iterable[Key]) -> None:
             raise UnknownTopicOrPartition(
                 f"topic {topic!r} has partitions 0 to {counts[topic] - 1}, and not {partition}"
             )
+
+
+# -- Connecting -----------------------------------------------------------------------------------
+# A connection for one task, tried again while no broker answers.
+
+
+@contextmanager
+def connected(
+    bootstrap: Sequence[str], client_id: str, seconds_max: float, *, option: str | None = None
+) -> Iterator[sync.Client]:
+    """
+    Args:
+        option: by which a user chooses `seconds_max`; None: nobody does.
+
+    Raises:
+        RaftmqError: by then nobody has answered.
+    """
+
+    def connect() -> sync.Client:  # a client is opened once
+        return stack.enter_context(sync.connect(list(bootstrap), client_id=client_id))
+
+    with ExitStack() as stack:
+        yield retried(connect, seconds_max, option=option)

@@ -20,8 +20,7 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
 )
 from spark_io.arrow_rows import to_record_batch
-from spark_io.connecting import connected
-from spark_io.retries import is_passing, retried
+from spark_io.lookup import connected, is_passing, retried
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,25 +6,148 @@ columns is told here, before any task starts.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+)
 
 from raftmq.errors import InvalidConfig
 from spark_io.arrow_columns import check_columns
-from spark_io.batch_reader import BatchReader
-from spark_io.batch_writer import BatchWriter
+from spark_io.lookup import Lookup
+from spark_io.names import BATCH_ID, QUERY_ID, name_of_batch_task, name_of_stream_task, new_job
+from spark_io.planning import Split, check_order, plan, within_logs
+from spark_io.positions import At, resolve
+from spark_io.reading import read_range
 from spark_io.schema import arrow_schema, ddl
 from spark_io.sink_options import sink_options
 from spark_io.source_options import source_options
 from spark_io.stream_reader import StreamReader
-from spark_io.stream_writer import StreamWriter
+from spark_io.writing import check_dropped_tasks, counted, write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition, WriterCommitMessage
     from pyspark.sql.types import StructType
 
+    from spark_io.names import Name
     from spark_io.sink_options import SinkOptions
+    from spark_io.source_options import SourceOptions
+    from spark_io.writing import Written
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Batch writer ---------------------------------------------------------------------------------
+# `df.write.format("raftmq")`: a task sends its rows, the driver only looks for tasks of before.
+#
+# Made once in the driver when the job is planned, and pickled for its tasks.
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._job = options.transactional_id or new_job()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_rows(self._options, self._name(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All is acknowledged already. Of a job without an id there was none before."""
+        if self._options.transactional_id is not None:
+            check_dropped_tasks(self._options, messages)
+        count, skipped = counted(messages)
+        logger.info("written: job=%s records=%d skipped=%d", self._job, count, skipped)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was acknowledged stays; the same job, run again by its name, skips it."""
+        count, _ = counted(messages)
+        logger.warning("failed: job=%s records=%d stay", self._job, count)
+
+    def _name(self) -> Name | None:
+        if not self._options.is_named:
+            return None
+        task = TaskContext.get()
+        assert task is not None, "Spark calls this in a task"
+        return name_of_batch_task(self._job, task.partitionId(), self._options.generation or 0)
+
+
+# -- Batch reader ---------------------------------------------------------------------------------
+# `spark.read.format("raftmq")`: ranges of offsets, fixed when the query is planned.
+
+
+class BatchReader(DataSourceReader):
+    """
+    Args:
+        schema: the columns that are wanted.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with Lookup(self._options) as lookup:
+            keys = lookup.keys()
+            start = resolve(self._options.starting, keys, lookup)
+            end = resolve(self._options.ending, keys, lookup)
+            if isinstance(self._options.ending, At):
+                end = within_logs(self._options, lookup, end)
+            check_order(start, end)
+            return plan(self._options, lookup, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Split):  # Spark's own, where nothing was planned
+            return iter(())
+        return read_range(self._options, partition.range, self._schema)
+
+
+# -- Stream writer --------------------------------------------------------------------------------
+# `df.writeStream.format("raftmq")`: each microbatch is a generation of its tasks' names.
+#
+# The writer that commits is another object than the one that was pickled for tasks: what it has to
+# know comes with their messages.
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return write_rows(self._options, self._name(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All is acknowledged already. An epoch that becomes visible at once would end here."""
+        check_dropped_tasks(self._options, messages)
+        count, skipped = counted(messages)
+        logger.info("written: batch=%d records=%d skipped=%d", batchId, count, skipped)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was acknowledged stays; the microbatch, run again, skips it."""
+        count, _ = counted(messages)
+        logger.warning("failed: batch=%d records=%d stay", batchId, count)
+
+    def _name(self) -> Name | None:
+        if not self._options.is_named:
+            return None
+        task = TaskContext.get()
+        assert task is not None, "Spark calls this in a task"
+        return name_of_stream_task(
+            task.getLocalProperty(QUERY_ID),
+            task.getLocalProperty(BATCH_ID),
+            task.partitionId(),
+            transactional_id=self._options.transactional_id,
+        )
+
+
+# -- Source ---------------------------------------------------------------------------------------
 
 
 class RaftmqDataSource(DataSource):

@@ -17,7 +17,7 @@ from raftmq.errors import InvalidConfig
 from spark_io.offsets import PARTITION_MAX, Key, is_whole
 from spark_io.option_names import BOOTSTRAP, CONSUMER, GROUP, RETRY_TIMEOUT, client_names
 from spark_io.option_reader import OptionReader
-from spark_io.position_options import positions
+from spark_io.positions import positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from raftmq.client.client import parse_bootstrap
 from raftmq.errors import InvalidConfig
 from spark_io.jobs.causes import Cause, ExitCode, cause_of
+from spark_io.source import RaftmqDataSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
@@ -123,3 +130,124 @@ def _end(module: str, cause: Cause) -> int:
     for line in cause.lines:
         click.echo(f"{module.rpartition('.')[2]}: {line}", err=True)
     return cause.exit_code
+
+
+# -- Progress -------------------------------------------------------------------------------------
+# How far Spark has come with its tasks: a bar on stderr, and only for people.
+#
+# A thread asks Spark and draws, as the job itself has to stay in the main thread, where Spark finds
+# its formats. Nothing is shown where stderr is no terminal.
+
+
+REFRESH_SECONDS = 0.5
+
+
+@contextmanager
+def shown_progress(session: SparkSession) -> Iterator[None]:
+    """While the block runs; then the bar is gone."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    is_over = Event()
+    thread = Thread(target=_draw, args=(session, is_over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _draw(session: SparkSession, is_over: Event) -> None:
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        while not is_over.wait(REFRESH_SECONDS):
+            done, total = _tasks(session)
+            told = f"{done} of {total} tasks" if total else ""
+            bar.update(task, completed=done, total=total or None, description=told)
+            bar.refresh()
+
+
+def _tasks(session: SparkSession) -> tuple[int, int]:
+    """How many are done, and how many there are, of the stages at work."""
+    tracker = session.sparkContext.statusTracker()
+    stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
+    counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
+    return sum(done for done, _ in counts), sum(total for _, total in counts)
+
+
+# -- Session --------------------------------------------------------------------------------------
+# The session of Spark that a job works in: the one that is there, or that spark-submit has set up.
+#
+# A session that was not there before is stopped at the end. Without spark-submit the process is a
+# command like others: Spark's own log would bury what the job has to say, so it keeps silent unless
+# `spark.log.level` is set.
+
+
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells Python by it where Spark is
+PYTHON = "PYSPARK_PYTHON"  # with which tasks run
+LOG_LEVEL = "spark.log.level"
+
+
+@contextmanager
+def open_session(name: str) -> Iterator[SparkSession]:
+    """`name`: for Spark's pages, unless spark-submit has one."""
+    is_new = SparkSession.getActiveSession() is None
+    is_alone = is_new and SUBMITTED not in os.environ
+    session = _new_session(name) if is_alone else SparkSession.builder.getOrCreate()
+    try:
+        session.dataSource.register(RaftmqDataSource)
+        yield session
+    finally:
+        if is_new:
+            session.stop()
+
+
+def _new_session(name: str) -> SparkSession:
+    os.environ.setdefault(PYTHON, sys.executable)  # has what is needed; another python3 may not
+    builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
+    session = builder.getOrCreate()
+    if session.conf.get(LOG_LEVEL, "") == "":
+        session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+# -- Tables ---------------------------------------------------------------------------------------
+# What jobs print: columns as wide as they have to be, numbers to the right.
+
+
+NOTHING, CUT = "-", 60
+
+
+def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Nothing without rows."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    if not cells:
+        return
+    right = [all(map(_is_number, column)) for column in zip(*cells, strict=True)]
+    lines = [list(titles), *cells]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        places = zip(line, widths, right, strict=True)
+        texts = [text.rjust(width) if is_right else text.ljust(width)
+                 for text, width, is_right in places]  # fmt: skip
+        click.echo("  ".join(texts).rstrip())
+
+
+def shown(value: object) -> str:
+    """Of a row: printable, on one line, cut where it is long."""
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value[: 4 * CUT]).decode(errors="backslashreplace")
+    text = NOTHING if value is None else str(value)
+    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text[: 2 * CUT])
+    return text if len(text) <= CUT else f"{text[: CUT - 1]}…"
+
+
+def _cell(value: object) -> str:
+    return NOTHING if value is None or value == "" else str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text == NOTHING or text.isdigit()

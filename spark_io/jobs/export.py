@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from spark_io.jobs.command import CONTEXT, EXIT_CODES, bootstrap_option, dry_run_option, run
-from spark_io.jobs.tables import write_table
+from spark_io.jobs.command import (
+    CONTEXT,
+    EXIT_CODES,
+    bootstrap_option,
+    dry_run_option,
+    run,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -171,9 +177,8 @@ def _export(
     if not planned:
         click.echo(NOTHING)
         return
+    from spark_io.jobs.command import open_session, shown_progress
     from spark_io.jobs.exporting.task import export_range
-    from spark_io.jobs.progress import shown_progress
-    from spark_io.jobs.session import open_session
 
     with open_session("raftmq export") as session, shown_progress(session):
         ranges = [each.range for each in planned]

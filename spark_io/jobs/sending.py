@@ -12,7 +12,7 @@ import rich_click as click
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
-from spark_io.jobs.progress import shown_progress
+from spark_io.jobs.command import shown_progress
 from spark_io.lookup import Lookup
 from spark_io.source_options import source_options
 

@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 
     from raftmq import sync
     from raftmq.testing.server import Server
-    from spark_io.batch_reader import BatchReader
-    from spark_io.batch_writer import BatchWriter
     from spark_io.ranges import OffsetRange
+    from spark_io.source import BatchReader, BatchWriter, StreamWriter
     from spark_io.stream_reader import StreamReader
-    from spark_io.stream_writer import StreamWriter
     from spark_io.writing import Written
 
 COLUMNS = ("value", "partition", "offset")

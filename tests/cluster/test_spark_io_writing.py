@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from raftmq.testing.server import Server
-    from spark_io.batch_writer import BatchWriter
-    from spark_io.stream_writer import StreamWriter
+    from spark_io.source import BatchWriter, StreamWriter
 
 pytestmark = pytest.mark.cluster
 

@@ -18,8 +18,7 @@ from pyspark import TaskContext
 
 from raftmq import sync
 from raftmq.errors import ProducerFenced
-from spark_io.batch_writer import BatchWriter
-from spark_io.source import RaftmqDataSource
+from spark_io.source import BatchWriter, RaftmqDataSource
 from tests.spark.faults import wait_until
 from tests.spark.frames import values
 

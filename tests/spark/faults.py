@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raftmq import sync
-from spark_io.source import RaftmqDataSource
-from spark_io.stream_writer import StreamWriter
+from spark_io.source import RaftmqDataSource, StreamWriter
 from tests.spark.frames import values
 
 if TYPE_CHECKING:

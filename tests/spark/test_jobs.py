@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_io.jobs import bulk_load, export, replay
-from spark_io.jobs.bulk_rows import Shape, in_order, records_of
+from spark_io.jobs.bulk_load import Shape, in_order, records_of
 from tests.spark.frames import fill, records
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_io.batch_reader import BatchReader
 from spark_io.schema import arrow_schema
+from spark_io.source import BatchReader
 from spark_io.source_options import source_options
 from tests.unit.spark_io.tasks import sent_away
 

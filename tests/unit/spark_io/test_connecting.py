@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import Unreachable
-from spark_io.connecting import connected
+from spark_io.lookup import connected
 
 
 @pytest.mark.parametrize(("option", "told"), [("x.ms", "tried for 0 s (x.ms)"), (None, "for 0 s")])

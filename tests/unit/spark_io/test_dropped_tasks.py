@@ -11,10 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark_io.dropped_tasks import check_dropped_tasks
 from spark_io.names import Name
 from spark_io.sink_options import sink_options
-from spark_io.writing import Written
+from spark_io.writing import Written, check_dropped_tasks
 
 NOBODY = sink_options({"bootstrap": "127.0.0.1:1", "topic": "t"}, is_stream=True)
 

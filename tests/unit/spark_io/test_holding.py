@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import OutcomeUnknown, ProducerFenced, RaftmqError, ReplayMismatch
-from spark_io.holding import HOLD_SECONDS_MAX, held_if_fenced
+from spark_io.writing import HOLD_SECONDS_MAX, held_if_fenced
 
 
 def test_a_task_that_was_fenced_waits_and_then_fails() -> None:

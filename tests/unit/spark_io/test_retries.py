@@ -12,7 +12,7 @@ from raftmq.errors import (
     RequestTimedOut,
     Unreachable,
 )
-from spark_io.retries import is_passing, retried
+from spark_io.lookup import is_passing, retried
 
 
 class Clock:

@@ -12,12 +12,9 @@ from pyspark.sql import types
 
 from pyspark_raftmq import DefaultSource
 from raftmq.errors import InvalidConfig
-from spark_io.batch_reader import BatchReader
-from spark_io.batch_writer import BatchWriter
 from spark_io.schema import COLUMNS, arrow_schema
-from spark_io.source import RaftmqDataSource
+from spark_io.source import BatchReader, BatchWriter, RaftmqDataSource, StreamWriter
 from spark_io.stream_reader import StreamReader
-from spark_io.stream_writer import StreamWriter
 from tests.unit.spark_io.tasks import sent_away, struct
 
 if TYPE_CHECKING:

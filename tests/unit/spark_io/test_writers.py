@@ -8,10 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from spark_io.batch_writer import BatchWriter
 from spark_io.names import Name
 from spark_io.sink_options import sink_options
-from spark_io.stream_writer import StreamWriter
+from spark_io.source import BatchWriter, StreamWriter
 from spark_io.writing import Written
 from tests.unit.spark_io.tasks import sent_away, task
 

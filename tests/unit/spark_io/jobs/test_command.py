@@ -10,7 +10,7 @@ import pytest
 from raftmq.errors import InvalidConfig, Unreachable
 from spark_io.jobs import bulk_load, command, export, replay
 from spark_io.jobs.causes import JobError
-from spark_io.jobs.tables import shown, write_table
+from spark_io.jobs.command import shown, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from spark_io.jobs.causes import JobError
-from spark_io.jobs.replay_rows import check_one_topic
+from spark_io.jobs.replay import check_one_topic
 
 
 def test_several_topics() -> None:
