@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from raftmq.broker.asking import Telling
-    from raftmq.broker.leader_fetcher import Followed
+    from raftmq.broker.followed import Followed
 
 PARTITIONS_TOLD_MAX = 5000  # by one message
 

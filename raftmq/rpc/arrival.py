@@ -17,8 +17,8 @@ from raftmq.rpc.room import SMALL_BYTES, Claim
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from raftmq.rpc.connection import Window
     from raftmq.rpc.room import Room
+    from raftmq.rpc.window import Window
 
 BYTES_PER_SECOND_MIN = 256 << 10  # over all of a frame, beside the seconds that each may have
 

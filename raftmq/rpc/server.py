@@ -27,12 +27,13 @@ from raftmq.errors import (
 )
 from raftmq.rpc.accepting import SAID_SECONDS
 from raftmq.rpc.arrival import Arrival
-from raftmq.rpc.connection import Connection, Window
+from raftmq.rpc.connection import Connection
 from raftmq.rpc.context import ANONYMOUS, Identity, Listener, RequestContext
 from raftmq.rpc.network import TcpStream
 from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, Limits
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
 from raftmq.rpc.room import Room
+from raftmq.rpc.window import Window
 from raftmq.wire.apis import CLUSTER_APIS, ONE_WAY, PATIENT, SUPPORTED, ApiKey
 from raftmq.wire.bodies import ABSENT, Nothing
 from raftmq.wire.envelopes import decode_request, encode_response

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from raftmq.broker.fetch import Fetching
 from raftmq.broker.fetch_sessions import Bounds
 from raftmq.broker.fetch_turn import Seen
-from raftmq.broker.leader_fetcher import Followed, LeaderFetcher
+from raftmq.broker.followed import Followed
+from raftmq.broker.leader_fetcher import LeaderFetcher
 from raftmq.broker.offsets import RecordDeletion
 from raftmq.broker.produce import Producing
 from raftmq.broker.replicas import HighWatermarks

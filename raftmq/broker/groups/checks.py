@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.errors import InvalidGroupId, InvalidSessionTimeout, InvalidUpdateVersion, NonEmptyGroup
+from raftmq.errors import InvalidGroupId, InvalidUpdateVersion, NonEmptyGroup
 from raftmq.metadata.apply.groups import GROUP_CHARS_MAX
 from raftmq.wire.bodies import clip_message
 
 if TYPE_CHECKING:
     from raftmq.broker.groups.coordinator import OwnedSlot
-    from raftmq.broker.groups.phases import GroupSettings
     from raftmq.errors import RaftmqError
 
 
@@ -22,15 +21,6 @@ def check_name(group: str) -> None:
     if not 1 <= len(group) <= GROUP_CHARS_MAX:
         raise InvalidGroupId(
             f"group name of {len(group)} characters: allowed are 1 to {GROUP_CHARS_MAX}"
-        )
-
-
-def check_session_timeout(group: str, timeout_ms: int, settings: GroupSettings) -> None:
-    """Raises InvalidSessionTimeout."""
-    least, most = settings.session_timeout_ms_min, settings.session_timeout_ms_max
-    if not least <= timeout_ms <= most:
-        raise InvalidSessionTimeout(
-            f"group {group}: session timeout {timeout_ms} ms, allowed are {least} to {most}"
         )
 
 

@@ -15,7 +15,6 @@ from raftmq.broker.groups.batches import Change
 from raftmq.broker.groups.checks import (
     check_memberless,
     check_name,
-    check_session_timeout,
     check_unchanged,
     told,
 )
@@ -274,7 +273,7 @@ class MemberRequests:
             check_name(request.group)
             slot = self._coordinator.slots.find(request.group, request.slot_epoch)
             timeout_ms, rules = request.session_timeout_ms, self._coordinator.settings.rules
-            check_session_timeout(request.group, timeout_ms, rules)
+            rules.check_session_timeout(request.group, timeout_ms)
             seconds = min(timeout_ms / 1000, CONFIRM_SECONDS_MAX)
             await self._coordinator.confirm(slot, request.group, seconds=seconds)
         except RaftmqError as error:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.broker.groups.checks import check_session_timeout
 from raftmq.broker.groups.members import GroupMember
 from raftmq.broker.groups.phases import SUBSCRIPTION_BYTES_MAX, MemberIds, Phase
 from raftmq.broker.groups.rebalance import refused
@@ -120,7 +119,7 @@ class Joins:
 
     def _timeout_refusal(self, timeout_ms: int) -> RaftmqError | None:
         try:
-            check_session_timeout(self._name, timeout_ms, self._settings)
+            self._settings.check_session_timeout(self._name, timeout_ms)
         except InvalidSessionTimeout as error:
             return error
         return None

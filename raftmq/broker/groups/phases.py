@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from raftmq.errors import InvalidSessionTimeout
 from raftmq.metadata.apply.limits import MEMBERS_MAX
 from raftmq.metadata.commands import COMMAND_BYTES_MAX, SaveGroup
 
@@ -106,6 +107,14 @@ class GroupSettings:
         assert 0 < self.session_timeout_ms_min <= self.session_timeout_ms_max, "no timeout fits"
         assert self.initial_rebalance_delay_ms >= 0, "nobody can have waited before now"
         assert 1 <= self.size_max <= MEMBERS_MAX, "the metadata would refuse to keep the group"
+
+    def check_session_timeout(self, group: str, timeout_ms: int) -> None:
+        """Raises InvalidSessionTimeout."""
+        least, most = self.session_timeout_ms_min, self.session_timeout_ms_max
+        if not least <= timeout_ms <= most:
+            raise InvalidSessionTimeout(
+                f"group {group}: session timeout {timeout_ms} ms, allowed are {least} to {most}"
+            )
 
 
 # -- Member ids -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from raftmq.wire.records import RecordBatch, encode_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from raftmq.client.producer.named import RunningDigest
+    from raftmq.client.producer.digest import RunningDigest
     from raftmq.client.producer.record import Extras, GivenTags
     from raftmq.model import Compression
     from raftmq.wire.arguments import GivenHeaders

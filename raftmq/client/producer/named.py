@@ -11,14 +11,10 @@ follows it, as the next run would take what follows for what is missing.
 
 from __future__ import annotations
 
-from copy import copy
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-from crc32c import crc32c
-
 from raftmq.client.producer.batch import SEQUENCE_COUNT, Number
+from raftmq.client.producer.digest import RunningDigest
 from raftmq.errors import (
     Closed,
     InvalidRecord,
@@ -30,66 +26,11 @@ from raftmq.errors import (
 from raftmq.wire.header import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from raftmq.client.producer.batch import ProducerBatch
     from raftmq.errors import RaftmqError
     from raftmq.model import Compression
-    from raftmq.wire.columns import Key, Value
-
-
-# -- Digest ---------------------------------------------------------------------------------------
-# What a named producer says of all that it has sent to a partition, in four bytes. Pure.
-#
-# Owns the running digest of keys and values, in their order. It covers neither headers nor tags,
-# and no timestamps, which a program that leaves them out has other ones of each time. It does not
-# depend on how records are cut into batches.
-#
-#      CRC-32C of: CRC-32C of the keys u32 | CRC-32C of the values u32 | record count u64
-#
-# Big endian; keys and values as msgpack items one after the other, nil where there is none. Without
-# records it is 0. Nothing here runs once per record in Python.
-
-
-_PARTS = Struct(">IIQ")
-_ENCODER = msgspec.msgpack.Encoder()
-
-
-class RunningDigest:
-    """Attributes:
-    count: of the records so far.
-    """
-
-    __slots__ = ("_keys", "_values", "count")
-
-    def __init__(self) -> None:
-        self.count = self._keys = self._values = 0
-
-    def add(self, keys: Sequence[Key], values: Sequence[Value]) -> None:
-        """Records that follow; one key and one value of each."""
-        assert len(keys) == len(values), "columns of different lengths"
-        self.count += len(values)
-        self._keys = crc32c(_items(keys), self._keys)
-        self._values = crc32c(_items(values), self._values)
-
-    def followed_by(self, keys: Sequence[Key], values: Sequence[Value]) -> RunningDigest:
-        """Another one, with these as well."""
-        other = copy(self)
-        other.add(keys, values)
-        return other
-
-    @property
-    def value(self) -> int:
-        if not self.count:
-            return 0
-        return int(crc32c(_PARTS.pack(self._keys, self._values, self.count)))
-
-
-def _items(column: Sequence[Key]) -> memoryview:
-    """Without the header that says how many there are."""
-    count = len(column)
-    header_size = 1 if count < 16 else 3 if count < 1 << 16 else 5
-    return memoryview(_ENCODER.encode(column))[header_size:]
 
 
 # -- Named ----------------------------------------------------------------------------------------

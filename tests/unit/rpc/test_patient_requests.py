@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.rpc.connection import Window
 from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import PendingReply, Reply
+from raftmq.rpc.window import Window
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.groups import (
     Heartbeat,

@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftmq.client.producer.batch import ProducerBatch
-from raftmq.client.producer.named import (
-    RECORDS_MAX,
-    Fence,
-    Fences,
-    Named,
-    NamedNumbering,
-    RunningDigest,
-)
+from raftmq.client.producer.digest import RunningDigest
+from raftmq.client.producer.named import RECORDS_MAX, Fence, Fences, Named, NamedNumbering
 from raftmq.errors import (
     Closed,
     InvalidRecord,
