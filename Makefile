@@ -15,12 +15,22 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
 NO_PYTHON := raftmq needs Python 3.11 or newer: make PYTHON=/path/to/python3
 
-FAST_TESTS := tests/unit tests/property tests/simulation tests/jepsen_like
-SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+# What `make check` leaves to `make test`: tests/durations.py says what is slow.
+FAST := -q -m "not (cluster or powercut or soak or teeth) and (gate or not slow)" \
+	--hypothesis-profile check -p no:cacheprovider
+# Two shares that take about as long, one for each core.
+FIRST_SHARE := tests/unit/client tests/unit/metadata tests/simulation tests/property
+SECOND_SHARE := tests/unit tests/jepsen_like \
+	--ignore tests/unit/client --ignore tests/unit/metadata
+
+WHOLE := -m "not soak" -p no:cacheprovider
+
+# A machine that asks Python to write no bytecode would compile all of it for each process.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo spark-demo check test static wheel sim crashes jepsen soak bench format clean
+.PHONY: help venv demo spark-demo check first-share second-share test cluster-share fault-share virtual-share static wheel sim crashes jepsen soak bench format clean
 
 help:  ## This list
 	@sed -En 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -42,12 +52,29 @@ demo: $(STAMP)  ## See it work: 336,776 flights, three brokers, one killed halfw
 spark-demo: $(SPARK_STAMP)  ## The flights through Spark (Java 17), killed halfway: no row twice
 	$(BIN)/python examples/spark_demo.py
 
-check: static  ## The fast gate, two minutes and a half: format, lint, types, layers, fast tests
-	$(BIN)/pytest -n auto -m "not cluster and not powercut and not soak and not teeth" $(FAST_TESTS)
+check: $(STAMP)  ## The fast gate, a minute: format, lint, types, layers, fast tests
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target static first-share second-share
 
-# One pytest run over everything, last: its summary line is the verdict on all of it.
-test: static wheel  ## Everything that CI runs: check, the wheel, the tests on a real kernel
-	$(BIN)/pytest -m 'not soak'
+first-share: $(STAMP)
+	$(BIN)/pytest $(FAST) $(FIRST_SHARE)
+
+second-share: $(STAMP)
+	$(BIN)/pytest $(FAST) $(SECOND_SHARE)
+
+# Everything at once, in shares: two wait for processes most of the time, and the third, on virtual
+# clocks, takes the cores that they leave. Each folder of tests/ is in one of them.
+test: $(STAMP)  ## Everything that CI runs: check, the wheel, the tests on a real kernel
+	@$(MAKE) --no-print-directory --jobs 5 --output-sync=target \
+		static wheel cluster-share fault-share virtual-share
+
+cluster-share: $(STAMP)
+	$(BIN)/pytest $(WHOLE) tests/cluster
+
+fault-share: $(STAMP)
+	$(BIN)/pytest $(WHOLE) tests/powercut tests/jepsen_like tests/spark
+
+virtual-share: $(STAMP)
+	nice -n 10 $(BIN)/pytest $(WHOLE) tests/unit tests/property tests/simulation
 
 static: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -1,6 +1,7 @@
 """What holds for every test: replayable examples, and no skip that nobody notices.
 
-Owns the hypothesis profiles, the order, and the rule that CI skips nothing. Capabilities (root,
+Owns the hypothesis profiles, the order, what is too slow for the fast gate (tests/durations.py),
+and the rule that CI skips nothing. Capabilities (root,
 loop mounts, strace) are probed by the tests that need them; docs/TESTING.md says how. Clocks
 come from pytest-trio: a test that waits takes `autojump_clock`.
 """
@@ -14,13 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.durations import Refusing, mark_slow
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-# gate: the same examples at every run, so that a red test is red for everybody.
+# gate: the same examples at every run, so that a red test is red for everybody; check: the first
+# few of them, for `make check`.
 # soak: other examples at every run; a failure prints the line that replays it.
 settings.register_profile("gate", derandomize=True, deadline=None, max_examples=100)
 settings.register_profile("soak", deadline=None, max_examples=20_000, print_blob=True)
+settings.register_profile("check", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("gate")
 
 # Whoever is started in the background by a shell ignores Ctrl-C, and so do the processes that it
@@ -29,8 +34,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if "not slow" in config.option.markexpr:  # `make check`
+        config.pluginmanager.register(Refusing())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark last: it leaves a signal handler, threads and variables in the process."""
+    mark_slow(items)
     items.sort(key=lambda item: item.get_closest_marker("spark") is not None)
 
 

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from tests.simulation.disk import SimulatedFiles
 
 
-# The last two would make `make check` too long.
-MARKED = [*SWEEPS[:2], *(pytest.param(sweep, marks=pytest.mark.teeth) for sweep in SWEEPS[2:])]
+# One is in `make check`, and the last two are long.
+GATE, TEETH = pytest.mark.gate, pytest.mark.teeth
+MARKED = [
+    pytest.param(SWEEPS[0], marks=GATE),
+    SWEEPS[1],
+    *(pytest.param(sweep, marks=TEETH) for sweep in SWEEPS[2:]),
+]
 
 
 @pytest.mark.parametrize("sweep", MARKED, ids=str)

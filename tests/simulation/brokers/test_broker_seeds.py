@@ -14,7 +14,11 @@ from tests.simulation.seeds import first_line
 
 GATE_SECONDS = 4.0
 TEETH = pytest.mark.teeth  # too long for `make check`
-SEEDS = [*range(7), *(pytest.param(seed, marks=TEETH) for seed in range(7, 10))]
+SEEDS = [
+    pytest.param(0, marks=pytest.mark.gate),
+    *range(1, 7),
+    *(pytest.param(seed, marks=TEETH) for seed in range(7, 10)),
+]
 SOAK_SEEDS = range(1000, 1300)
 
 
