@@ -269,7 +269,8 @@ def test_nobody_is_in_office(verb: str, here: Here) -> None:
     here.bureau.errors = [ErrorCode.NOT_CONTROLLER] * 1000
     result = here.run(f"{verb} --timeout 1")
     assert (result.exit_code, result.stdout) == (5, "")
-    assert "NOT_CONTROLLER" in result.stderr
+    # The last attempt may begin so late that its answer does not come in time.
+    assert "NOT_CONTROLLER" in result.stderr or "may have been carried out" in result.stderr
     assert set(here.bureau.world.topics) == {"t"}
 
 
