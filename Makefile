@@ -30,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo spark-demo check first-share second-share test cluster-share fault-share virtual-share static wheel sim crashes jepsen soak bench format clean
+.PHONY: help venv demo spark-demo check first-share second-share test cluster-share fault-share other-share static wheel sim crashes jepsen soak bench format clean
 
 help:  ## This list
 	@sed -En 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -61,11 +61,11 @@ first-share: $(STAMP)
 second-share: $(STAMP)
 	$(BIN)/pytest $(FAST) $(SECOND_SHARE)
 
-# Everything at once, in shares: two wait for processes most of the time, and the third, on virtual
-# clocks, takes the cores that they leave. Each folder of tests/ is in one of them.
+# Everything at once, in shares: two wait for processes most of the time, and the simulations, on
+# virtual clocks, take the cores that they leave. Each folder of tests/ is in one of them.
 test: $(STAMP)  ## Everything that CI runs: check, the wheel, the tests on a real kernel
 	@$(MAKE) --no-print-directory --jobs 5 --output-sync=target \
-		static wheel cluster-share fault-share virtual-share
+		static wheel cluster-share fault-share other-share
 
 cluster-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/cluster
@@ -73,8 +73,9 @@ cluster-share: $(STAMP)
 fault-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/powercut tests/jepsen_like tests/spark
 
-virtual-share: $(STAMP)
-	nice -n 10 $(BIN)/pytest $(WHOLE) tests/unit tests/property tests/simulation
+other-share: $(STAMP)
+	$(BIN)/pytest $(WHOLE) tests/unit tests/property
+	nice -n 10 $(BIN)/pytest $(WHOLE) tests/simulation
 
 static: $(STAMP)
 	$(BIN)/ruff format --check .
