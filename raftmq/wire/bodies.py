@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode, InvalidRequest, RemoteProtocolError
-from raftmq.wire.nesting import check_nesting
+from raftmq.wire.nesting import check_nesting, new_decoder
 
 if TYPE_CHECKING:
     from raftmq.wire.apis import ApiKey
@@ -160,4 +160,4 @@ def clip_message(message: str) -> str:
 
 @cache
 def _decoder(body_type: type[BodyT]) -> msgspec.msgpack.Decoder[BodyT]:
-    return msgspec.msgpack.Decoder(body_type)
+    return new_decoder(body_type)

@@ -13,6 +13,7 @@ refused at the array.
 from __future__ import annotations
 
 import re
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -61,11 +62,22 @@ _COUNTS = [0] * 0x80 + [2 * count for count in range(16)] + list(range(16))
 _NOT_EMPTY = bytes([*range(0x81, 0x90), *range(0x91, 0xA0), *_LONG_NESTS])
 
 
+# msgspec takes a type apart when the first decoder for it is made, and a second thread that wants
+# one meanwhile gets what is there so far: it decodes into nowhere, and the process dies.
+_making = Lock()
+
+
+def new_decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
+    """msgspec's own, in whatever thread it is wanted first."""
+    with _making:
+        return msgspec.msgpack.Decoder(kind)
+
+
 class Decoder(Generic[T]):
     """msgspec's decoder of `kind`, behind the limit."""
 
     def __init__(self, kind: Any) -> None:  # noqa: ANN401  # a type, or what stands for one
-        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
+        self._decoder: msgspec.msgpack.Decoder[T] = new_decoder(kind)
 
     def decode(self, data: bytes | bytearray | memoryview) -> T:
         """
