@@ -61,10 +61,12 @@ first-share: $(STAMP)
 second-share: $(STAMP)
 	$(BIN)/pytest $(FAST) $(SECOND_SHARE)
 
-# Everything at once, in shares: two wait for processes most of the time, and the simulations, on
-# virtual clocks, take the cores that they leave. Each folder of tests/ is in one of them.
+# Everything, in shares of which SHARES run at a time: two wait for processes most of the time, and the
+# simulations, on virtual clocks, take the cores that they leave. One by one they take twice as long,
+# and no test with a real clock starves. Each folder of tests/ is in one of them.
+SHARES ?= 1
 test: $(STAMP)  ## Everything that CI runs: check, the wheel, the tests on a real kernel
-	@$(MAKE) --no-print-directory --jobs 5 --output-sync=target \
+	@$(MAKE) --no-print-directory --jobs $(SHARES) --output-sync=target \
 		static wheel cluster-share fault-share other-share
 
 cluster-share: $(STAMP)
