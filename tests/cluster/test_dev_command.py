@@ -109,6 +109,19 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def pause(process: Process) -> None:
+    """Until all of its threads stand still: the one that takes the signal may wait for a core."""
+    send(process, signal.SIGSTOP)
+    tasks = Path("/proc") / str(process.pid) / "task"
+    wait_until(
+        lambda: all(_state(task / "stat") == "T" for task in tasks.iterdir()),
+    )
+
+
+def _state(stat: Path) -> str:
+    return stat.read_text().rpartition(")")[2].split()[0]
+
+
 # -- detached ----------------------------------------------------------------------------------
 
 
@@ -223,7 +236,7 @@ def test_a_paused_broker_whose_owner_was_killed(root: Path) -> None:
     """It cannot end before it is continued: whoever comes next ends it."""
     with foreground(root, "--brokers", 1, "--port", 0) as one:
         [process] = processes(root)
-        send(process, signal.SIGSTOP)
+        pause(process)
         one.end(signal.SIGKILL)
         assert not wait_end(process, 0.2)
     with foreground(root) as one:
@@ -235,7 +248,7 @@ def test_an_impatient_ctrl_c(root: Path) -> None:
     """The second one kills what does not end."""
     with foreground(root, "--brokers", 1, "--port", 0) as one:
         [process] = processes(root)
-        send(process, signal.SIGSTOP)
+        pause(process)
         one.process.send_signal(signal.SIGINT)
         one.wait_said("stopping; Ctrl-C once more kills")
         assert not wait_end(process, 0.2)
@@ -250,7 +263,7 @@ def test_a_signal_during_the_start(root: Path) -> None:
         wait_until(lambda: is_ours(find_layout(root)) and len(processes(root)) == 3)
         alive = processes(root)
         for process in alive:
-            send(process, signal.SIGSTOP)
+            pause(process)
         one.process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         one.process.send_signal(signal.SIGINT)  # impatient, as they do not end
@@ -287,7 +300,7 @@ def test_a_cluster_in_a_program(root: Path) -> None:
 def test_deadlines(root: Path) -> None:
     """A broker that is paused does not stop; one without a majority is not ready."""
     with LocalCluster.open(root, brokers=2, port=0) as cluster:
-        send(read_running(find_layout(root)).nodes[1].process, signal.SIGSTOP)
+        pause(read_running(find_layout(root)).nodes[1].process)
         assert cluster.stop(1, seconds_max=0.2) == [1]
         with pytest.raises(BrokerNotAvailable, match="broker 1 was stopped meanwhile, or never"):
             cluster.wait_ready(1)
