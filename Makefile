@@ -86,7 +86,7 @@ static: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
 # What a user gets is the wheel, not the checkout: install it apart and start it elsewhere.
-wheel: $(STAMP)
+wheel: $(STAMP)  ## What users install, built and tried in an empty environment
 	rm -rf $(WHEEL)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir $(WHEEL) .
 	$(BIN)/python -m venv $(WHEEL)/venv
