@@ -24,6 +24,7 @@ SECOND_SHARE := tests/unit tests/jepsen_like \
 	--ignore tests/unit/client --ignore tests/unit/metadata
 
 WHOLE := -m "not soak" -p no:cacheprovider
+SIM_ARGS = $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 # A machine that asks Python to write no bytecode would compile all of it for each process.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,9 +1,9 @@
 """What holds for every test: replayable examples, and no skip that nobody notices.
 
 Owns the hypothesis profiles, the order, what is too slow for the fast gate (tests/durations.py),
-and the rule that CI skips nothing. Capabilities (root,
-loop mounts, strace) are probed by the tests that need them; docs/TESTING.md says how. Clocks
-come from pytest-trio: a test that waits takes `autojump_clock`.
+and the rule that CI skips nothing. Capabilities (root, loop mounts, strace) are probed by the tests
+that need them; docs/TESTING.md says how. Clocks come from pytest-trio: a test that waits takes
+`autojump_clock`.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Refusing(Measuring):
 
 def main() -> int:
     measuring = Measuring()
-    arguments = ["-q", "-p", "no:randomly", "--hypothesis-profile=check", "-m", LEFT_OUT, *FOLDERS]
+    arguments = ["-q", "--hypothesis-profile=check", "-m", LEFT_OUT, *FOLDERS]
     code = pytest.main(arguments, plugins=[measuring])
     if code == pytest.ExitCode.OK:
         lines = [

@@ -246,6 +246,15 @@ def test_every_make_command_in_the_documents_exists() -> None:
     no_offenders(wrong, "no such target")
 
 
+def test_the_makefile_uses_no_variable_that_is_gone() -> None:
+    """make takes it for empty, and `make sim SEED=7` would replay another world."""
+    text = text_of(ROOT / "Makefile")
+    used = set(re.findall(r"\$\(([A-Z_]+)\)", text))
+    known = set(re.findall(r"(?m)^(?:[$()A-Z_ ]+: )?([A-Z_]+) *[:?]?=", text))
+    given = {"ARGS", "CURDIR", "MAKE", "SEED", "SEEDS"}  # by make, and by who types the command
+    no_offenders(sorted(used - known - given), "used in the Makefile, and nowhere set")
+
+
 def test_every_folder_of_tests_is_in_a_share() -> None:
     """What no share of `make test` names would be run by nobody."""
     shares = re.findall(r"pytest \$\(WHOLE\) (.*)", text_of(ROOT / "Makefile"))
