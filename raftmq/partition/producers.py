@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #
 # Owns the rules of sequences. A producer numbers its records in each partition, without holes, from
 # 0 in each of its epochs; after 2^31-1 comes 0. A name's epochs are begun by fences, and its
-# sequence may go on across them (`fences.py`); otherwise these rules hold for both.
+# sequence may go on across them (see the fences below); otherwise these rules hold for both.
 #
 # Invariant: a batch that comes next is fresh, whatever else is remembered: what is told to be a
 # duplicate stands in the log (docs/decisions/0020).
@@ -205,7 +205,7 @@ def name_of(header: BatchHeader) -> str:
 # Producers with names: what a fence does, and what must be true of their batches. Pure.
 #
 # Whoever begins to write under a name fences it first, in each partition, for a generation. Owns
-# the rules of that; the sequences behind a fence are everybody's (`sequences.py`,
+# the rules of that; the sequences behind a fence are everybody's (see above,
 # docs/decisions/0022).
 #
 # Invariants:

@@ -1,7 +1,7 @@
 """One open stream as frames in either direction, and the end of it.
 
 Owns the tasks of the stream: one reads, one writes, one looks at the clocks of both, so that no
-frame needs a clock of its own. What frames mean, servers (`session.py`) and channels (`channel.py`)
+frame needs a clock of its own. What frames mean, servers (`server.py`) and channels (`channel.py`)
 know. Whatever cannot be read or sent ends the connection, with one log line, and nothing else.
 """
 

@@ -1,6 +1,6 @@
 """All brokers that this node may ask something, by id.
 
-Owns which there are; `peer.py` owns the way to each. Addresses come from the metadata: whoever
+Owns which there are; `Peer` the way to each. Addresses come from the metadata: whoever
 follows it calls `set_addresses`.
 """
 

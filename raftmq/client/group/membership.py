@@ -9,7 +9,7 @@ Invariants:
       is dropped.
   M2  What is held came with an answered SyncGroup, and was neither revoked nor lost since.
   M3  Nothing is held once the coordinator may give it away, by this member's own clock
-      (`session.py`).
+      (`member.py`).
   M4  An eager member joins holding nothing.
   M5  Who is outside, leaving or fenced holds nothing; who is outside or fenced awaits nothing.
   M6  What is being revoked is held, and said to be, until the program has finished with it.

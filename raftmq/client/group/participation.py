@@ -1,7 +1,7 @@
 """A member of a group at work: what its rules ask for, done.
 
 Owns the tasks: questions to the coordinator, and time. The rules are those of `membership.py`; what
-becomes of partitions, `changes.py` sees to.
+becomes of partitions, `Changes` below sees to.
 """
 
 from __future__ import annotations

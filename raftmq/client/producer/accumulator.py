@@ -1,7 +1,7 @@
 """Records into batches. Pure.
 
 Owns which batch a record joins. Whoever comes before the partitions of a topic are known waits in
-line, and is told in that order. How much memory all of it may take, `room.py` knows.
+line, and is told in that order. How much memory all of it may take, `Room` below knows.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class LogId(NamedTuple):
 
 
 class LogDirectory:
-    """Made by `open_log_directory` (`opening.py`)."""
+    """Made by `open_log_directory`."""
 
     def __init__(
         self,

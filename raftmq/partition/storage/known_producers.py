@@ -1,7 +1,7 @@
 """The producers of one log as the log goes on: appended, rolled, cut, trimmed, closed.
 
 Owns the state in memory, and when which snapshot of it is written and which is void; the files are
-written elsewhere, by work that is handed out (`producer_files.py`). Never waits.
+written elsewhere, by work that is handed out (the files below). Never waits.
 
 Invariants:
 1. No snapshot is there, or waits to be written, of what the log does not hold: those beyond a cut
