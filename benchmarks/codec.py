@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.report import Report
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.header import check_batch
-from raftmq.wire.records import RecordBatch, check_structure, encode_batch
+from raftmq.wire.batch.header import check_batch
+from raftmq.wire.batch.records import RecordBatch, check_structure, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

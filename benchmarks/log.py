@@ -29,7 +29,7 @@ from raftmq.disk.files import OsFiles
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raftmq.client.administration.admin import When
     from raftmq.sync.admin import Admin
     from spark_io.offsets import Key
-    from spark_io.source_options import SourceOptions
+    from spark_io.options.source import SourceOptions
 
 
 # -- Retries --------------------------------------------------------------------------------------

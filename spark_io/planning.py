@@ -16,8 +16,8 @@ from spark_io.ranges import check_loss, ranges, split
 if TYPE_CHECKING:
     from spark_io.lookup import Lookup
     from spark_io.offsets import Offsets
+    from spark_io.options.source import SourceOptions
     from spark_io.ranges import OffsetRange
-    from spark_io.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from spark_io.offsets import Key, Offsets, flat, name_of, nested, numbers_of_par
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from spark_io.option_reader import OptionReader
+    from spark_io.options.reader import OptionReader
 
 
 EARLIEST, LATEST = -2, -1  # in place of an offset

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from raftmq import sync
     from raftmq.client.consumer.batch import ConsumedBatch
+    from spark_io.options.source import SourceOptions
     from spark_io.ranges import OffsetRange
-    from spark_io.source_options import SourceOptions
 
 RECORDS_MAX = 10_000  # of one Arrow batch, as Spark's own are
 # More at a time than a consumer fetches by itself: whole ranges are read, and nobody waits for one.

@@ -21,12 +21,12 @@ from raftmq.errors import InvalidConfig
 from spark_io.arrow_columns import check_columns
 from spark_io.lookup import Lookup
 from spark_io.names import BATCH_ID, QUERY_ID, name_of_batch_task, name_of_stream_task, new_job
+from spark_io.options.sink import sink_options
+from spark_io.options.source import source_options
 from spark_io.planning import Split, check_order, plan, within_logs
 from spark_io.positions import At, resolve
 from spark_io.reading import read_range
 from spark_io.schema import arrow_schema, ddl
-from spark_io.sink_options import sink_options
-from spark_io.source_options import source_options
 from spark_io.stream_reader import StreamReader
 from spark_io.writing import check_dropped_tasks, counted, write_rows
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_io.names import Name
-    from spark_io.sink_options import SinkOptions
-    from spark_io.source_options import SourceOptions
+    from spark_io.options.sink import SinkOptions
+    from spark_io.options.source import SourceOptions
     from spark_io.writing import Written
 
 

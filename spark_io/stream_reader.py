@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from spark_io.offsets import Offsets
-    from spark_io.source_options import SourceOptions
+    from spark_io.options.source import SourceOptions
 
     JsonOffsets = dict[str, dict[str, int]]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from raftmq import sync
     from spark_io.names import Name
-    from spark_io.sink_options import SinkOptions
+    from spark_io.options.sink import SinkOptions
 
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
 from raftmq.client.producing import produce
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

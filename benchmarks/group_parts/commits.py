@@ -18,7 +18,7 @@ from benchmarks.broker_parts.topics import Batch, make_topic
 from benchmarks.group_parts.waiting import wait_stable
 from benchmarks.group_parts.workers import open_workers
 from benchmarks.quorum_parts.figures import percentile, rounded_ms
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:
     from pathlib import Path

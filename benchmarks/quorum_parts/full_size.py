@@ -24,11 +24,11 @@ from raftmq.metadata.image import (
     TopicState,
 )
 from raftmq.metadata.machine import MetadataMachine
-from raftmq.metadata.raft.journal import start_journal
-from raftmq.metadata.raft.membership import Enrolment
-from raftmq.metadata.raft.messages import Standing
-from raftmq.metadata.raft.picture import take_picture
-from raftmq.metadata.raft.snapshots import SnapshotStore
+from raftmq.metadata.raft.engine.membership import Enrolment
+from raftmq.metadata.raft.journal.journal import start_journal
+from raftmq.metadata.raft.net.messages import Standing
+from raftmq.metadata.raft.snapshot.contents import take_picture
+from raftmq.metadata.raft.snapshot.store import SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,8 +24,8 @@ import trio
 from benchmarks.quorum_parts.figures import resident_mib
 from benchmarks.quorum_parts.load import StallWatch, commit, prepare, run_load
 from raftmq.errors import RaftmqError
+from raftmq.metadata.raft.engine.timing import Limits
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
-from raftmq.metadata.raft.timing import Limits
 from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
 

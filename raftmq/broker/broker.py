@@ -20,38 +20,37 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import trio
 
-from raftmq.broker.changes import Changes
+from raftmq.broker.broker_clock import OwnClock
+from raftmq.broker.controller_leadership import ControllerOffice
 from raftmq.broker.controller_link import ControllerLink
-from raftmq.broker.controller_term import ControllerOffice
-from raftmq.broker.descriptions import Descriptions
-from raftmq.broker.fences import Fences
-from raftmq.broker.fetch import Fetching, Replicating
-from raftmq.broker.fetch_sessions import WaitingFetches
-from raftmq.broker.fetcher import Fetchers
 from raftmq.broker.groups.coordinator import Coordinator
 from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
 from raftmq.broker.groups.offset_requests import Expiry, OffsetRequests
-from raftmq.broker.isr_proposals import IsrProposals
 from raftmq.broker.lifetime import Lifetime, Profile, Surroundings, wait_known
 from raftmq.broker.meta import open_meta
-from raftmq.broker.metadata import ClusterMetadata
-from raftmq.broker.offsets import Offsets, RecordDeletion
-from raftmq.broker.own_clock import OwnClock
-from raftmq.broker.produce import Producing
-from raftmq.broker.producer_ids import ProducerIds
-from raftmq.broker.proposals import Proposals
-from raftmq.broker.repairs import DamageReports, Repairs
-from raftmq.broker.replicas import HighWatermarks, Replicas
-from raftmq.broker.rot_watch import RotWatch
+from raftmq.broker.metadata_changes import Changes
+from raftmq.broker.replication.isr_proposals import IsrProposals
+from raftmq.broker.replication.leader_fetcher import Fetchers
+from raftmq.broker.replication.replica_repair import DamageReports, Repairs
+from raftmq.broker.replication.replicas import HighWatermarks, Replicas
+from raftmq.broker.replication.rot_watch import RotWatch
+from raftmq.broker.requests.fetch import Fetching, Replicating
+from raftmq.broker.requests.fetch_sessions import WaitingFetches
+from raftmq.broker.requests.metadata import ClusterMetadata, Descriptions
+from raftmq.broker.requests.offsets import Offsets, RecordDeletion
+from raftmq.broker.requests.produce import Producing
+from raftmq.broker.requests.producer_fencing import Fences
+from raftmq.broker.requests.producer_ids import ProducerIds
+from raftmq.broker.requests.proposals import Proposals
+from raftmq.broker.requests.topics import Elections, TopicConfigs, Topics
 from raftmq.broker.settings import BROKERS
-from raftmq.broker.topics import Elections, TopicConfigs, Topics
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
 from raftmq.metadata.raft.background import open_background
+from raftmq.metadata.raft.engine.timing import Timing
 from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import open_quorum
 from raftmq.metadata.raft.settings import QuorumSettings
-from raftmq.metadata.raft.timing import Timing
 from raftmq.model import Address
 from raftmq.partition.storage.directory import open_log_directory, run_in_thread
 from raftmq.rpc.context import Identity

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.proposals import decode_result
+from raftmq.broker.requests.proposals import decode_result
 from raftmq.errors import (
     InvalidRequest,
     NotController,

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from raftmq.broker.broker_clock import OwnClock
     from raftmq.broker.controller_link import ControllerLink
     from raftmq.broker.meta import MetaFile
-    from raftmq.broker.own_clock import OwnClock
     from raftmq.metadata.commands import AnyResult, Endpoint
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum

@@ -13,8 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from raftmq.broker.groups.phases import GroupSettings
-from raftmq.broker.groups.settings import OFFSETS_RETENTION_MS
+from raftmq.broker.groups.phases import OFFSETS_RETENTION_MS, GroupSettings
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.apply.limits import MEMBERS_MAX
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX

@@ -18,8 +18,7 @@ from ipaddress import ip_address
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from raftmq.broker.groups.phases import GroupSettings
-from raftmq.broker.groups.settings import CoordinatorSettings
+from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.node_keys import (
     ADVERTISED,
     BIND,
@@ -47,9 +46,9 @@ from raftmq.broker.node_keys import (
 from raftmq.broker.node_keys import BROKERS as BROKERS  # users of settings need it, too
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
-from raftmq.metadata.raft.messages import VOTERS_MAX
+from raftmq.metadata.raft.engine.timing import Timing
+from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.metadata.raft.settings import brief
-from raftmq.metadata.raft.timing import Timing
 from raftmq.rpc.context import Listener
 from raftmq.rpc.protocol import Limits
 

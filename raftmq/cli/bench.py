@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from raftmq.cli.bootstrap import bootstrap_option
-from raftmq.cli.options import SECONDS, NumberRange, output_option
+from raftmq.cli.clusters.bootstrap import bootstrap_option
 from raftmq.cli.produce import CODECS, PRESETS, Acks
+from raftmq.cli.terminal.options import SECONDS, NumberRange, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from inspect import cleandoc
 
 import rich_click as click
 
-from raftmq.cli.exits import CommandError, ExitCode
-from raftmq.cli.options import connection_options, output_option
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.options import connection_options, output_option
 
 
 @click.group()

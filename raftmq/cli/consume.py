@@ -9,7 +9,7 @@ from inspect import cleandoc
 
 import rich_click as click
 
-from raftmq.cli.bootstrap import bootstrap_option
+from raftmq.cli.clusters.bootstrap import bootstrap_option
 
 PARTITION = click.IntRange(0, 1_000_000)
 COUNT = click.IntRange(min=1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from raftmq.cli.options import InOrder
+from raftmq.cli.terminal.options import InOrder
 from raftmq.local.plan import DIRECTORY_DEFAULT
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from inspect import cleandoc
 
 import rich_click as click
 
-from raftmq.cli.options import InOrder, connection_options, output_option, yes_option
+from raftmq.cli.terminal.options import InOrder, connection_options, output_option, yes_option
 
 PARTITION = click.IntRange(0, 1_000_000)
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 
-from raftmq.cli.bootstrap import bootstrap_option
-from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.clusters.bootstrap import bootstrap_option
+from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
 from raftmq.errors import RaftmqError
 from raftmq.version import __version__
 

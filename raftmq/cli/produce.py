@@ -10,8 +10,8 @@ from typing import Any
 
 import rich_click as click
 
-from raftmq.cli.bootstrap import bootstrap_option
-from raftmq.cli.options import NumberRange
+from raftmq.cli.clusters.bootstrap import bootstrap_option
+from raftmq.cli.terminal.options import NumberRange
 
 CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")

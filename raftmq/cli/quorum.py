@@ -11,7 +11,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from raftmq.cli.bootstrap import bootstrap_addresses, bootstrap_option
+from raftmq.cli.clusters.bootstrap import bootstrap_addresses, bootstrap_option
 
 FOLDER = click.Path(path_type=Path)
 FORMAT = click.Choice(["table", "json"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from raftmq.cli.options import InOrder, connection_options, output_option, yes_option
+from raftmq.cli.terminal.options import InOrder, connection_options, output_option, yes_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable

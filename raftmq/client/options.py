@@ -5,11 +5,14 @@ Pure. What values an option may have, its owner says.
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
 
 def check_options(
@@ -35,3 +38,78 @@ def _problem(name: str, known: Collection[str]) -> str:
     similar = get_close_matches(name.lower(), list(known), n=1)
     hint = f" (did you mean {similar[0]!r}?)" if similar else ""
     return f"no option {name!r}{hint}"
+
+
+# -- Delivery -------------------------------------------------------------------------------------
+# `delivery`: one word for how often a record may arrive, in place of several options.
+#
+# Owns the words and what a contradiction says; which options each word sets, producer and consumer
+# know. Pure. Nothing is set against what was said explicitly: that is refused.
+
+
+AT_MOST_ONCE = "at_most_once"  # never twice; lost where something fails
+AT_LEAST_ONCE = "at_least_once"  # sent again until it is certain; twice where something fails
+EXACTLY_ONCE = "exactly_once"
+DELIVERIES = (AT_MOST_ONCE, AT_LEAST_ONCE)
+ONE_OR_MORE = range(1, sys.maxsize)
+
+# For each word the values that an option may have beside it, or ranges of them. The first is set.
+Allowed: TypeAlias = "Mapping[str, Mapping[str, tuple[object, ...]]]"
+
+
+def with_delivery(given: Mapping[str, Any], allowed: Allowed) -> dict[str, Any]:
+    """What was given, without `delivery` and with the options that it sets.
+
+    Args:
+        given: the arguments of a call, those that were said and no defaults.
+
+    Raises:
+        InvalidConfig: no such word, or options that contradict it: all of them.
+    """
+    rest = dict(given)
+    word = rest.pop("delivery", None)
+    if word is None:
+        return rest
+    chosen = allowed[_checked(word)]
+    problems = [
+        _contradiction(word, name, rest[name], values)
+        for name, values in chosen.items()
+        if name in rest and not _is_among(rest[name], values)
+    ]
+    if problems:
+        raise InvalidConfig(problems)
+    return {**{name: values[0] for name, values in chosen.items()}, **rest}
+
+
+def _checked(word: object) -> str:
+    if word == EXACTLY_ONCE:
+        problem = f'delivery = "{word}": comes with transactions; until then "{AT_LEAST_ONCE}" is'
+        raise InvalidConfig([f"{problem} the nearest"])
+    if not isinstance(word, str) or word not in DELIVERIES:
+        names = ", ".join(f'"{name}"' for name in DELIVERIES)
+        raise InvalidConfig([f"delivery = {word!r}: expected {names}"])
+    return word
+
+
+def _contradiction(word: str, name: str, value: object, values: tuple[object, ...]) -> str:
+    names = " or ".join(_shown(each) for each in values)
+    return (
+        f'{name} = {_shown(value)} with delivery = "{word}", which takes {name} = {names}: '
+        "leave one of them out"
+    )
+
+
+def _is_among(value: object, values: tuple[object, ...]) -> bool:
+    """Of the same type: True is not 1 here."""
+    return any(
+        type(value) is int and value in each
+        if isinstance(each, range)
+        else type(value) is type(each) and value == each
+        for each in values
+    )
+
+
+def _shown(value: object) -> str:
+    if value == ONE_OR_MORE:
+        return "1 or more"
+    return f'"{value}"' if isinstance(value, str) else repr(value)

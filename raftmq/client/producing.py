@@ -12,14 +12,14 @@ import anyio
 
 from raftmq.client.routing.attempts import Repeats, milliseconds_left
 from raftmq.errors import InvalidRecord
+from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ABSENT, ACKS_ALL, ACKS_NONE
-from raftmq.wire.header import iter_batches
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePartition
 
 if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import Place
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 TIMEOUT_SECONDS = 30.0
 

@@ -27,7 +27,7 @@ from raftmq.errors import DirectoryInUse, StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 IOV_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

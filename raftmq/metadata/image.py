@@ -33,7 +33,7 @@ from raftmq.metadata.commands import (
     RecoveryState,
     Value,
 )
-from raftmq.wire.header import NAMED_FIRST
+from raftmq.wire.batch.header import NAMED_FIRST
 
 SLOT_COUNT = 64
 DELETED_TOPICS_MAX = 10_000  # remembered, the last ones

@@ -30,7 +30,7 @@ from raftmq.partition.producers import (
     Remembered,
     Run,
 )
-from raftmq.wire.header import PARTITION_COUNT_MAX, is_named
+from raftmq.wire.batch.header import PARTITION_COUNT_MAX, is_named
 from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:

@@ -22,13 +22,13 @@ from raftmq.errors import (
     TooManyProducers,
     UnknownProducerId,
 )
-from raftmq.wire.header import is_named
+from raftmq.wire.batch.header import is_named
 from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from raftmq.wire.header import Account, BatchHeader
+    from raftmq.wire.batch.header import Account, BatchHeader
 
 
 # -- Sequences ------------------------------------------------------------------------------------

@@ -44,18 +44,18 @@ from raftmq.partition.leader import (
     Truncate,
     before_leading,
 )
+from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ACKS_ALL
-from raftmq.wire.header import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.partition.acknowledgements import Waiter
-    from raftmq.partition.around import Fetched, PartitionKey, Surroundings, Watcher
     from raftmq.partition.leader import Fetch, LeaderEffect
+    from raftmq.partition.replica_environment import Fetched, PartitionKey, Surroundings, Watcher
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import Appended, Fenced, PartitionLog
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 ANY_EPOCH = -1
 LAG_SECONDS_MAX = 10.0

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.rpc.room import SMALL_BYTES, Claim
+from raftmq.rpc.request_memory import SMALL_BYTES, Claim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from raftmq.rpc.room import Room
+    from raftmq.rpc.request_memory import Room
     from raftmq.rpc.window import Window
 
 BYTES_PER_SECOND_MIN = 256 << 10  # over all of a frame, beside the seconds that each may have

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from raftmq.rpc.protocol import Limits
     from raftmq.rpc.reply import Payload, Piece
     from raftmq.rpc.window import Window
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.frames import Frame
-    from raftmq.wire.header import Buffer
 
     RunSync: TypeAlias = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 

@@ -14,8 +14,8 @@ from raftmq.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Body
-    from raftmq.wire.header import Buffer
 
     Piece: TypeAlias = Buffer | FileSlice
     Payload: TypeAlias = Sequence[Piece]

@@ -25,14 +25,13 @@ from raftmq.errors import (
     RemoteProtocolError,
     UnsupportedVersion,
 )
-from raftmq.rpc.accepting import SAID_SECONDS
 from raftmq.rpc.arrival import Arrival
 from raftmq.rpc.connection import Connection
 from raftmq.rpc.context import ANONYMOUS, Identity, Listener, RequestContext
-from raftmq.rpc.network import TcpStream
+from raftmq.rpc.network import SAID_SECONDS, TcpStream
 from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, Limits
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
-from raftmq.rpc.room import Room
+from raftmq.rpc.request_memory import Room
 from raftmq.rpc.window import Window
 from raftmq.wire.apis import CLUSTER_APIS, ONE_WAY, PATIENT, SUPPORTED, ApiKey
 from raftmq.wire.bodies import ABSENT, Nothing

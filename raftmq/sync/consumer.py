@@ -9,6 +9,7 @@ first.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,6 @@ import trio
 
 from raftmq.errors import Closed
 from raftmq.sync.block import Block
-from raftmq.sync.processing import Processing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,9 +28,41 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
     from raftmq.client.consumer.consumer import Batches
     from raftmq.client.consumer.consumer import Consumer as AsyncConsumer
-    from raftmq.client.consumer.one_by_one import Lent
+    from raftmq.client.consumer.group_consumption import Processing as AsyncProcessing
     from raftmq.client.consumer.partition_state import Key
+    from raftmq.client.consumer.record_iterator import Lent
     from raftmq.sync.loop import Loop
+
+
+# -- Processing -----------------------------------------------------------------------------------
+# `processing` of the consumer of `raftmq.sync`: a block of the program's thread.
+
+
+class Processing:
+    """What `Consumer.processing` returns, for a `with` block. Work that fails is not finished."""
+
+    def __init__(
+        self, ask: Callable[[Callable[[], object]], object], block: AsyncProcessing
+    ) -> None:
+        """`ask` has something done in the loop."""
+        self._ask, self._block = ask, block
+
+    def __enter__(self) -> Self:
+        self._ask(self._block.__enter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with suppress(Closed):  # then nothing is held any more
+            self._ask(lambda: self._block.__exit__(kind, error, traceback))
+
+
+# -- Consumer -------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 

@@ -15,9 +15,8 @@ from raftmq.client.producer.record import (
 )
 from raftmq.errors import BufferFull, RequestTimedOut
 from raftmq.sync.block import Block
-from raftmq.sync.handover import Delivery, Handed, Handover
+from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
 from raftmq.sync.loop import Call
-from raftmq.sync.rows import Rows, may_wait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.record import GivenKey, GivenTags, GivenValue
     from raftmq.client.producer.statistics import Statistics
     from raftmq.sync.loop import Loop
-    from raftmq.wire.arguments import GivenHeaders
+    from raftmq.wire.batch.arguments import GivenHeaders
 
 
 class Producer:

@@ -6,8 +6,10 @@ error is the test's.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
+import socket
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from random import Random
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
@@ -15,17 +17,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.broker import Host, open_broker
-from raftmq.broker.groups.phases import GroupSettings
-from raftmq.broker.groups.settings import CoordinatorSettings
+from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.node_keys import BROKERS
 from raftmq.broker.settings import CLIENTS, BrokerSettings, ListenerSettings
-from raftmq.errors import InvalidRequest, RequestTimedOut, UnknownTopicOrPartition
+from raftmq.errors import InvalidRequest, RequestTimedOut, UnknownTopicOrPartition, Unreachable
 from raftmq.metadata.commands import NO_BROKER, PartitionId
-from raftmq.metadata.raft.collector import COLLECTOR
-from raftmq.metadata.raft.timing import Timing
+from raftmq.metadata.raft.engine.timing import Timing
+from raftmq.metadata.raft.gc_control import COLLECTOR
 from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
-from raftmq.testing.ports import HOST, keep_ports
 from raftmq.testing.unsynced import UnsyncedFiles
 
 if TYPE_CHECKING:
@@ -33,6 +33,70 @@ if TYPE_CHECKING:
 
     from raftmq.broker.broker import Broker
     from raftmq.metadata.image import MetadataImage
+
+
+# -- Ports ----------------------------------------------------------------------------------------
+# Ports on which a node will listen, kept for it while it does not run.
+#
+# Whoever calls a stopped node must be refused, and nobody else may get its port meanwhile: a port
+# is kept by a socket that is bound to it and never listens, which lets a listener through that sets
+# SO_REUSEADDR, as the network's do. Ports that the kernel hands out to whoever connects are left
+# alone: a node that calls a dead neighbour again and again would some day connect to itself.
+
+
+HOST = "127.0.0.1"
+_HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_HANDED_OUT_FROM = 32_768  # unless the system says otherwise
+_LOWEST = 10_000
+_LOWEST_OF_FEW = 1024  # where almost all are handed out
+_ROOM_MIN = 1000
+
+
+@contextmanager
+def keep_ports(count: int) -> Iterator[list[int]]:
+    """Free ports, nobody else's for as long as the body runs.
+
+    Raises:
+        Unreachable: there are not so many.
+    """
+    candidates = _candidates()
+    with ExitStack() as stack:
+        kept: list[int] = []
+        for port in Random().sample(candidates, len(candidates)):
+            if len(kept) == count:
+                break
+            keeper = _keep(port)
+            if keeper is not None:
+                stack.enter_context(keeper)
+                kept.append(port)
+        if len(kept) < count:
+            raise Unreachable(f"listen on {HOST}: {len(kept)} ports are free, {count} are needed")
+        yield kept
+
+
+def _candidates() -> range:
+    try:
+        end = int(_HANDED_OUT.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        end = _HANDED_OUT_FROM
+    begin = _LOWEST if end - _LOWEST >= _ROOM_MIN else _LOWEST_OF_FEW
+    return range(begin, max(end, begin + _ROOM_MIN))
+
+
+def _keep(port: int) -> socket.socket | None:
+    """Bound without SO_REUSEADDR, which finds out other keepers; then it is set for listeners."""
+    keeper = socket.socket()
+    try:
+        keeper.bind((HOST, port))
+    except OSError:
+        keeper.close()
+        return None
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return keeper
+
+
+# -- Nodes ----------------------------------------------------------------------------------------
+
 
 READY_SECONDS_MAX = 30.0
 # All the nodes of a quorum share one loop, and elections wait for no disk.

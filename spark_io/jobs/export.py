@@ -11,8 +11,10 @@ from collections import defaultdict
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import rich_click as click
 
 from spark_io.jobs.command import (
@@ -23,15 +25,74 @@ from spark_io.jobs.command import (
     run,
     write_table,
 )
+from spark_io.jobs.export_folder import PartitionFolder
+from spark_io.reading import read_range
+from spark_io.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from spark_io.jobs.exporting.folder import PartitionFolder
-    from spark_io.jobs.exporting.plan import Planned
-    from spark_io.jobs.exporting.task import Exported
+    from spark_io.jobs.export_plan import Planned
+    from spark_io.options.source import SourceOptions
     from spark_io.ranges import OffsetRange
-    from spark_io.source_options import SourceOptions
+
+
+# -- Task -----------------------------------------------------------------------------------------
+# What one task of an export does: read a range, and write it as one file of Parquet.
+#
+# A task that runs again finds its file there, or begins anew.
+
+
+SCHEMA = arrow_schema(include_headers=True, include_tags=True)
+GROUP_BYTES = 64 << 20  # of one row group, before compression: this much stands in memory
+
+
+class Exported(NamedTuple):
+    """`record_count`: may be less than the size of the range: some offsets have no record."""
+
+    range: OffsetRange
+    record_count: int
+
+
+def export_range(root: str, options: SourceOptions, asked: OffsetRange) -> Exported:
+    """
+    Raises:
+        RaftmqError: see `read_range`.
+        JobError, OSError: see `PartitionFolder.new_file`.
+    """
+    folder = PartitionFolder(Path(root), asked.topic, asked.partition)
+    if folder.file_of(asked).exists():
+        return Exported(asked, pq.read_metadata(folder.file_of(asked)).num_rows)
+    with folder.new_file(asked) as file:
+        return Exported(asked, write_parquet(file, read_range(options, asked, SCHEMA)))
+
+
+def write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
+    """Returns how many rows there were."""
+    count = 0
+    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for group in _groups(batches):
+            writer.write_table(pa.Table.from_batches(group, SCHEMA))
+            count += sum(batch.num_rows for batch in group)
+    return count
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Of about `GROUP_BYTES`."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        group.append(batch)
+        size += batch.nbytes
+        if size >= GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+# -- Export ---------------------------------------------------------------------------------------
+
 
 RECORDS_PER_FILE = 100_000
 NOTHING = "no full file is missing"
@@ -84,8 +145,8 @@ def export(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
     Writes what no file holds yet, so it may be called again at any time, also after a crash, and
     while another one is at work. All columns of the source are in the files, with headers and tags.
     """
-    from spark_io.jobs.exporting.plan import check_loss
-    from spark_io.source_options import source_options
+    from spark_io.jobs.export_plan import check_loss
+    from spark_io.options.source import source_options
 
     root = _root(folder)
     options = source_options(
@@ -133,7 +194,7 @@ def _plan(
     root: Path, logs: Iterable[OffsetRange], records_per_file: int, *, is_final: bool
 ) -> list[Planned]:
     """Of all partitions, as their folders are now."""
-    from spark_io.jobs.exporting.plan import plan
+    from spark_io.jobs.export_plan import plan
 
     planned: list[Planned] = []
     for log in logs:
@@ -143,7 +204,7 @@ def _plan(
 
 
 def _folder(root: Path, log: OffsetRange) -> PartitionFolder:
-    from spark_io.jobs.exporting.folder import PartitionFolder
+    from spark_io.jobs.export_folder import PartitionFolder
 
     return PartitionFolder(root, log.topic, log.partition)
 
@@ -178,7 +239,7 @@ def _export(
         click.echo(NOTHING)
         return
     from spark_io.jobs.command import open_session, shown_progress
-    from spark_io.jobs.exporting.task import export_range
+    from spark_io.jobs.export import export_range
 
     with open_session("raftmq export") as session, shown_progress(session):
         ranges = [each.range for each in planned]

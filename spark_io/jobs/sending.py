@@ -14,7 +14,7 @@ from pyspark.sql import functions as sql
 
 from spark_io.jobs.command import shown_progress
 from spark_io.lookup import Lookup
-from spark_io.source_options import source_options
+from spark_io.options.source import source_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from raftmq.wire.records import RecordBatch, encode_batch
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ from raftmq.client.network.network import TcpNetwork
 from raftmq.client.producing import ACKS_ALL, produce
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError
-from raftmq.wire.header import iter_batches
+from raftmq.wire.batch.header import iter_batches
 from tests.cluster.broker_ledger import StoredBatch, batch_of
 from tests.cluster.broker_watch import Watch
 from tests.cluster.load_thread import LoadThread

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import CorruptJournal, StorageError
+from raftmq.metadata.raft.engine.timing import Limits
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
-from raftmq.metadata.raft.timing import Limits
 from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
 from tests.cluster.quorum_holding import holding_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import trio
 
 from raftmq.errors import RaftmqError
-from raftmq.metadata.raft.connection import open_connection, shake_hands
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.connection import open_connection, shake_hands
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     Role,

@@ -18,7 +18,7 @@ import pytest
 from raftmq.client.network.network import TcpNetwork
 from raftmq.client.producing import produce
 from raftmq.client.routing.cluster import Cluster
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.cli.nodes.ways_out import lock_holder
+from raftmq.cli.nodes.startup_hints import lock_holder
 from tests.cluster.broker_cluster import BrokerCluster
 from tests.cluster.node_process import PROJECT
 from tests.cluster.quorum_outcasts import flip_byte

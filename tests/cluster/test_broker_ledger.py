@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import InvalidRequest, OutcomeUnknown, Unreachable
-from raftmq.wire.header import pack_prefix, read_header
+from raftmq.wire.batch.header import pack_prefix, read_header
 from tests.cluster.broker_ledger import RECORDS_PER_BATCH, BrokerLedger, StoredBatch, batch_of
 
 pytestmark = pytest.mark.cluster

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.cli.silence import NO_QUORUM
+from raftmq.cli.clusters.wait_reason import NO_QUORUM
 from raftmq.sync import connect
 from raftmq.testing import broker, cluster
 from tests.cluster.data_here import PATIENCE_SECONDS, Here, wait_until

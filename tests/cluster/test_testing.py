@@ -25,8 +25,8 @@ from raftmq.client.producing import produce
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import Closed, InvalidConfig, InvalidRequest, Unreachable
 from raftmq.testing import broker, cluster
-from raftmq.wire.header import iter_batches
-from raftmq.wire.records import RecordBatch, encode_batch
+from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 from tests.cluster.quorum_words import HOST
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.config import TopicConfig
 from raftmq.model import Durability
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:
-    from raftmq.wire.records import Record
+    from raftmq.wire.batch.records import Record
 
 TOPIC = "powercut-0001"
 SEQUENCES_PER_LIFE = 1_000_000

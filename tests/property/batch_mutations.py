@@ -14,10 +14,10 @@ from crc32c import crc32c
 
 from raftmq.errors import RaftmqError
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.compression import codec_of, compress, decompress
-from raftmq.wire.control import ControlType
-from raftmq.wire.directory import read_directory
-from raftmq.wire.header import (
+from raftmq.wire.batch.compression import codec_of, compress, decompress
+from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.directory import read_directory
+from raftmq.wire.batch.header import (
     CRC_START,
     DIGEST_MAX,
     GENERATION_MAX,
@@ -30,7 +30,7 @@ from raftmq.wire.header import (
     check_batch,
     seal,
 )
-from raftmq.wire.records import (
+from raftmq.wire.batch.records import (
     encode_batch,
     encode_control_batch,
     encode_fence,

@@ -23,14 +23,14 @@ from trio.testing import MockClock
 from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.partition.storage.directory import open_log_directory
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.partition.storage.log import PartitionLog
-    from raftmq.wire.records import Record
+    from raftmq.wire.batch.records import Record
 
 T = TypeVar("T")
 ROOT = Path("/data")

@@ -13,8 +13,8 @@ from collections import Counter
 from random import Random
 
 from raftmq.errors import CorruptRecord, UnsupportedCompression
-from raftmq.wire.header import RECORDS_MAX, check_batch
-from raftmq.wire.records import DecodeLimits, RecordBatch, check_structure
+from raftmq.wire.batch.header import RECORDS_MAX, check_batch
+from raftmq.wire.batch.records import DecodeLimits, RecordBatch, check_structure
 from tests.property.batch_mutations import UNCOMPRESSED_BYTES_MAX, corpus, damage
 from tests.property.fuzzing import Failure, fuzz
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from raftmq.config import TopicConfig
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.directories import retirable
 

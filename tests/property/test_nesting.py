@@ -18,22 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import raftmq
-from raftmq.broker.proposals import decode_result, encode_result
+from raftmq.broker.requests.proposals import decode_result, encode_result
 from raftmq.client.group.planning import unpack
 from raftmq.errors import RaftmqError
 from raftmq.metadata.commands import DeleteTopic, Done, decode_command, encode_command
 from raftmq.metadata.image_format import decode_header, decode_section
-from raftmq.metadata.raft.messages import FRAME_HEADER, FrameReader, KeepAlive
-from raftmq.metadata.raft.picture import read_picture
-from raftmq.metadata.raft.replication import Enrol, own_entry, quorum_entry
+from raftmq.metadata.raft.engine.replication import Enrol, own_entry, quorum_entry
+from raftmq.metadata.raft.net.messages import FRAME_HEADER, FrameReader, KeepAlive
+from raftmq.metadata.raft.snapshot.contents import read_picture
 from raftmq.metadata.raft.status import decode_status
+from raftmq.wire.batch.header import check_batch
+from raftmq.wire.batch.records import RecordBatch, check_structure
 from raftmq.wire.envelopes import decode_reply, decode_request, decode_response
-from raftmq.wire.header import check_batch
 from raftmq.wire.messages.cluster import Ping
+from raftmq.wire.messages.groups import Numbered, interest_in
 from raftmq.wire.messages.produce import ProduceReply
 from raftmq.wire.nesting import NESTING_MAX, check_nesting
-from raftmq.wire.records import RecordBatch, check_structure
-from raftmq.wire.subscriptions import Numbered, interest_in
 from tests.unit.wire.batches import PACK, RawChunk, array, entry_of, with_directory
 
 if TYPE_CHECKING:

@@ -35,15 +35,15 @@ from raftmq.errors import (
 from raftmq.partition.producers import Producer
 from raftmq.partition.storage.known_producers import account_in, list_snapshots, load_snapshot
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.wire.header import NAMED_FIRST, Account
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.header import NAMED_FIRST, Account
+from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.producer_reference import SEQUENCES, producers_in
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import Appended, PartitionLog
     from raftmq.partition.storage.work import StartOver, Truncation
-    from raftmq.wire.header import BatchHeader
+    from raftmq.wire.batch.header import BatchHeader
 
 FOLDER = Path("/data/topics/orders/Partition-0")
 CONFIG = TopicConfig(segment_bytes=600, index_interval_bytes=200)

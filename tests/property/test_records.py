@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftmq.model import Compression, RecordFormat, TimestampType
-from raftmq.wire.header import check_batch
-from raftmq.wire.records import RecordBatch, check_structure, encode_batch, stamp_log_append_time
+from raftmq.wire.batch.header import check_batch
+from raftmq.wire.batch.records import (
+    RecordBatch,
+    check_structure,
+    encode_batch,
+    stamp_log_append_time,
+)
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 BYTES = st.none() | st.binary(max_size=40)

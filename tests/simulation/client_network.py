@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from raftmq.model import Address
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
     from tests.simulation.network import NodeNetwork
 
 

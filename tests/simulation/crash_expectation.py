@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.wire.header import BatchHeader, iter_batches, read_header
+from raftmq.wire.batch.header import BatchHeader, iter_batches, read_header
 from tests.simulation.producer_reference import producers_in
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from raftmq.config import TopicConfig
 from raftmq.errors import StorageError
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId, open_log_directory
-from raftmq.wire.header import iter_batches, pack_prefix
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.header import iter_batches, pack_prefix
+from raftmq.wire.batch.records import encode_batch
 from tests.simulation.crash_expectation import Expectation, Violation, stored_batches
 from tests.simulation.deterministic import run_inline
 from tests.simulation.producer_load import Numbers

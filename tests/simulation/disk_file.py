@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
     from pathlib import Path
 
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
     from tests.simulation.disk import SimulatedFiles
     from tests.simulation.disk_state import FileState
 

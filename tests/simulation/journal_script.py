@@ -10,16 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.metadata.raft.journal import start_journal
-from raftmq.metadata.raft.messages import Standing
+from raftmq.metadata.raft.journal.journal import start_journal
+from raftmq.metadata.raft.net.messages import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.journal import Journal
-    from raftmq.metadata.raft.journal_format import Entry
+    from raftmq.metadata.raft.journal.format import Entry
+    from raftmq.metadata.raft.journal.journal import Journal
 
 DIRECTORY = Path("/data/journal")
 DISK_ID = bytes(range(16))

@@ -18,8 +18,8 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from raftmq.errors import CorruptJournal, StorageError
-from raftmq.metadata.raft.journal import verify_journal
-from raftmq.metadata.raft.journal_format import find_batch
+from raftmq.metadata.raft.journal.format import find_batch
+from raftmq.metadata.raft.journal.journal import verify_journal
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.journal_script import DIRECTORY, JournalScript, Picture, picture_of, start
 

@@ -15,7 +15,7 @@ from raftmq.partition.producers import Producer, Run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from raftmq.wire.header import Account, BatchHeader
+    from raftmq.wire.batch.header import Account, BatchHeader
 
 SEQUENCES = 2**31
 REMEMBERED = 5

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from raftmq.metadata.raft.engine.timing import Limits, Timing
+from raftmq.metadata.raft.net.observer_service import ask_status
 from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
-from raftmq.metadata.raft.timing import Limits, Timing
-from raftmq.metadata.raft.visiting import ask_status
 from raftmq.model import Address
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from spark_io.sink_options import SinkOptions
+    from spark_io.options.sink import SinkOptions
     from spark_io.writing import Written
 
 TASKS = 2

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
-    from spark_io.sink_options import SinkOptions
+    from spark_io.options.sink import SinkOptions
     from spark_io.writing import Written
 
 LOOK_SECONDS = 0.02

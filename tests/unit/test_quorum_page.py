@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from raftmq.cli.main import main
-from raftmq.metadata.raft.retired import REFUSED_NAME
+from raftmq.metadata.raft.background import REFUSED_NAME
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "OPERATING-QUORUM.md"

@@ -15,7 +15,7 @@ from jepsen_like.nemesis.directories import empty
 from jepsen_like.nemesis.fault import comes_up, start_missing
 from jepsen_like.nemesis.wounds import Place
 from raftmq.broker.meta import QUORUM_FOLDER
-from raftmq.metadata.raft.retired import REFUSED_NAME
+from raftmq.metadata.raft.background import REFUSED_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jepsen_like.nemesis.wounds import Place
 from raftmq.broker.meta import QUORUM_FOLDER
 from raftmq.metadata.raft.background import JOURNAL_FOLDER
-from raftmq.metadata.raft.journal_format import find_batch
+from raftmq.metadata.raft.journal.format import find_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

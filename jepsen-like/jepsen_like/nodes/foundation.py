@@ -17,7 +17,7 @@ from jepsen_like.nodes.disk import LoopDisk
 from jepsen_like.nodes.environment import packages_environment
 from jepsen_like.nodes.freezer import Freezer, choose_hierarchy
 from jepsen_like.nodes.settings import Place, Ports
-from raftmq.testing.ports import HOST, keep_ports
+from raftmq.testing.nodes import HOST, keep_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

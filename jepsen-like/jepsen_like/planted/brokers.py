@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
-from raftmq.broker.fetch import Replicating
+from raftmq.broker.broker_clock import OwnClock
 from raftmq.broker.lifetime import Lifetime
-from raftmq.broker.own_clock import OwnClock
-from raftmq.broker.replicas import Replicas
+from raftmq.broker.replication.replicas import Replicas
+from raftmq.broker.requests.fetch import Replicating
 from raftmq.errors import UnknownTopicId
 from raftmq.metadata import election
 from raftmq.metadata.apply import brokers, partitions

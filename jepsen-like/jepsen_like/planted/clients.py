@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from raftmq.client.consumer.consumer import Consumer
-from raftmq.client.consumer.delivery import Delivery
-from raftmq.client.consumer.questions import Asked
-from raftmq.client.producer.columns import PartitionQueue
-from raftmq.client.producer.sending import Sending
+from raftmq.client.consumer.fetch_collector import Delivery
+from raftmq.client.consumer.fetch_plan import Asked
+from raftmq.client.producer.partition_queue import PartitionQueue
+from raftmq.client.producer.sender import Sending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.broker.fetch import Fetching
-from raftmq.broker.fetch_sessions import Bounds
-from raftmq.broker.fetch_turn import Seen
-from raftmq.broker.followed import Followed
-from raftmq.broker.leader_fetcher import LeaderFetcher
-from raftmq.broker.offsets import RecordDeletion
-from raftmq.broker.produce import Producing
-from raftmq.broker.replicas import HighWatermarks
+from raftmq.broker.replication.followed_partition import Followed
+from raftmq.broker.replication.leader_fetcher import LeaderFetcher
+from raftmq.broker.replication.replicas import HighWatermarks
+from raftmq.broker.requests.fetch import Fetching
+from raftmq.broker.requests.fetch_sessions import Bounds
+from raftmq.broker.requests.fetch_turn import Seen
+from raftmq.broker.requests.offsets import RecordDeletion
+from raftmq.broker.requests.produce import Producing
 from raftmq.errors import NotLeaderOrFollower
 from raftmq.partition import acknowledgements
 from raftmq.partition import replica as replica_module
@@ -30,9 +30,9 @@ from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 
 if TYPE_CHECKING:
     from jepsen_like.planted.patch import Patch
-    from raftmq.broker.fetch_sessions import SessionPartition
+    from raftmq.broker.requests.fetch_sessions import SessionPartition
     from raftmq.errors import RaftmqError
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.topics import DeleteRecords
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from jepsen_like.history.recorder import Recorder
     from raftmq.client.network.network import Network
     from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.header import Buffer
     from raftmq.wire.messages.group_offsets import (
         FetchedOffset,
         OffsetFetchReply,

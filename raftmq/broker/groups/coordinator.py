@@ -39,11 +39,10 @@ from raftmq.rpc.reply import PendingReply, Reply
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from raftmq.broker.changes import Changes
     from raftmq.broker.groups.batches import Outcome
-    from raftmq.broker.groups.phases import GroupEffect
+    from raftmq.broker.groups.phases import CoordinatorSettings, GroupEffect
     from raftmq.broker.groups.pipeline import Proposer
-    from raftmq.broker.groups.settings import CoordinatorSettings
+    from raftmq.broker.metadata_changes import Changes
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Handler
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.groups import (
         DeleteGroups,
         DescribeGroups,

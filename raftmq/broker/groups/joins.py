@@ -28,8 +28,7 @@ from raftmq.errors import (
     MemberIdRequired,
     RebalanceInProgress,
 )
-from raftmq.wire.messages.groups import JoinGroupReply
-from raftmq.wire.subscriptions import interest_in
+from raftmq.wire.messages.groups import JoinGroupReply, interest_in
 
 if TYPE_CHECKING:
     from raftmq.broker.groups.phases import GroupSettings, Outbox, Token

@@ -39,7 +39,7 @@ from raftmq.wire.messages.group_offsets import (
     OffsetDeleteReply,
     OffsetFetchReply,
 )
-from raftmq.wire.subscriptions import interest_in
+from raftmq.wire.messages.groups import interest_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import CommittedOffset, MetadataImage
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Handler
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetDelete, OffsetFetch
 
 

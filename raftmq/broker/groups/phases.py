@@ -8,7 +8,7 @@ Empty ──join──> PreparingRebalance ──all have joined──> Completi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -201,3 +201,21 @@ class Outbox:
     def take(self) -> list[GroupEffect]:
         taken, self._effects = self._effects, []
         return taken
+
+
+# -- Settings -------------------------------------------------------------------------------------
+# What a broker is told about coordinating groups: values only (docs/CONFIGURATION.md).
+
+
+OFFSETS_RETENTION_MS = 604_800_000
+
+
+@dataclass(frozen=True)
+class CoordinatorSettings:
+    """Attributes:
+    rules: of every group.
+    offsets_retention_ms: how long the offsets of a group without members are kept.
+    """
+
+    rules: GroupSettings = field(default_factory=GroupSettings)
+    offsets_retention_ms: int = OFFSETS_RETENTION_MS

@@ -12,18 +12,21 @@ from raftmq.cli.benching.consume import bench_consume
 from raftmq.cli.benching.figures import tell
 from raftmq.cli.benching.latency import Plan as LatencyPlan
 from raftmq.cli.benching.latency import bench_latency
-from raftmq.cli.benching.load import Amount
+from raftmq.cli.benching.load import Amount, Wanted
 from raftmq.cli.benching.produce import Plan as ProducePlan
 from raftmq.cli.benching.produce import bench_produce
-from raftmq.cli.benching.topics import Wanted
-from raftmq.cli.connected import run_connected
-from raftmq.cli.exits import ExitCode
+from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.terminal.exits import ExitCode
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.options import producer_options
-from raftmq.wire.compression import compress
+from raftmq.wire.batch.compression import compress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+# -- Bench run ------------------------------------------------------------------------------------
+
 
 OWN_PREFIX = "raftmq-bench-"
 

@@ -25,10 +25,10 @@ from raftmq.cli.data.consume_run import (
     take,
 )
 from raftmq.cli.data.offset_option import From, Place
-from raftmq.cli.data.topics_there import check_there
+from raftmq.cli.data.topic_check import check_there
 
 if TYPE_CHECKING:
-    from raftmq.cli.output import Row
+    from raftmq.cli.terminal.output import Row
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.cli.output import Row, write_json, write_table
+from raftmq.cli.terminal.output import Row, write_json, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

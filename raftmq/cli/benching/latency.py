@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from raftmq.cli.benching.figures import quantiles_of
-from raftmq.cli.benching.topics import Wanted, topic_of
+from raftmq.cli.benching.load import Wanted, topic_of
 from raftmq.cli.data.consume_run import Progress, show_progress
 
 if TYPE_CHECKING:
-    from raftmq.cli.output import Row
+    from raftmq.cli.terminal.output import Row
     from raftmq.client.client import Client
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.producer.batch import RecordMetadata

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from raftmq.cli.benching.figures import quantiles_of, rates_of
-from raftmq.cli.benching.load import Amount, Load
-from raftmq.cli.benching.topics import Wanted, topic_of
+from raftmq.cli.benching.load import Amount, Load, Wanted, topic_of
 from raftmq.cli.data.consume_run import Progress, show_progress, show_rates
 
 if TYPE_CHECKING:
-    from raftmq.cli.output import Row
+    from raftmq.cli.terminal.output import Row
     from raftmq.client.client import Client
     from raftmq.client.producer.batch import RecordMetadata
     from raftmq.client.producer.producer import Producer

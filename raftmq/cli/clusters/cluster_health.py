@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 import msgspec
 
+from raftmq.cli.clusters.connected import GRACE_SECONDS, run_connected
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.connected import GRACE_SECONDS, run_connected
-from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
-from raftmq.cli.output import Row, write_json
+from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.terminal.output import Row, write_json
 from raftmq.errors import RaftmqError
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.connected import run_connected
-from raftmq.cli.exits import ExitCode
-from raftmq.cli.output import Row, write_json, write_table
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.client.administration.results import BrokerLoad
 
 if TYPE_CHECKING:

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from raftmq.cli.clusters.cluster_health import ANSWER_SECONDS_MAX, CLEAR, WATCH_SECONDS
+from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.confirm import check_can_ask, confirm
-from raftmq.cli.connected import run_connected
-from raftmq.cli.exits import ExitCode, exit_code_of
-from raftmq.cli.output import NOTHING, Row, shown, write_json, write_notes, write_table
+from raftmq.cli.terminal.exits import ExitCode, exit_code_of
+from raftmq.cli.terminal.output import (
+    NOTHING,
+    Row,
+    check_can_ask,
+    confirm,
+    shown,
+    write_json,
+    write_notes,
+    write_table,
+)
 from raftmq.client.administration.groups.checks import check_group
 from raftmq.client.administration.groups.descriptions import check_empty
 from raftmq.errors import GroupIdNotFound, RaftmqError

@@ -13,14 +13,13 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.group_reads import hinting
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.confirm import check_can_ask, confirm
-from raftmq.cli.connected import run_connected
 from raftmq.cli.data.offset_option import OTHER_WORDS, TIME_MAX, WORDS
-from raftmq.cli.exits import CommandError, ExitCode
-from raftmq.cli.output import NOTHING, Row, write_json, write_table
-from raftmq.cli.times import parse_time
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.output import NOTHING, Row, check_can_ask, confirm, write_json, write_table
+from raftmq.cli.terminal.times import parse_time
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.administration.groups.checks import check_group
 from raftmq.client.administration.groups.descriptions import check_empty

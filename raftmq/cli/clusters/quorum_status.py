@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import trio
 
-from raftmq.cli.connected import WAY_OUT, open_client, quiet_logs
-from raftmq.cli.exits import ExitCode
-from raftmq.cli.output import Row, write_json, write_prose, write_table
+from raftmq.cli.clusters.connected import WAY_OUT, open_client, quiet_logs
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.output import Row, write_json, write_prose, write_table
 from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
+from raftmq.metadata.raft.net.observer_service import ask_status
 from raftmq.metadata.raft.status import ESTABLISHED, Sight, explain
-from raftmq.metadata.raft.visiting import ask_status
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.protocol import format_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from raftmq.metadata.raft.connection import Network
+    from raftmq.metadata.raft.net.connection import Network
     from raftmq.metadata.raft.status import QuorumStatus
     from raftmq.model import Address
 

@@ -9,10 +9,10 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.confirm import check_can_ask, confirm
-from raftmq.cli.connected import run_connected
-from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.output import check_can_ask, confirm
 from raftmq.client.administration.checks import check_changes, check_config, check_topic
 from raftmq.config import MIN_ISR
 from raftmq.errors import RaftmqError, TopicAlreadyExists, UnknownTopicOrPartition

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftmq.cli.connected import run_connected
-from raftmq.cli.exits import ExitCode
-from raftmq.cli.output import Row, write_json, write_table
+from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:

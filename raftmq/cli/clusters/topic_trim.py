@@ -10,12 +10,11 @@ import re
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.clusters.topic_reads import counted
-from raftmq.cli.confirm import check_can_ask, confirm
-from raftmq.cli.connected import run_connected
-from raftmq.cli.exits import CommandError, ExitCode
-from raftmq.cli.output import write_table
-from raftmq.cli.times import parse_time
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.output import check_can_ask, confirm, write_table
+from raftmq.cli.terminal.times import parse_time
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:

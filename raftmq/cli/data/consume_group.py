@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import click
 
-from raftmq.cli.connected import run_connected
-from raftmq.cli.data.consume_run import BATCH_RECORDS_MAX, LOOK_SECONDS, Sink, is_terminal, start_of
+from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.wait_reason import Silence, Wanted
+from raftmq.cli.data.consume_run import BATCH_RECORDS_MAX, LOOK_SECONDS, Sink, start_of
 from raftmq.cli.data.offset_option import Place
 from raftmq.cli.data.record_format import write_readable, write_values
 from raftmq.cli.data.stopping import Stopping
-from raftmq.cli.data.topics_there import check_there
-from raftmq.cli.exits import ExitCode
-from raftmq.cli.silence import Silence, Wanted
+from raftmq.cli.data.topic_check import check_there
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.output import is_terminal
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ import anyio
 import click
 from anyio.to_thread import run_sync
 
-from raftmq.cli.connected import run_connected
+from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.wait_reason import Silence, Wanted
 from raftmq.cli.data.offset_option import From, Place, parse_from
 from raftmq.cli.data.record_format import (
     Format,
@@ -28,9 +29,9 @@ from raftmq.cli.data.record_format import (
     write_readable,
     write_values,
 )
-from raftmq.cli.data.topics_there import check_there
-from raftmq.cli.exits import CommandError, ExitCode
-from raftmq.cli.silence import Silence, Wanted
+from raftmq.cli.data.topic_check import check_there
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.output import is_terminal
 from raftmq.client.administration.checks import check_topic
 
 if TYPE_CHECKING:
@@ -43,12 +44,6 @@ if TYPE_CHECKING:
 
 # -- Streams --------------------------------------------------------------------------------------
 # Standard streams as they may be: closed by whoever has started the program, or a terminal.
-
-
-def is_terminal(name: str) -> bool:
-    """Of `stdin`, `stdout` or `stderr`; one that is closed is none."""
-    stream = getattr(sys, name)
-    return stream is not None and bool(stream.isatty())
 
 
 def file_of(name: str) -> int:

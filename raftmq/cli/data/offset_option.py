@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import Enum, auto
 from typing import NamedTuple
 
-from raftmq.cli.times import parse_time
+from raftmq.cli.terminal.times import parse_time
 from raftmq.wire.bodies import NUMBER_MAX
 
 _NUMBER = re.compile(r"(-?)([0-9]{1,19})", re.ASCII)

@@ -20,18 +20,19 @@ import anyio
 import click
 from anyio.to_thread import run_sync
 
-from raftmq.cli.connected import run_connected
-from raftmq.cli.data.consume_run import Progress, file_of, is_terminal, show_progress, show_rates
-from raftmq.cli.data.escapes import unescape
-from raftmq.cli.data.topics_there import check_there
-from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
-from raftmq.cli.silence import Silence, Wanted
+from raftmq.cli.clusters.connected import run_connected
+from raftmq.cli.clusters.wait_reason import Silence, Wanted
+from raftmq.cli.data.consume_run import Progress, file_of, show_progress, show_rates
+from raftmq.cli.data.record_format import unescape
+from raftmq.cli.data.topic_check import check_there
+from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.terminal.output import is_terminal
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.options import producer_options
 from raftmq.client.producer.record import checked_extras
 from raftmq.client.producer.statistics import Statistics
 from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
-from raftmq.wire.compression import compress
+from raftmq.wire.batch.compression import compress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-r"""Records as text: kcat's format strings, JSON, and what a terminal can stand. Pure.
+"""Records as text: kcat's format strings, JSON, and what a terminal can stand. Pure.
 
 A format is compiled once. Then each column of a batch is turned into bytes as a whole, and all of
 them are interleaved: nothing but the letters that stand in it is decoded, or costs anything.
@@ -7,21 +7,51 @@ them are interleaved: nothing but the letters that stand in it is decoded, or co
 from __future__ import annotations
 
 import json
+import os
 import re
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from raftmq.cli.data.escapes import unescape
-from raftmq.cli.output import Row, put_bytes
+from raftmq.cli.terminal.output import Row, put_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from raftmq.client.consumer.batch import ConsumedBatch
-    from raftmq.wire.columns import Key, Value
-    from raftmq.wire.record_headers import Headers
+    from raftmq.wire.batch.columns import Key, Value
+    from raftmq.wire.batch.record_headers import Headers
+
+
+# -- Escapes --------------------------------------------------------------------------------------
+# Bytes as people type them: `\n`, `\t`, `\x1f`. Pure.
+#
+# Other characters are the bytes that the shell has handed over, whatever their encoding.
+
+
+KNOWN = r"\n \r \t \0 \\ \xNN"
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
+_SIMPLE = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"0": b"\0", b"\\": b"\\"}
+
+
+def unescape(text: str) -> bytes:
+    """Raises ValueError: an escape that there is not."""
+    return _ESCAPE.sub(_meaning, os.fsencode(text))
+
+
+def _meaning(found: re.Match[bytes]) -> bytes:
+    escape = found[1]
+    if len(escape) == 3:
+        return bytes.fromhex(escape[1:].decode())
+    if escape not in _SIMPLE:
+        shown = ascii(os.fsdecode(escape))[1:-1]
+        raise ValueError(f"\\{shown} is no escape: there are {KNOWN}")
+    return _SIMPLE[escape]
+
+
+# -- Record format --------------------------------------------------------------------------------
+
 
 LETTERS = "%t %p %o %k %s %h %T %K %S %R %%"
 ABSENT_LENGTH = -1  # of a key, or a value, that there is not

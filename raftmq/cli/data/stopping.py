@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.cli.exits import CommandError, ExitCode
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.partition.storage.inspect import find_partition_folders, list_segments
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.cli.disks.folders import find_one_partition
-from raftmq.cli.exits import ExitCode
-from raftmq.cli.output import Row, put_bytes, show_time, shown, write_json, write_table
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.output import Row, put_bytes, show_time, shown, write_json, write_table
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptRecord, StorageError, UnsupportedCompression
 from raftmq.model import NO_TIMESTAMP, Compression
@@ -30,8 +30,8 @@ from raftmq.partition.storage.known_producers import (
     snapshot_path,
 )
 from raftmq.partition.storage.segment import FoundBatch
-from raftmq.wire.header import COMPRESSION_BITS, TIMESTAMP_TYPE_BIT, is_named
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.header import COMPRESSION_BITS, TIMESTAMP_TYPE_BIT, is_named
+from raftmq.wire.batch.records import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import File, Files
     from raftmq.partition.producers import Remembered
-    from raftmq.wire.header import Account, BatchHeader
-    from raftmq.wire.records import Record
+    from raftmq.wire.batch.header import Account, BatchHeader
+    from raftmq.wire.batch.records import Record
 
 
 KEY_LENGTH_MAX = 24

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from raftmq.cli.disks.folders import find_partitions
-from raftmq.cli.exits import ExitCode
-from raftmq.cli.output import Row, write_json, write_notes, write_table
+from raftmq.cli.terminal.exits import ExitCode
+from raftmq.cli.terminal.output import Row, write_json, write_notes, write_table
 from raftmq.disk.files import OsFiles
 from raftmq.errors import StorageError
 from raftmq.partition.storage.inspect import data_directory_of, list_segments
 from raftmq.partition.verify.findings import Finding, Severity
 from raftmq.partition.verify.partition import PartitionReport, verify_partition
-from raftmq.partition.verify.surroundings import verify_checkpoints
+from raftmq.partition.verify.side_files import verify_checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.cli.exits import CommandError, ExitCode
-from raftmq.cli.output import Row, write_json, write_notes, write_table
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.output import Row, write_json, write_notes, write_table
 from raftmq.disk.checkpoint import read_file
 from raftmq.disk.files import OsFiles
-from raftmq.metadata.raft.background import JOURNAL_FOLDER
-from raftmq.metadata.raft.journal import JournalReport, verify_journal
-from raftmq.metadata.raft.retired import REFUSED_NAME
-from raftmq.metadata.raft.snapshots import (
+from raftmq.metadata.raft.background import JOURNAL_FOLDER, REFUSED_NAME
+from raftmq.metadata.raft.journal.journal import JournalReport, verify_journal
+from raftmq.metadata.raft.snapshot.store import (
     INCOMING_SUFFIX,
     PART_SUFFIX,
     SnapshotReport,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.journal import JournalSummary
+    from raftmq.metadata.raft.journal.journal import JournalSummary
 
 SNAPSHOT_SUFFIX, SEGMENT_SUFFIX = ".snapshot", ".journal"
 LOCK_NAME = ".lock"

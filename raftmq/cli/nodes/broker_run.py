@@ -19,9 +19,9 @@ import trio
 from raftmq.broker.broker import Host, open_broker
 from raftmq.broker.meta import check_directory
 from raftmq.broker.settings import Origin, parse_settings, read_settings
-from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.nodes.overrides import override, override_by_variables
-from raftmq.cli.nodes.ways_out import ListeningNetwork, told
+from raftmq.cli.nodes.startup_hints import ListeningNetwork, told
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.disk.files import OsFiles
 from raftmq.errors import InvalidConfig, RaftmqError
 

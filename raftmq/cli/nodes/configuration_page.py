@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from raftmq.broker.node_keys import NODE_KEYS
-from raftmq.broker.topics import default_text
+from raftmq.broker.requests.topics import default_text
 from raftmq.cli.nodes.overrides import variable_of
 from raftmq.config import TOPIC_KEYS
 

@@ -12,8 +12,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from raftmq.cli.exits import ExitCode
 from raftmq.cli.nodes.dev_visit import dev_command, tell, telling
+from raftmq.cli.terminal.exits import ExitCode
 from raftmq.local.cluster import LocalCluster
 from raftmq.local.plan import PORT_DEFAULT
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from raftmq.cli.exits import CommandError, ExitCode, exit_code_of
-from raftmq.cli.output import Row, write_json, write_table
+from raftmq.cli.terminal.exits import CommandError, ExitCode, exit_code_of
+from raftmq.cli.terminal.output import Row, write_json, write_table
 from raftmq.errors import BrokerIdNotRegistered, RaftmqError, Unreachable
 from raftmq.local.cluster import LocalCluster
 from raftmq.local.directory import find_layout, is_ours

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
-from raftmq.client.administration.questions import find_topic, seconds_left
-from raftmq.client.administration.side_by_side import settle
+from raftmq.client.administration.questions import find_topic, seconds_left, settle
 from raftmq.client.routing.attempts import Repeats, milliseconds_left
 from raftmq.client.routing.routes import check_batches
 from raftmq.errors import (

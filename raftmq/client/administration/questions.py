@@ -16,13 +16,14 @@ from raftmq.client.routing.attempts import milliseconds_left
 from raftmq.errors import RaftmqError, ServerError, UnknownTopicId, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from raftmq.client.routing.attempts import Repeats
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.topics import TopicCreated, TopicDescription
+
 
 T = TypeVar("T")
 _NOT_THERE = (UnknownTopicId, UnknownTopicOrPartition)
@@ -104,3 +105,38 @@ def only_one(found: tuple[T, ...], request: str) -> T:
     if len(found) != 1:
         raise ServerError(f"a broker answered {request} of one topic for {len(found)}")
     return found[0]
+
+
+# -- Side by side ---------------------------------------------------------------------------------
+# Several questions at a time, so that a topic of many partitions is not asked one by one.
+#
+# Owns the tasks, and leaves none behind. Errors of the tree are outcomes like any other; whatever
+# else is raised comes out alone and not in a group.
+
+
+CONCURRENT_MAX = 32
+
+
+async def settle(asks: Iterable[Callable[[], Awaitable[T]]]) -> list[T | RaftmqError]:
+    """What each of them came to, in their order."""
+    waiting = list(enumerate(asks))
+    outcomes: dict[int, T | RaftmqError] = {}
+    failures: list[Exception] = []
+    queue = iter(waiting)
+
+    async def work() -> None:
+        for number, ask in queue:
+            try:
+                outcomes[number] = await ask()
+            except RaftmqError as error:
+                outcomes[number] = error
+            except Exception as error:  # would reach the caller in a group otherwise
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(min(CONCURRENT_MAX, len(waiting))):
+            tasks.start_soon(work)
+    if failures:
+        raise failures[0]
+    return [outcomes[number] for number, _ in waiting]

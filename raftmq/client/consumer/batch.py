@@ -17,10 +17,10 @@ from raftmq.wire.bodies import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from raftmq.wire.columns import Key, Value
-    from raftmq.wire.directory import Tags
-    from raftmq.wire.record_headers import Headers
-    from raftmq.wire.records import RecordBatch
+    from raftmq.wire.batch.columns import Key, Value
+    from raftmq.wire.batch.directory import Tags
+    from raftmq.wire.batch.record_headers import Headers
+    from raftmq.wire.batch.records import RecordBatch
 
 
 class ConsumerRecord(NamedTuple):

@@ -14,17 +14,17 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from raftmq.client.administration.offsets import list_offset
-from raftmq.client.consumer.delivery import Delivery
+from raftmq.client.consumer.fetch_collector import Delivery
 from raftmq.client.consumer.fetch_plan import FetchPlan
+from raftmq.client.consumer.fetch_response import Intake
 from raftmq.client.consumer.fetcher import Fetcher
 from raftmq.client.consumer.group_consumption import GroupConsumption, Way
 from raftmq.client.consumer.group_reader import GroupReader
-from raftmq.client.consumer.intake import Intake
-from raftmq.client.consumer.one_by_one import Lent, OneByOne
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.consumer.partition_state import FROM_LATEST, seek_start
+from raftmq.client.consumer.record_iterator import Lent, OneByOne
 from raftmq.client.consumer.subscription import Subscription
-from raftmq.client.network.tasks import one_error
+from raftmq.client.network.channel import one_error
 from raftmq.errors import Closed, InvalidConfig, RaftmqError
 from raftmq.wire.messages.offsets import LATEST
 

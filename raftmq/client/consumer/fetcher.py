@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from raftmq.client.consumer.fetch_plan import FetchPlan
-    from raftmq.client.consumer.intake import Intake
+    from raftmq.client.consumer.fetch_plan import Asked, FetchPlan, Question
+    from raftmq.client.consumer.fetch_response import Intake
     from raftmq.client.consumer.partition_state import PartitionState
-    from raftmq.client.consumer.questions import Asked, Question
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer

@@ -15,9 +15,9 @@ import anyio
 
 from raftmq.client.consumer.batch import known_tenure, tenure_of
 from raftmq.client.consumer.group_reader import end_of, epoch_before_end
-from raftmq.client.group.committing import Position
 from raftmq.client.group.effects import Cause, State
-from raftmq.client.group.participation import PAUSE_SECONDS, Participation
+from raftmq.client.group.member_shell import PAUSE_SECONDS, Participation
+from raftmq.client.group.offsets import Position
 from raftmq.client.group.pattern import PatternWatch
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from raftmq.client.consumer.batch import ConsumedBatch, Tenure, Work
-    from raftmq.client.consumer.delivery import Delivery
-    from raftmq.client.consumer.group_options import GroupReading
+    from raftmq.client.consumer.fetch_collector import Delivery
     from raftmq.client.consumer.group_reader import GroupReader, InHand
+    from raftmq.client.consumer.options import GroupReading
     from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.member_options import MemberOptions

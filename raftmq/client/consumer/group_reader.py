@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from raftmq.client.consumer.batch import tenure_of
-from raftmq.client.group.committing import Position
+from raftmq.client.group.offsets import Position
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from raftmq.client.consumer.batch import Tenure, Work
-    from raftmq.client.consumer.one_by_one import OneByOne
     from raftmq.client.consumer.partition_state import Key, PartitionState
+    from raftmq.client.consumer.record_iterator import OneByOne
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.group.effects import Cause
 

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.client.consumer.batch import ConsumedBatch, Tenure
-from raftmq.client.consumer.undelivered import Undelivered
+from raftmq.client.consumer.completed_fetches import Undelivered
 from raftmq.client.routing.attempts import PAUSES
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
 from raftmq.rpc.backoff import Backoff
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from raftmq.client.consumer.undelivered import Piece
+    from raftmq.client.consumer.completed_fetches import Piece
     from raftmq.client.routing.routes import Place
     from raftmq.errors import RaftmqError
 

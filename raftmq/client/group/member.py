@@ -29,9 +29,9 @@ from raftmq.client.group.effects import (
     Revoke,
     State,
 )
-from raftmq.client.group.holdings import Holdings
+from raftmq.client.group.member_requests import Questions
+from raftmq.client.group.owned_partitions import Holdings
 from raftmq.client.group.planning import Planning, decode_assignment
-from raftmq.client.group.questions import Questions
 from raftmq.errors import (
     CoordinatorLoadInProgress,
     FencedInstanceId,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from raftmq.client.group.member_options import MemberOptions
     from raftmq.errors import RaftmqError
 
+
 _IN = (State.JOINING, State.SYNCING, State.STABLE, State.REVOKING)
 
 

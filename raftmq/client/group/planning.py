@@ -16,9 +16,15 @@ from msgspec import Meta
 from raftmq.client.group.assignors.assignor import Subscribed, problems_of
 from raftmq.errors import InconsistentGroupProtocol, RemoteProtocolError
 from raftmq.wire.bodies import ABSENT, ID_MAX, Generation
-from raftmq.wire.messages.groups import JoinedMember, MemberAssignment
+from raftmq.wire.messages.groups import (
+    SUBSCRIPTION_VERSION,
+    Interest,
+    JoinedMember,
+    MemberAssignment,
+    Numbered,
+    TopicName,
+)
 from raftmq.wire.nesting import Decoder
-from raftmq.wire.subscriptions import SUBSCRIPTION_VERSION, Interest, Numbered, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,29 +10,64 @@ has begun to leave leaves whole, and its answer is dropped.
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 
 from raftmq.client.network.conversation import Conversation
-from raftmq.client.network.tasks import one_error
 from raftmq.rpc.protocol import Limits
 from raftmq.rpc.reply import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from raftmq.client.network.network import Stream
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.header import Buffer
     from raftmq.wire.messages.hello import Hello, HelloReply
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Tasks ----------------------------------------------------------------------------------------
+# Errors of tasks as people expect them: one error is that error, and not a group of one.
+#
+# Owns the unwrapping. A group of several stays what it is: none of them may be lost.
+
+
+@contextmanager
+def one_error() -> Iterator[None]:
+    """Around a task group: what it raises because of one error becomes that error."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        found = _only_error(group)
+        if found is None:
+            raise
+        context = found.__context__
+        try:
+            raise found
+        finally:
+            found.__context__ = context  # which would be the group otherwise
+            del found, context  # an error that its own frame holds is freed late
+
+
+def _only_error(error: BaseException) -> BaseException | None:
+    while isinstance(error, BaseExceptionGroup):
+        if len(error.exceptions) > 1:
+            return None
+        (error,) = error.exceptions
+    return error
+
+
+# -- Channel --------------------------------------------------------------------------------------
+
 
 READ_BYTES = 64 << 10
 READ_BYTES_MAX = 512 << 10  # where much arrives at once
 CLOSE_SECONDS_MAX = 1.0
-
-logger = logging.getLogger(__name__)
 
 
 class Channel:

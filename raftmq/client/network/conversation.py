@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
     from raftmq.rpc.protocol import Limits
     from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.header import Buffer
     from raftmq.wire.messages.hello import HelloReply
 
 PING = encode_request(NOBODY, Ping())

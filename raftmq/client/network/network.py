@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anyio.abc import SocketStream
 
     from raftmq.model import Address
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 
 class Stream(Protocol):

@@ -17,7 +17,7 @@ from raftmq.rpc.reply import piece_length
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 JOINED_BYTES_MAX = 256 << 10  # copying that much costs less than another write
 STEP_BYTES = 1 << 20

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from raftmq.rpc.backoff import Pauses
     from raftmq.rpc.protocol import Limits
     from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.header import Buffer
     from raftmq.wire.messages.hello import Hello
 
 logger = logging.getLogger(__name__)

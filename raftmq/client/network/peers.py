@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from raftmq.client.network.network import Network
     from raftmq.model import Address
     from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.header import Buffer
     from raftmq.wire.messages.hello import Hello
 
 

@@ -16,31 +16,29 @@ from zlib import crc32
 import anyio
 
 from raftmq.client.producer.batch import Numbering, ProducerIds
-from raftmq.client.producer.columns import PartitionQueue
-from raftmq.client.producer.dealing import Dealer
-from raftmq.client.producer.named import Fences, Named, NamedNumbering
-from raftmq.client.producer.partitioners import HASHES, checked_partition
+from raftmq.client.producer.named_producer import Fences, Named, NamedNumbering
+from raftmq.client.producer.partition_queue import PartitionQueue
+from raftmq.client.producer.partitioners import HASHES, Dealer, Rounds, checked_partition
 from raftmq.client.producer.record import (
     NO_EXTRAS,
     RECORD_OVERHEAD_BYTES,
     Extras,
     hashed_bytes,
 )
-from raftmq.client.producer.rounds import Rounds
 from raftmq.errors import InvalidRecord
 from raftmq.rpc.backoff import Backoff, Pauses
-from raftmq.wire.header import RECORDS_MAX
+from raftmq.wire.batch.header import RECORDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from raftmq.client.producer.batch import ProducerBatch
-    from raftmq.client.producer.columns import Columns
     from raftmq.client.producer.options import ProducerOptions
+    from raftmq.client.producer.partition_queue import Columns
     from raftmq.errors import RaftmqError
-    from raftmq.wire.arguments import GivenHeaders
-    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.batch.arguments import GivenHeaders
+    from raftmq.wire.batch.columns import Key, Value
 
 
 class Waiting(Protocol):

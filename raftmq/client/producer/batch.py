@@ -20,10 +20,10 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from raftmq.wire.batch.header import RECORDS_MAX, renumbered
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 from raftmq.wire.bodies import ABSENT
-from raftmq.wire.header import RECORDS_MAX, renumbered
 from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
-from raftmq.wire.records import RecordBatch, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from raftmq.client.producer.digest import RunningDigest
     from raftmq.client.producer.record import Extras, GivenTags
     from raftmq.model import Compression
-    from raftmq.wire.arguments import GivenHeaders
-    from raftmq.wire.columns import Key, Value
-    from raftmq.wire.header import Account
+    from raftmq.wire.batch.arguments import GivenHeaders
+    from raftmq.wire.batch.columns import Key, Value
+    from raftmq.wire.batch.header import Account
 
 
 # Columns, and whether they hold the records that were skipped, too.

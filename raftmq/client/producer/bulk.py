@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections import deque
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
 
 from raftmq.client.producer.batch import BatchMetadata
-from raftmq.client.producer.columns import Columns, column_length, deal, portion_of
+from raftmq.client.producer.partition_queue import Columns, column_length, portion_of
+from raftmq.client.producer.partitioners import checked_partition, partitions_of
 from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
 from raftmq.wire.bodies import ABSENT
 
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.accumulator import Topic
     from raftmq.client.producer.batch import ProducerBatch
-    from raftmq.client.producer.columns import Prepared
     from raftmq.client.producer.dispatcher import Dispatcher
     from raftmq.client.producer.options import ProducerOptions
+    from raftmq.client.producer.partition_queue import Prepared
 
     Progress: TypeAlias = bool | Callable[[int], object] | None
     Functions: TypeAlias = tuple[Callable[[Any], Any] | None, ...]
@@ -368,3 +369,81 @@ def _columns_of(portion: Sequence[Any], functions: Functions, partition: int | N
     columns = [None if function is None else list(map(function, portion)) for function in others]
     partitions = None if partition is None else [partition] * len(portion)
     return Columns._make([values, *columns, partitions])
+
+
+# -- Columns by partition -------------------------------------------------------------------------
+
+
+Dealt = tuple[int | None, Columns, list[int]]
+
+
+def deal(topic: Topic, columns: Columns, sizes: list[int]) -> Iterable[Dealt]:
+    """Prepared columns by partition, each in its order; None: wherever records without a key go,
+    if that is not decided by their number.
+
+    Raises:
+        InvalidRecord: a partition that there is not.
+    """
+    chosen = _chosen(topic, columns)
+    if chosen is not None:
+        return list(_grouped(columns, sizes, chosen))
+    if topic.rounds is not None:
+        return list(_in_rounds(topic.rounds.take(len(sizes), topic.count), columns, sizes))
+    return [(None, columns, sizes)]
+
+
+def _in_rounds(
+    runs: Sequence[tuple[int, int]], columns: Columns, sizes: list[int]
+) -> Iterator[Dealt]:
+    start = 0
+    for partition, count in runs:
+        end = start + count
+        yield partition, portion_of(columns, start, end), sizes[start:end]
+        start = end
+
+
+def _chosen(topic: Topic, columns: Columns) -> list[int | None] | None:
+    """The partition of each record; None where no record has a key or a partition."""
+    if columns.partitions is not None:
+        return [checked_partition(found, topic.count, topic.name) for found in columns.partitions]
+    if topic.choose is not None:
+        return [_choice(topic, columns, index) for index in range(len(columns.values))]
+    keys = columns.keys
+    given = [key for key in keys or () if key is not None]
+    if keys is None or not given:
+        return None
+    found = partitions_of(given, topic.hash, topic.count)
+    if len(found) == len(keys):
+        return found  # type: ignore[return-value]
+    following = iter(found)
+    if topic.rounds is not None:
+        return _with_rounds(topic, keys, following)
+    return [None if key is None else next(following) for key in keys]
+
+
+def _with_rounds(topic: Topic, keys: Sequence[Any], following: Iterator[int]) -> list[int | None]:
+    assert topic.rounds is not None, "only for a named producer"
+    runs = topic.rounds.take(keys.count(None), topic.count)
+    others = chain.from_iterable([repeat(partition, count) for partition, count in runs])
+    return [next(others) if key is None else next(following) for key in keys]
+
+
+def _choice(topic: Topic, columns: Columns, index: int) -> int:
+    key = columns.keys[index] if columns.keys is not None else None
+    headers = columns.headers[index] if columns.headers is not None else None
+    return topic.chosen(columns.values[index], key, headers)
+
+
+def _grouped(columns: Columns, sizes: list[int], chosen: Sequence[int | None]) -> Iterator[Dealt]:
+    present = [column for column in (*columns[:5], sizes) if column is not None]
+    groups: dict[int | None, list[list[Any]]] = {
+        partition: [[] for _ in present] for partition in dict.fromkeys(chosen)
+    }
+    for number, column in enumerate(present):
+        appends = {partition: lists[number].append for partition, lists in groups.items()}
+        for partition, item in zip(chosen, column, strict=True):
+            appends[partition](item)
+    for partition, lists in groups.items():
+        parts = iter(lists)
+        found = [None if column is None else next(parts) for column in columns[:5]]
+        yield partition, Columns(*found), next(parts)  # type: ignore[arg-type]

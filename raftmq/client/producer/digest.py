@@ -22,7 +22,7 @@ from crc32c import crc32c
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.batch.columns import Key, Value
 
 _PARTS = Struct(">IIQ")
 _ENCODER = msgspec.msgpack.Encoder()

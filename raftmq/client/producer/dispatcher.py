@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.client.network.tasks import one_error
+from raftmq.client.network.channel import one_error
 from raftmq.client.producer.accumulator import Accumulator, Room
-from raftmq.client.producer.asking import ask, wait_taken
-from raftmq.client.producer.failures import Failures
-from raftmq.client.producer.fencing import fence
-from raftmq.client.producer.producer_id import ask_producer_id
-from raftmq.client.producer.sending import Sending
-from raftmq.client.producer.statistics import Statistics
+from raftmq.client.producer.requests import ask, ask_producer_id, fence, wait_taken
+from raftmq.client.producer.sender import Sending
+from raftmq.client.producer.statistics import Failures, Statistics
 from raftmq.errors import Closed, DeliveryTimedOut, Disconnected, RaftmqError
 from raftmq.wire.bodies import ABSENT
 
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.accumulator import Topic
     from raftmq.client.producer.batch import OnDelivery, Outcome, ProducerBatch
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.sending import Answered, ProduceRequest
+    from raftmq.client.producer.sender import Answered, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
 
 NEWS_SECONDS_MIN = 1.0  # between two questions about topics of which nothing is doubted

@@ -11,18 +11,23 @@ import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from raftmq.client.delivery import AT_LEAST_ONCE, AT_MOST_ONCE, ONE_OR_MORE, with_delivery
-from raftmq.client.options import check_options
+from raftmq.client.options import (
+    AT_LEAST_ONCE,
+    AT_MOST_ONCE,
+    ONE_OR_MORE,
+    check_options,
+    with_delivery,
+)
 from raftmq.client.producer.partitioners import HASHES
 from raftmq.errors import InvalidConfig
 from raftmq.model import Compression
+from raftmq.wire.batch.header import GENERATION_MAX
 from raftmq.wire.bodies import ACKS_ALL, NAME_CHARS_MAX, REPLICAS_MAX
-from raftmq.wire.header import GENERATION_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from raftmq.client.delivery import Allowed
+    from raftmq.client.options import Allowed
     from raftmq.client.producer.partitioners import UserPartitioner
 
 PRESETS: dict[str, dict[str, Any]] = {

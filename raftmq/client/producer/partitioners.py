@@ -11,6 +11,7 @@ a key are `dealing.py`'s.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from zlib import crc32 as ieee_crc32
 
@@ -21,9 +22,11 @@ from raftmq.errors import InvalidRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from random import Random
 
-    from raftmq.wire.arguments import GivenHeaders
-    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.batch.arguments import GivenHeaders
+    from raftmq.wire.batch.columns import Key, Value
+
 
 Hash: TypeAlias = "Callable[[bytes, int], int]"  # (key, number of partitions) -> partition
 
@@ -97,3 +100,105 @@ def checked_partition(found: object, partitions: int, topic: str) -> int:
     raise InvalidRecord(
         f"partition {found!r}: topic {topic!r} has the partitions 0 to {partitions - 1}"
     )
+
+
+# -- Dealing --------------------------------------------------------------------------------------
+# Where records without a key go: one partition at a time, dealt like cards. Pure.
+#
+# Stays with a partition until its batch is closed, so that batches get full, and deals the next one
+# from a shuffled deck of all: after each round all have had the same. A partition whose queue is
+# much longer than the others' is passed over, as its leader is slow or gone; and so is one that
+# nobody leads.
+
+
+LONG_QUEUE_BYTES_MIN = 256 << 10  # a queue that is shorter is no sign of anything
+
+
+class Dealer:
+    """Of one topic.
+
+    Args:
+        queued_bytes: of a partition; math.inf where nobody leads.
+    """
+
+    def __init__(self, queued_bytes: Callable[[int], float], random: Random) -> None:
+        self._queued_bytes, self._random = queued_bytes, random
+        self._deck: list[int] = []
+        self._count = 0
+        self._current: int | None = None
+
+    def current(self, partitions: int) -> int:
+        """The partition that the next record goes to."""
+        if partitions != self._count:
+            self._count, self._deck, self._current = partitions, [], None
+        if self._current is None:
+            self._current = self._deal()
+        return self._current
+
+    def turn(self, partition: int) -> None:
+        """A batch of that partition is closed: if it has the turn, it is somebody else's now."""
+        if partition == self._current:
+            self._current = None
+
+    def _deal(self) -> int:
+        """At most one deck is looked through: where all are slow, nobody is."""
+        bound: float | None = None
+        for _ in range(self._count):
+            card = self._next_card()
+            queued = self._queued_bytes(card)
+            if queued > LONG_QUEUE_BYTES_MIN and bound is None:  # looks at all, so only now
+                bound = self._bound()
+            if bound is None or queued <= bound:
+                return card
+        return self._next_card()
+
+    def _next_card(self) -> int:
+        if not self._deck:
+            self._deck = list(range(self._count))
+            self._random.shuffle(self._deck)
+        return self._deck.pop()
+
+    def _bound(self) -> float:
+        """Twice the median queue of those that are led, which a slow partition does not move."""
+        queues = [self._queued_bytes(partition) for partition in range(self._count)]
+        led = sorted([queue for queue in queues if queue < math.inf])
+        if not led:
+            return math.inf
+        return max(2.0 * led[(len(led) - 1) // 2], LONG_QUEUE_BYTES_MIN)
+
+
+# -- Rounds ---------------------------------------------------------------------------------------
+# Where a named producer's records without a key go: from their number alone. Pure.
+#
+# A program that sends the same records again must find each of them where it was the first time,
+# whatever was slow, full or without a leader then. So a thousand of them go to one partition, the
+# next thousand to the next one; where the first ones go depends on name and generation, so that
+# many producers with few records each do not meet in one partition.
+
+
+RUN_RECORDS = 1000
+
+
+class Rounds:
+    """Of one topic, of which the number of partitions never changes here."""
+
+    def __init__(self, name: str, generation: int) -> None:
+        self._first = ieee_crc32(f"{name}/{generation}".encode())
+        self._count = 0
+
+    def take_one(self, partitions: int) -> int:
+        """The partition of the next record."""
+        found = (self._first + self._count // RUN_RECORDS) % partitions
+        self._count += 1
+        return found
+
+    def take(self, count: int, partitions: int) -> list[tuple[int, int]]:
+        """Those of the next ones: a partition, and how many records in a row go there."""
+        runs: list[tuple[int, int]] = []
+        end = self._count + count
+        while self._count < end:
+            run = self._count // RUN_RECORDS
+            taken = min(end, (run + 1) * RUN_RECORDS) - self._count
+            runs.append(((self._first + run) % partitions, taken))
+            self._count += taken
+        return runs

@@ -25,7 +25,7 @@ from raftmq.client.producer.record import (
     size_of,
 )
 from raftmq.errors import BufferFull, Closed, MessageTooLarge, RaftmqError
-from raftmq.wire.compression import compress
+from raftmq.wire.batch.compression import compress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from raftmq.client.producer.record import Extras, GivenKey, GivenTags, GivenValue
     from raftmq.client.producer.statistics import Statistics
     from raftmq.client.routing.cluster import Cluster
-    from raftmq.wire.arguments import GivenHeaders
-    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.batch.arguments import GivenHeaders
+    from raftmq.wire.batch.columns import Key, Value
 
     _Record: TypeAlias = tuple[Value, Key, int, int, Extras]  # timestamp and size in the middle
     from raftmq.client.producer.record import Extras
-    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.batch.columns import Key, Value
 
 
 # -- Early ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftmq.errors import InvalidRecord
-from raftmq.wire.arguments import (
+from raftmq.wire.batch.arguments import (
     GivenHeaders,
     check_headers,
     check_int64,
@@ -21,7 +21,7 @@ from raftmq.wire.arguments import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raftmq.wire.columns import Key, Value
+    from raftmq.wire.batch.columns import Key, Value
 
 GivenKey: TypeAlias = "bytes | bytearray | memoryview | str | int | None"
 GivenValue: TypeAlias = "bytes | bytearray | memoryview | None"

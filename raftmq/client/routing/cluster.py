@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import anyio
 import msgspec
 
-from raftmq.client.network.channel import open_channel
+from raftmq.client.network.channel import one_error, open_channel
 from raftmq.client.network.peers import Peers
-from raftmq.client.network.tasks import one_error
 from raftmq.client.routing.attempts import PAUSES, Attempts
 from raftmq.client.routing.refreshing import Refreshing
 from raftmq.client.routing.routes import Routes, answer_for, error_in, leader_told
@@ -50,8 +49,8 @@ if TYPE_CHECKING:
     from raftmq.client.routing.routes import Place
     from raftmq.model import Address
     from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
-    from raftmq.wire.header import Buffer
     from raftmq.wire.messages.metadata import MetadataReply
 
 

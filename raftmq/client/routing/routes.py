@@ -26,8 +26,8 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.model import Address
+from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ABSENT
-from raftmq.wire.header import iter_batches
 from raftmq.wire.messages.fetch import PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset
 from raftmq.wire.messages.produce import PartitionProduced
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.errors import RaftmqError
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.metadata import MetadataReply, TopicMetadata
 
 

@@ -22,8 +22,8 @@ from raftmq.metadata.apply import (
     reviews,
     topics,
 )
+from raftmq.metadata.apply.brokers import sender_refusal
 from raftmq.metadata.apply.draft import Draft
-from raftmq.metadata.apply.senders import sender_refusal
 from raftmq.metadata.image import RECENT_COMMANDS_MAX, OriginState
 
 if TYPE_CHECKING:

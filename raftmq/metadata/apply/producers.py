@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.senders import sender_refusal
+from raftmq.metadata.apply.brokers import sender_refusal
 from raftmq.metadata.commands import ProducerIds, Refused
 from raftmq.metadata.image import PRODUCER_ID_MAX
 

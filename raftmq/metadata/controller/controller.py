@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.errors import ErrorCode
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX, Verdict
 from raftmq.metadata.commands import (
+    SUPPORTED_LEVEL,
     BeginControlledShutdown,
     FenceBroker,
     FinishReview,
     Refused,
     ReviewPartitions,
+    SetFeatureLevel,
     UnfenceBroker,
 )
 from raftmq.metadata.controller.effects import Looks, UnderWay, subject_of
@@ -41,7 +43,6 @@ from raftmq.metadata.controller.elections import (
     Survey,
     assign_slots,
 )
-from raftmq.metadata.controller.levels import next_level
 from raftmq.metadata.controller.probes import Death, FrozenDisks, Probes, Versions
 from raftmq.metadata.image import Pending
 from raftmq.metadata.liveness import Sessions
@@ -59,6 +60,29 @@ if TYPE_CHECKING:
     )
     from raftmq.metadata.image import BrokerState, MetadataImage
     from raftmq.metadata.liveness import Heartbeat
+
+
+# -- Levels ---------------------------------------------------------------------------------------
+# The feature level: raised by the controller itself, as soon as every node knows the next one.
+#
+# Owns that choice (docs/decisions/0024). Voters are no part of the image, so they are handed in:
+# each registers as a broker, too, and says then what it knows. Whoever knows less than the level
+# that was reached can neither register nor go past the command that raised it.
+
+
+def next_level(image: MetadataImage, voters: Collection[int]) -> SetFeatureLevel | None:
+    """What to propose; one level after the other."""
+    now, brokers = image.feature_level, image.brokers
+    level = now + 1
+    if now >= SUPPORTED_LEVEL or not brokers or any(voter not in brokers for voter in voters):
+        return None
+    if all(b.feature_level_min <= level <= b.feature_level_max for b in brokers.values()):
+        return SetFeatureLevel(now, level)
+    return None
+
+
+# -- Controller -----------------------------------------------------------------------------------
+
 
 TICK_SECONDS = 0.1  # how often `on_tick` should be called
 PAUSE_SECONDS = 1.0  # ticks that are further apart mean that this process did not run

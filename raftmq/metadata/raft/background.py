@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import trio
 
-from raftmq.disk.checkpoint import TEMPORARY_SUFFIX
+from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_file, replace_file
 from raftmq.disk.thread import DiskThread
-from raftmq.errors import InvalidConfig
-from raftmq.metadata.raft.collector import COLLECTOR
-from raftmq.metadata.raft.retired import REFUSED_NAME
+from raftmq.errors import CorruptJournal, InvalidConfig
+from raftmq.metadata.raft.gc_control import COLLECTOR
 from raftmq.metadata.raft.settings import brief
-from raftmq.metadata.raft.snapshots import INCOMING_SUFFIX, PART_SUFFIX
+from raftmq.metadata.raft.snapshot.store import INCOMING_SUFFIX, PART_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -27,6 +26,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
+
+
+# -- Retired --------------------------------------------------------------------------------------
+# A directory that must not come back: the others refused it as an older copy.
+#
+# Owns one small file with the reason. Without it a supervisor that starts the voter again and again
+# would have it counted as new in the end: each start raises the count by which copies are told
+# apart.
+
+
+REFUSED_NAME = "REFUSED"
+
+
+def retire(files: Files, directory: Path, reason: str) -> None:
+    """From now on every start says why not. Waits for the disk: the voter ends anyhow."""
+    replace_file(files, directory / REFUSED_NAME, reason.encode())
+
+
+def check_not_retired(files: Files, directory: Path) -> None:
+    """
+    Raises:
+        CorruptJournal: it was refused in an earlier run.
+    """
+    reason = read_file(files, directory / REFUSED_NAME)
+    if reason is not None:
+        raise CorruptJournal(
+            f"{directory}: refused by another voter in an earlier run ({REFUSED_NAME}):"
+            f" {reason.decode(errors='replace')}"
+        )
+
+
+# -- Background -----------------------------------------------------------------------------------
 
 
 T = TypeVar("T")

@@ -26,8 +26,9 @@ from raftmq.metadata.raft.background import (
     open_background,
     run_in_thread,
 )
-from raftmq.metadata.raft.connection import AddressT, open_connection, shake_hands
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.engine.replication import apply_entry, own_entry
+from raftmq.metadata.raft.net.connection import AddressT, open_connection, shake_hands
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     ObserverEntries,
@@ -39,13 +40,12 @@ from raftmq.metadata.raft.messages import (
     SnapshotFetch,
     SnapshotGone,
 )
-from raftmq.metadata.raft.picture import read_picture
-from raftmq.metadata.raft.replication import apply_entry, own_entry
+from raftmq.metadata.raft.net.observer_service import FIRST_ENTRY
+from raftmq.metadata.raft.net.transport import DIAL_SECONDS_MAX
 from raftmq.metadata.raft.settings import check_settings
-from raftmq.metadata.raft.snapshot_transfer import SnapshotId
-from raftmq.metadata.raft.snapshots import SnapshotStore
-from raftmq.metadata.raft.transport import DIAL_SECONDS_MAX
-from raftmq.metadata.raft.visiting import FIRST_ENTRY
+from raftmq.metadata.raft.snapshot.contents import read_picture
+from raftmq.metadata.raft.snapshot.store import SnapshotStore
+from raftmq.metadata.raft.snapshot.transfer import SnapshotId
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.raft.background import RunSync
-    from raftmq.metadata.raft.connection import Connection, Network
-    from raftmq.metadata.raft.messages import AnyMessage
-    from raftmq.metadata.raft.picture import Picture
+    from raftmq.metadata.raft.net.connection import Connection, Network
+    from raftmq.metadata.raft.net.messages import AnyMessage
     from raftmq.metadata.raft.settings import QuorumSettings
-    from raftmq.metadata.raft.snapshots import SnapshotInfo
+    from raftmq.metadata.raft.snapshot.contents import Picture
+    from raftmq.metadata.raft.snapshot.store import SnapshotInfo
     from raftmq.metadata.raft.state_machine import StateMachine
 
 

@@ -28,36 +28,43 @@ from raftmq.metadata.machine import MetadataMachine
 from raftmq.metadata.raft.background import (
     JOURNAL_FOLDER,
     Threads,
+    check_not_retired,
     hold_own_directory,
     open_background,
     open_threads,
+    retire,
 )
-from raftmq.metadata.raft.journal import Journal, start_journal
-from raftmq.metadata.raft.journal_segments import segment_numbers
-from raftmq.metadata.raft.membership import Membership
-from raftmq.metadata.raft.messages import PROTOCOL_VERSION, Hello, Refusal, Role, Standing
-from raftmq.metadata.raft.node import RaftNode
-from raftmq.metadata.raft.picture import Picture, read_picture
+from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.node import RaftNode
+from raftmq.metadata.raft.journal.journal import Journal, start_journal
+from raftmq.metadata.raft.journal.segments import segment_numbers
+from raftmq.metadata.raft.net.messages import PROTOCOL_VERSION, Hello, Refusal, Role, Standing
+from raftmq.metadata.raft.net.observer_service import Hosting
+from raftmq.metadata.raft.net.transport import Transport
 from raftmq.metadata.raft.quorum import Driver, RaftQuorum
-from raftmq.metadata.raft.retired import check_not_retired, retire
 from raftmq.metadata.raft.settings import QuorumSettings, check_settings
-from raftmq.metadata.raft.snapshots import SnapshotInfo, SnapshotStore
-from raftmq.metadata.raft.snapshotter import Snapshotter
+from raftmq.metadata.raft.snapshot.contents import Picture, read_picture
+from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
+from raftmq.metadata.raft.snapshot.store import SnapshotInfo, SnapshotStore
 from raftmq.metadata.raft.status import QuorumStatus, encode_status, quorum_status
-from raftmq.metadata.raft.transport import Transport
-from raftmq.metadata.raft.visiting import Hosting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
     from random import Random
 
+    from raftmq.disk.files import Files
     from raftmq.metadata.raft.background import RunSync
-    from raftmq.metadata.raft.connection import AddressT, Network
+    from raftmq.metadata.raft.net.connection import AddressT, Network
 
-__all__ = ["QuorumSettings", "open_quorum"]
 
 logger = logging.getLogger(__name__)
+
+
+# -- Opening --------------------------------------------------------------------------------------
+
+
+__all__ = ["QuorumSettings", "open_quorum"]
 
 WAY_OUT = (
     "While the other voters have a majority, move the directory away (keep it) and start with an"

@@ -23,7 +23,7 @@ from raftmq.errors import (
 )
 from raftmq.metadata.commands import Command, CommandId, encode_command
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX, Leadership
-from raftmq.metadata.raft.replication import Fate
+from raftmq.metadata.raft.engine.replication import Fate
 from raftmq.metadata.raft.settings import brief
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.machine import MetadataMachine
-    from raftmq.metadata.raft.journal import Journal
-    from raftmq.metadata.raft.messages import AnyMessage
-    from raftmq.metadata.raft.node import RaftNode
-    from raftmq.metadata.raft.snapshotter import Snapshotter
-    from raftmq.metadata.raft.transport import Transport
+    from raftmq.metadata.raft.engine.node import RaftNode
+    from raftmq.metadata.raft.journal.journal import Journal
+    from raftmq.metadata.raft.net.messages import AnyMessage
+    from raftmq.metadata.raft.net.transport import Transport
+    from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
 
 
 logger = logging.getLogger(__name__)

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from raftmq.errors import InvalidConfig
-from raftmq.metadata.raft.connection import AddressT
-from raftmq.metadata.raft.messages import VOTERS_MAX
-from raftmq.metadata.raft.timing import Limits, Timing
+from raftmq.metadata.raft.engine.timing import Limits, Timing
+from raftmq.metadata.raft.net.connection import AddressT
+from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# -- Settings -------------------------------------------------------------------------------------
+
 
 NODE_ID_MAX = (1 << 31) - 1  # Kafka's clients know 32 bits of a broker's id
 CLUSTER_ID_LENGTH_MAX = 255  # as in every greeting

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from raftmq.metadata.raft.pinned import CANDIDATE, FOLLOWER, LEADER
+from raftmq.metadata.raft.engine.pinned import CANDIDATE, FOLLOWER, LEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from raftmq.metadata.raft.messages import Standing
-    from raftmq.metadata.raft.node import RaftNode
+    from raftmq.metadata.raft.engine.node import RaftNode
+    from raftmq.metadata.raft.net.messages import Standing
 
 
 logger = logging.getLogger(__name__)

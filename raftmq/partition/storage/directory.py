@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from raftmq.model import TimestampOffset
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.known_producers import SnapshotWrite
-    from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.mending import Mending
-    from raftmq.partition.storage.reader import LogSlice
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.work import StartOver, Trim, Truncation
 

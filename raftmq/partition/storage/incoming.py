@@ -20,7 +20,7 @@ from raftmq.errors import (
 )
 from raftmq.model import NO_PRODUCER_ID, RecordFormat, TimestampType
 from raftmq.partition.storage.segment import FoundBatch
-from raftmq.wire.header import (
+from raftmq.wire.batch.header import (
     COLUMNS_BIT,
     CONTROL_BIT,
     HEADER,
@@ -38,8 +38,13 @@ from raftmq.wire.header import (
     pack_prefix,
     read_header,
 )
+from raftmq.wire.batch.records import (
+    account_of,
+    check_structure,
+    encode_fence,
+    stamp_log_append_time,
+)
 from raftmq.wire.messages.produce import BATCHES_MAX
-from raftmq.wire.records import account_of, check_structure, encode_fence, stamp_log_append_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

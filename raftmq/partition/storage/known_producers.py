@@ -21,8 +21,8 @@ from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
 from raftmq.partition.producers import Admission, Producers
 from raftmq.partition.storage.segment import BatchStart, walk
-from raftmq.wire.header import is_named
-from raftmq.wire.records import account_length, account_of
+from raftmq.wire.batch.header import is_named
+from raftmq.wire.batch.records import account_length, account_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import File, Files
     from raftmq.partition.producers import Picture, ProducerLimits, Remembered
     from raftmq.partition.storage.segment import FoundBatch, Segment
-    from raftmq.wire.header import Account
+    from raftmq.wire.batch.header import Account
 
 
 logger = logging.getLogger(__name__)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from raftmq.disk.files import WouldBlock
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.partition.storage.entries import cached_reader, read_waiting
-from raftmq.partition.storage.reader import find_timestamp, plan_slice
-from raftmq.partition.storage.rot import plan_look, write_mark
+from raftmq.partition.storage.log import find_timestamp, plan_slice
+from raftmq.partition.storage.mending import plan_look
+from raftmq.partition.storage.rot import write_mark
 
 if TYPE_CHECKING:
     from raftmq.disk.files import FileSlice
     from raftmq.model import TimestampOffset
     from raftmq.partition.storage.flusher import RunSync
-    from raftmq.partition.storage.log import PartitionLog
-    from raftmq.partition.storage.reader import LogSlice
+    from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.rot import Rot
 
 logger = logging.getLogger(__name__)

@@ -7,21 +7,25 @@ another one afterwards but what was wrong. The mark of the rot stays until all h
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import CorruptRecord, StorageError
-from raftmq.partition.epochs import UNDEFINED_EPOCH
-from raftmq.partition.storage.rot import write_mark
+from raftmq.partition.epochs import UNDEFINED_EPOCH, LeaderEpochs
+from raftmq.partition.storage.rot import ROT_MARK, Look, read_mark, write_mark
 from raftmq.partition.storage.segment import BatchStart, scan
-from raftmq.wire.header import iter_batches
+from raftmq.wire.batch.header import iter_batches
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import Segment
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
+
+
+logger = logging.getLogger(__name__)
 
 
 class Mending(NamedTuple):
@@ -108,3 +112,52 @@ async def finish_mending(log: PartitionLog, run_sync: RunSync, last: Mending) ->
         raise StorageError(f"{log.name} is {log.offline_reason}")
     log.forget_rot(last.rot)
     await run_sync(partial(write_mark, log.files, log.folder, log.rotten))
+
+
+# -- what is remembered --------------------------------------------------------------------
+
+
+def plan_look(log: PartitionLog, offset: int) -> Look:
+    """`offset` lies in the log."""
+    segment = log.segment_of(offset)
+    epochs = LeaderEpochs.replay(log.epochs.entries)
+    return Look(segment, offset, segment.end, epochs, log.log_start_offset)
+
+
+def recall(log: PartitionLog) -> None:
+    """Look again wherever rot was found before this opening. Raises StorageError."""
+    if not log.files.exists(log.folder / ROT_MARK):
+        return
+    is_known, places = True, read_mark(log.files, log.folder)
+    for begin, end_offset in places:
+        offset = max(begin, log.log_start_offset)  # the log may start inside of a batch
+        is_known &= _look_again(log, offset, end_offset)
+    if log.rotten:
+        logger.error("rot is still there: log=%s places=%d", log.name, len(log.rotten))
+    if is_known and places != [(rot.offset, rot.end_offset) for rot in log.rotten]:
+        write_mark(log.files, log.folder, log.rotten)
+
+
+def _look_again(log: PartitionLog, offset: int, end_offset: int) -> bool:
+    """Whether the disk could be read there. What rots may become unreadable: whoever reads there
+    will be told, and all the rest is served.
+
+    All of the place is looked at: its beginning may have been put right, and no more of it.
+    """
+    segment = log.segment_of(offset)
+    end_offset = min(end_offset, segment.end_offset)
+    try:
+        if offset < end_offset:
+            # The page cache may show what was written over it, and what a failed sync has lost.
+            segment.file.evict()
+        while offset < end_offset:
+            rot = plan_look(log, offset).find()
+            if rot is not None:
+                log.note_rot(rot)
+                offset = max(rot.end_offset, offset + 1)
+            else:
+                offset = segment.locate(offset).header.end_offset
+    except (CorruptRecord, StorageError) as error:
+        logger.error("rot cannot be read: log=%s offset=%d reason=%s", log.name, offset, error)
+        return False
+    return True

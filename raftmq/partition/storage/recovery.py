@@ -20,10 +20,11 @@ from raftmq.disk.checkpoint import TEMPORARY_SUFFIX, read_checkpoint, replace_fi
 from raftmq.errors import CorruptRecord, without_frames
 from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.entries import DamagedEntries, EpochFile
-from raftmq.partition.storage.found import DAMAGE_MARK, Damage, FoundLog, RecoveryReport
 from raftmq.partition.storage.known_producers import recover_producers
 from raftmq.partition.storage.log import PartitionLog
-from raftmq.partition.storage.rot import read_mark, recall
+from raftmq.partition.storage.mending import recall
+from raftmq.partition.storage.recovery_result import DAMAGE_MARK, Damage, FoundLog, RecoveryReport
+from raftmq.partition.storage.rot import read_mark
 from raftmq.partition.storage.segment import (
     LOG_SUFFIX,
     BatchStart,
@@ -40,10 +41,13 @@ if TYPE_CHECKING:
 
     from raftmq.config import TopicConfig
     from raftmq.disk.files import Files
-    from raftmq.wire.header import BatchHeader
+    from raftmq.wire.batch.header import BatchHeader
 
 
 logger = logging.getLogger(__name__)
+
+
+# -- Recovery -------------------------------------------------------------------------------------
 
 
 _BASE_OFFSET_DIGITS = 20

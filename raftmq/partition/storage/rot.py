@@ -11,8 +11,6 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
-from raftmq.errors import CorruptRecord, StorageError
-from raftmq.partition.epochs import LeaderEpochs
 from raftmq.partition.storage.inspect import BadBytes, inspect_batches
 from raftmq.partition.storage.segment import BatchStart
 
@@ -21,13 +19,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
-    from raftmq.partition.storage.log import PartitionLog
+    from raftmq.partition.epochs import LeaderEpochs
     from raftmq.partition.storage.segment import Segment
+
+
+logger = logging.getLogger(__name__)
+
 
 ROT_MARK = "rotten"  # the file that remembers where rot was found
 ROTTEN_MAX = 1000  # places that one log remembers; others are found again by whoever reads there
-
-logger = logging.getLogger(__name__)
 
 
 class Rot(NamedTuple):
@@ -110,13 +110,6 @@ class Look(NamedTuple):
         return "" if known == leader_epoch else f"leader epoch {leader_epoch}, {known} wrote it"
 
 
-def plan_look(log: PartitionLog, offset: int) -> Look:
-    """`offset` lies in the log."""
-    segment = log.segment_of(offset)
-    epochs = LeaderEpochs.replay(log.epochs.entries)
-    return Look(segment, offset, segment.end, epochs, log.log_start_offset)
-
-
 # -- what is remembered --------------------------------------------------------------------
 
 
@@ -135,42 +128,3 @@ def read_mark(files: Files, folder: Path) -> list[tuple[int, int]]:
     """Where rot was found: its first offset, and the one behind it, in order."""
     places = read_checkpoint(files, folder / ROT_MARK) or {}
     return sorted((int(name), end_offset) for name, end_offset in places.items())
-
-
-def recall(log: PartitionLog) -> None:
-    """Look again wherever rot was found before this opening. Raises StorageError."""
-    if not log.files.exists(log.folder / ROT_MARK):
-        return
-    is_known, places = True, read_mark(log.files, log.folder)
-    for begin, end_offset in places:
-        offset = max(begin, log.log_start_offset)  # the log may start inside of a batch
-        is_known &= _look_again(log, offset, end_offset)
-    if log.rotten:
-        logger.error("rot is still there: log=%s places=%d", log.name, len(log.rotten))
-    if is_known and places != [(rot.offset, rot.end_offset) for rot in log.rotten]:
-        write_mark(log.files, log.folder, log.rotten)
-
-
-def _look_again(log: PartitionLog, offset: int, end_offset: int) -> bool:
-    """Whether the disk could be read there. What rots may become unreadable: whoever reads there
-    will be told, and all the rest is served.
-
-    All of the place is looked at: its beginning may have been put right, and no more of it.
-    """
-    segment = log.segment_of(offset)
-    end_offset = min(end_offset, segment.end_offset)
-    try:
-        if offset < end_offset:
-            # The page cache may show what was written over it, and what a failed sync has lost.
-            segment.file.evict()
-        while offset < end_offset:
-            rot = plan_look(log, offset).find()
-            if rot is not None:
-                log.note_rot(rot)
-                offset = max(rot.end_offset, offset + 1)
-            else:
-                offset = segment.locate(offset).header.end_offset
-    except (CorruptRecord, StorageError) as error:
-        logger.error("rot cannot be read: log=%s offset=%d reason=%s", log.name, offset, error)
-        return False
-    return True

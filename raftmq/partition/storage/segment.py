@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.errors import CorruptRecord
 from raftmq.model import NO_TIMESTAMP
 from raftmq.partition.storage.entries import DamagedEntries, EntryFile, read_waiting
-from raftmq.wire.header import (
+from raftmq.wire.batch.header import (
     HEADER_SIZE,
     RECORDS_MAX,
     BatchHeader,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import File, Files
     from raftmq.partition.storage.entries import Entry, ReadBytes
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 
 logger = logging.getLogger(__name__)

@@ -9,18 +9,71 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from raftmq.errors import StorageError
 from raftmq.model import NO_TIMESTAMP
-from raftmq.partition.storage.entries import Entry
-from raftmq.partition.verify.entries import about_entry, load_entries
-from raftmq.partition.verify.findings import Severity
+from raftmq.partition.epochs import LeaderEpochs
+from raftmq.partition.storage.entries import (
+    ENTRY_SIZE,
+    EPOCH_FILE,
+    DamagedEntries,
+    Entry,
+    EpochFile,
+)
+from raftmq.partition.storage.inspect import read_entries
+from raftmq.partition.verify.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
-    from raftmq.partition.storage.inspect import SegmentFile
+    from raftmq.partition.storage.inspect import EntriesFound, SegmentFile
     from raftmq.partition.storage.segment import FoundBatch
     from raftmq.partition.verify.findings import Findings
+    from raftmq.wire.batch.header import BatchHeader
+
+
+# -- Entries --------------------------------------------------------------------------------------
+# Files of entries under verification: reading them, and what can be wrong with any of them.
+#
+# Owns the findings that do not depend on what entries mean: missing, unreadable, damaged, torn.
+
+
+READ_ERRORS = (StorageError, OSError)
+
+
+def load_entries(files: Files, path: Path, findings: Findings) -> list[Entry | None]:
+    """The entries of `path`, None for damaged ones; a finding for whatever is wrong with them."""
+    try:
+        found = read_entries(files, path) if files.exists(path) else None
+    except READ_ERRORS as error:
+        if files.exists(path):
+            findings.error(path, f"cannot be read: {error}")
+            return [None]
+        found = None  # removed just now
+    if found is None:
+        findings.warning(path, "missing")
+        return []
+    _report(found, path, findings)
+    return found.entries
+
+
+def _report(found: EntriesFound, path: Path, findings: Findings) -> None:
+    for index, entry in enumerate(found.entries):
+        if entry is None:
+            about_entry(findings, Severity.WARNING, path, index, "fails its CRC")
+    if found.torn_bytes:
+        position = len(found.entries) * ENTRY_SIZE
+        what = f"ends in {found.torn_bytes} bytes that are no whole entry"
+        findings.warning(path, what, position=position)
+
+
+def about_entry(findings: Findings, severity: Severity, path: Path, index: int, what: str) -> None:
+    """Entry number `index` has a problem that others may share."""
+    findings.repeated(Finding(severity, path, f"an entry {what}", index * ENTRY_SIZE))
+
+
+# -- Indexes --------------------------------------------------------------------------------------
+
 
 WAY_OUT = "delete the file while no broker runs, and lookups do without it"
 _BEFORE_ALL = Entry(-(1 << 63), 0)
@@ -137,3 +190,71 @@ class IndexCheck:
 
     def _times_end_early(self) -> bool:
         return not self._closing or self._base_offset + self._closing.value < self._last_batch
+
+
+# -- Epochs ---------------------------------------------------------------------------------------
+# The leader epochs of a log, held against its batches.
+#
+# Owns the comparison of `leader-epochs` with what the batches say. A damaged file is a warning, the
+# log is walked in its place; a sound one that says something else is believed, and readers refuse
+# what does not agree with it.
+
+
+class Disagreement(NamedTuple):
+    offset: int
+    in_log: int
+    in_file: int
+
+
+class EpochCheck:
+    """`note` every batch, then `finish`."""
+
+    def __init__(
+        self, files: Files, folder: Path, findings: Findings, log_start_offset: int
+    ) -> None:
+        self._path, self._findings = folder / EPOCH_FILE, findings
+        self._log_start_offset = log_start_offset
+        self._disagreement: Disagreement | None = None
+        self._table = self._read(files, folder)
+        self._last: BatchHeader | None = None
+
+    def _read(self, files: Files, folder: Path) -> LeaderEpochs | None:
+        """None where the log would not believe the file either."""
+        if not files.exists(self._path):
+            return LeaderEpochs()  # as the log takes it; `_is_whole` says what comes of that
+        if None in load_entries(files, self._path, self._findings):
+            return None
+        try:
+            return EpochFile(files, folder).read()
+        except (DamagedEntries, *READ_ERRORS):  # it was sound just now: a broker is at work
+            return None
+
+    def note(self, header: BatchHeader) -> None:
+        self._last = header
+        offset = max(header.base_offset, self._log_start_offset)
+        if self._table is None or self._disagreement or header.end_offset <= offset:
+            return
+        in_file = self._table.epoch_at(offset)
+        if in_file != header.leader_epoch:
+            self._disagreement = Disagreement(offset, header.leader_epoch, in_file)
+
+    def finish(self, log_end_offset: int, recovery_point: int | None) -> None:
+        """Recovery reads the epochs of whatever lies behind its point from the log again."""
+        if self._disagreement:
+            offset, in_log, in_file = self._disagreement
+            what = f"says leader epoch {in_file}, the batch is of epoch {in_log}"
+            if not self._is_whole() or (recovery_point is not None and offset >= recovery_point):
+                self._findings.warning(self._path, what, offset=offset)
+            else:
+                self._findings.error(self._path, what, offset=offset)
+        if self._table and self._table.entries:
+            leader_epoch, start_offset = self._table.entries[-1]
+            if start_offset > log_end_offset:
+                what = f"leader epoch {leader_epoch} begins beyond the log's end {log_end_offset}"
+                self._findings.warning(self._path, what, offset=start_offset)
+
+    def _is_whole(self) -> bool:
+        """A table that does not know the last batch was cut; the log then reads its batches."""
+        if self._table is None or self._last is None:
+            return False
+        return self._table.epoch_at(self._last.base_offset) == self._last.leader_epoch

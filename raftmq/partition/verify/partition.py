@@ -22,19 +22,17 @@ from raftmq.partition.storage.inspect import (
 )
 from raftmq.partition.storage.known_producers import account_in
 from raftmq.partition.storage.segment import BatchStart, find_sound_batch
-from raftmq.partition.verify.entries import READ_ERRORS
-from raftmq.partition.verify.epochs import EpochCheck
 from raftmq.partition.verify.findings import Finding, Findings, Severity
-from raftmq.partition.verify.indexes import IndexCheck
+from raftmq.partition.verify.indexes import READ_ERRORS, EpochCheck, IndexCheck
 from raftmq.partition.verify.producers import ProducerCheck
-from raftmq.partition.verify.surroundings import (
+from raftmq.partition.verify.side_files import (
     check_damage_mark,
     check_log_start,
     check_orphans,
     drop_trimmed,
 )
-from raftmq.wire.header import COMPRESSION_BITS
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.header import COMPRESSION_BITS
+from raftmq.wire.batch.records import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from raftmq.partition.storage.known_producers import (
     load_snapshot,
     snapshot_path,
 )
-from raftmq.partition.verify.entries import READ_ERRORS
+from raftmq.partition.verify.indexes import READ_ERRORS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files
     from raftmq.partition.producers import Remembered
     from raftmq.partition.verify.findings import Findings
-    from raftmq.wire.header import Account, BatchHeader
+    from raftmq.wire.batch.header import Account, BatchHeader
 
 WAY_OUT = "remove the file while no broker uses it"
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, TypeAlias
 
+import msgspec
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import (
     ABSENT,
+    NAME_CHARS_MAX,
     TIMEOUT_MS,
     Body,
     BrokerIdOrAbsent,
@@ -31,6 +33,7 @@ from raftmq.wire.bodies import (
     Request,
     SlotEpoch,
 )
+from raftmq.wire.nesting import Decoder
 
 GROUPS_MAX = 1_000  # of one message
 GROUPS_LISTED_MAX = 100_000
@@ -288,3 +291,42 @@ class DeleteGroups(Request, frozen=True):
     timeout_ms: Milliseconds = TIMEOUT_MS
     slot_epoch: SlotEpoch = 0
     last_change: Natural = 0
+
+
+# -- Subscriptions --------------------------------------------------------------------------------
+# What of a member's subscription matters to others than the leader of its group. Pure.
+#
+# Brokers keep subscriptions as bytes; what they say, members agree on among themselves. Only this
+# beginning is the same for all of them: it changes when the member's program wants something else,
+# while the rest changes with every rebalance.
+
+
+SUBSCRIPTION_VERSION = 1
+
+TopicName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+
+
+class Numbered(msgspec.Struct, frozen=True, array_like=True):
+    """How everything begins that members tell each other."""
+
+    format_version: int
+
+
+class Interest(Numbered, frozen=True):
+    """`topics` are sorted, each named once."""
+
+    topics: tuple[TopicName, ...]
+    user_data: bytes
+    rack: Name
+
+
+def interest_in(subscription: bytes) -> Interest | None:
+    """None: it is of a program of another kind, or of another version."""
+    try:
+        interest: Interest = _decoder.decode(subscription)
+    except ValueError:  # msgspec's errors are ValueErrors
+        return None
+    return interest if interest.format_version == SUBSCRIPTION_VERSION else None
+
+
+_decoder = Decoder[Interest](Interest)

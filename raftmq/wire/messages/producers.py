@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from raftmq.errors import ErrorCode
 from raftmq.wire.apis import ApiKey
+from raftmq.wire.batch.header import DIGEST_MAX, PARTITION_COUNT_MAX
 from raftmq.wire.bodies import (
     ABSENT,
     ID_MAX,
@@ -30,7 +31,6 @@ from raftmq.wire.bodies import (
     Request,
     TopicId,
 )
-from raftmq.wire.header import DIGEST_MAX, PARTITION_COUNT_MAX
 
 PRODUCER_EPOCH_MAX = (1 << 15) - 1
 # A fence takes its broker some 70 us: a request must not keep all others waiting.

@@ -18,7 +18,7 @@ from jepsen_like.nemesis.quorum_places import journal_places
 from jepsen_like.nemesis.wounds import Place
 from raftmq.broker.meta import DirectoryMeta
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.retired import REFUSED_NAME
+from raftmq.metadata.raft.background import REFUSED_NAME
 from tests.jepsen_like.nemesis.scripted_machines import ScriptedMachines, scene
 from tests.jepsen_like.nemesis.stopped_nodes import (
     LOGS,

@@ -16,7 +16,7 @@ from jepsen_like.nemesis.kinds import KINDS
 from jepsen_like.nemesis.nemesis import Nemesis, in_thread
 from jepsen_like.nemesis.schedule import ALONE, Stroke, schedule
 from raftmq.broker.meta import QUORUM_FOLDER
-from raftmq.metadata.raft.retired import REFUSED_NAME
+from raftmq.metadata.raft.background import REFUSED_NAME
 from tests.jepsen_like.nemesis.scripted_machines import ScriptedMachines, ScriptedView
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
 from raftmq.metadata.commands import PartitionId
 from raftmq.model import RecordFormat
+from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.offsets import EARLIEST
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
-from raftmq.wire.records import encode_batch
 from tests.simulation.brokers.history import text_of
 from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.hosts import NAME, now_ms

@@ -31,9 +31,9 @@ from jepsen_like.checkers.activity import Demands
 from jepsen_like.checkers.verdict import judge
 from jepsen_like.history.event import NODE, RUN, WATCH, Event, Type, encode_line
 from jepsen_like.history.recorder import Recorder
-from raftmq.broker.replicas import key_of
-from raftmq.wire.header import iter_batches
-from raftmq.wire.records import RecordBatch
+from raftmq.broker.replication.replicas import key_of
+from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.batch.records import RecordBatch
 from tests.simulation.brokers.examination import content_of, replicas_of
 from tests.simulation.brokers.history_runs import Run
 from tests.simulation.brokers.ledger import ANYWHERE, Outcome, Spot

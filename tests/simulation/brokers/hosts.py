@@ -16,10 +16,9 @@ import trio
 
 from raftmq.broker import broker as broker_module
 from raftmq.broker.broker import open_broker
-from raftmq.broker.groups.phases import GroupSettings
-from raftmq.broker.groups.settings import CoordinatorSettings
+from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.settings import BrokerSettings, ListenerSettings
-from raftmq.metadata.raft.messages import Standing
+from raftmq.metadata.raft.net.messages import Standing
 from raftmq.model import Address
 from tests.simulation.brokers.log_starts import judge_log_starts, log_starts
 from tests.simulation.disk_faults import PowerCut

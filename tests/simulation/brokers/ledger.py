@@ -15,14 +15,14 @@ from enum import Enum, auto
 from itertools import accumulate, count, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.wire.header import iter_batches
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.batch.records import RecordBatch
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
     from tests.simulation.brokers.history import History
 
 ACKS_ALL = -1

@@ -15,8 +15,8 @@ from raftmq.broker.groups.members import Members
 from raftmq.broker.groups.phases import Phase
 from raftmq.broker.groups.rebalance import Rebalance
 from raftmq.client.consumer.group_reader import GroupReader
+from raftmq.client.group.member_shell import Changes
 from raftmq.client.group.offsets import MemberOffsets
-from raftmq.client.group.participation import Changes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.broker import fences as requests
+from raftmq.broker.requests import producer_fencing as requests
 from raftmq.partition import producers
 from raftmq.partition.producers import Admission
 from raftmq.partition.producers import fenced as real_fenced
@@ -17,7 +17,7 @@ from raftmq.partition.storage import log
 if TYPE_CHECKING:
     from raftmq.partition.producers import Producer
     from raftmq.partition.storage.incoming import Placement
-    from raftmq.wire.header import Account, BatchHeader
+    from raftmq.wire.batch.header import Account, BatchHeader
     from tests.simulation.planting import Patch
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.wire.header import is_named, iter_batches, named_producer_id
-from raftmq.wire.records import RecordBatch, account_of
+from raftmq.wire.batch.header import is_named, iter_batches, named_producer_id
+from raftmq.wire.batch.records import RecordBatch, account_of
 from tests.simulation.brokers.examination import content_of, replicas_of
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.wire.header import BatchHeader
+    from raftmq.wire.batch.header import BatchHeader
     from tests.simulation.brokers.ledger import Spot
     from tests.simulation.brokers.world import World
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.producer_ids import LOW_COUNT
+from raftmq.broker.requests.producer_ids import LOW_COUNT
 from raftmq.client.client import Client
 from raftmq.errors import ErrorCode
 from raftmq.model import Address

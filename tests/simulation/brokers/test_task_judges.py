@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from raftmq.model import RecordFormat
-from raftmq.wire.header import Account, named_producer_id
-from raftmq.wire.records import encode_batch, encode_fence
+from raftmq.wire.batch.header import Account, named_producer_id
+from raftmq.wire.batch.records import encode_batch, encode_fence
 from tests.simulation.brokers.ledger import Spot, end_of, records_in
 from tests.simulation.brokers.task_book import Generation, Row, TaskBook
 from tests.simulation.brokers.task_logs import judge_log

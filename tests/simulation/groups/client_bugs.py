@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from raftmq.client.group.effects import State
-from raftmq.client.group.holdings import Holdings
 from raftmq.client.group.member import Member, Session
 from raftmq.client.group.membership import Membership
+from raftmq.client.group.owned_partitions import Holdings
 from raftmq.client.group.planning import Planning
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.broker.broker import Host, open_broker
-from raftmq.broker.groups.phases import GroupSettings
-from raftmq.broker.groups.settings import CoordinatorSettings
+from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.settings import BrokerSettings, ListenerSettings
 from raftmq.errors import ErrorCode, RaftmqError, error_for
 from raftmq.metadata.image import slot_of

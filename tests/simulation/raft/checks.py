@@ -17,7 +17,7 @@ from raftmq.metadata.machine import MetadataMachine
 
 if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyResult
-    from raftmq.metadata.raft.node import RaftNode
+    from raftmq.metadata.raft.engine.node import RaftNode
 
 
 class Violation(Exception):

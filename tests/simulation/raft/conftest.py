@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pysyncobj.syncobj as syncobj
 import pytest
 
-from raftmq.metadata.raft import pinned
+from raftmq.metadata.raft.engine import pinned
 from tests.simulation.raft.stock import StockNode, VirtualTime
 
 if TYPE_CHECKING:

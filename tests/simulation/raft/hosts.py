@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from raftmq.metadata.quorum import MetadataQuorum
-    from raftmq.metadata.raft.node import RaftNode
+    from raftmq.metadata.raft.engine.node import RaftNode
     from raftmq.metadata.raft.quorum import RaftQuorum
     from tests.simulation.disk_faults import Moment
     from tests.simulation.network import NodeNetwork

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from raftmq.metadata.raft.journal import start_journal
-from raftmq.metadata.raft.membership import Membership
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.node import RaftNode
+from raftmq.metadata.raft.engine.timing import Limits, Timing
+from raftmq.metadata.raft.journal.journal import start_journal
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     FrameReader,
     Hello,
     Role,
     encode_frame,
 )
-from raftmq.metadata.raft.node import RaftNode
-from raftmq.metadata.raft.picture import read_picture, take_picture
-from raftmq.metadata.raft.snapshots import SnapshotStore
-from raftmq.metadata.raft.timing import Limits, Timing
+from raftmq.metadata.raft.snapshot.contents import read_picture, take_picture
+from raftmq.metadata.raft.snapshot.store import SnapshotStore
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from raftmq.metadata.raft.messages import AnyMessage, Refusal, SnapshotOffer
-    from raftmq.metadata.raft.replication import Fate
+    from raftmq.metadata.raft.engine.replication import Fate
+    from raftmq.metadata.raft.net.messages import AnyMessage, Refusal, SnapshotOffer
     from raftmq.metadata.raft.state_machine import StateMachine
 
 DIRECTORY = Path("/voter")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from raftmq.metadata.raft.timing import Limits, Timing
+from raftmq.metadata.raft.engine.timing import Limits, Timing
 from tests.simulation.network_pipe import Latency
 from tests.simulation.raft.tuning import Sizes, draw_sizes
 

@@ -13,17 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raftmq.metadata.apply import dispatch
-from raftmq.metadata.raft import guard as guard_module
-from raftmq.metadata.raft import journal as journal_module
-from raftmq.metadata.raft.guard import Guard
-from raftmq.metadata.raft.journal import Journal
-from raftmq.metadata.raft.journal_format import Identity
-from raftmq.metadata.raft.membership import Membership
-from raftmq.metadata.raft.messages import Standing
-from raftmq.metadata.raft.node import RaftNode
+from raftmq.metadata.raft.engine import guard as guard_module
+from raftmq.metadata.raft.engine.guard import Guard
+from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.node import RaftNode
+from raftmq.metadata.raft.engine.replication import Reads
+from raftmq.metadata.raft.journal import journal as journal_module
+from raftmq.metadata.raft.journal.format import Identity
+from raftmq.metadata.raft.journal.journal import Journal
+from raftmq.metadata.raft.net.messages import Standing
 from raftmq.metadata.raft.quorum import Driver
-from raftmq.metadata.raft.replication import Reads
-from raftmq.metadata.raft.snapshotter import Snapshotter
+from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
 from tests.simulation import planting
 from tests.simulation.disk_file import SimulatedFile
 from tests.simulation.planting import Garden, Patch
@@ -32,7 +32,7 @@ from tests.simulation.raft.world import SECONDS, World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.metadata.raft.messages import AppendEntries
+    from raftmq.metadata.raft.net.messages import AppendEntries
 
 
 def _case(seeds: tuple[int, ...], kinds: tuple[str, ...]) -> planting.Case:

@@ -11,9 +11,9 @@ from pysyncobj import replicated
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
 from raftmq.metadata.machine import MetadataMachine
-from raftmq.metadata.raft.messages import AnyMessage
-from raftmq.metadata.raft.replication import Fate
-from raftmq.metadata.raft.timing import Limits
+from raftmq.metadata.raft.engine.replication import Fate
+from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.net.messages import AnyMessage
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft.stock import StockNode, append
 

@@ -13,7 +13,7 @@ import pysyncobj.journal as stock_journal
 import pytest
 
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.messages import (
     AppendEntries,
     AppendReply,
     RequestVote,

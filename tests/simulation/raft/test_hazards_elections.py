@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.metadata.raft.messages import RequestVote
+from raftmq.metadata.raft.net.messages import RequestVote
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft.stock import StockPeer
 

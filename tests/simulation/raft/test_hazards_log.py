@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pysyncobj.config import SERIALIZER_STATE
 
-from raftmq.metadata.raft.messages import AppendEntries, AppendReply, SnapshotOffer, Standing
+from raftmq.metadata.raft.net.messages import AppendEntries, AppendReply, SnapshotOffer, Standing
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft.stock import ack, append
 

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from raftmq.metadata.raft import opening, replication, snapshotter, visiting
-from raftmq.metadata.raft.journal import start_journal
-from raftmq.metadata.raft.snapshot_transfer import SnapshotReceiver, SnapshotSender
+from raftmq.metadata.raft import opening
+from raftmq.metadata.raft.engine import replication
+from raftmq.metadata.raft.journal.journal import start_journal
+from raftmq.metadata.raft.net import observer_service
+from raftmq.metadata.raft.snapshot import snapshotter
+from raftmq.metadata.raft.snapshot.transfer import SnapshotReceiver, SnapshotSender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +45,7 @@ def tuned(sizes: Sizes) -> Iterator[None]:
     receiver = partial(SnapshotReceiver, chunk_bytes=sizes.chunk_bytes)
     start = partial(start_journal, segment_bytes=sizes.segment_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (replication, visiting):
+        for module in (replication, observer_service):
             patch.setattr(module, "APPEND_BYTES_MAX", sizes.append_bytes)
         patch.setattr(snapshotter, "SnapshotSender", sender)
         patch.setattr(snapshotter, "SnapshotReceiver", receiver)

@@ -29,7 +29,7 @@ from tests.simulation.story import Story, failure_of
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from raftmq.metadata.raft.node import RaftNode
+    from raftmq.metadata.raft.engine.node import RaftNode
     from tests.simulation.raft.hosts import Host
     from tests.simulation.raft.plan import Plan
 

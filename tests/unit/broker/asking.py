@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from raftmq.broker.changes import Changes
+from raftmq.broker.metadata_changes import Changes
 from raftmq.errors import ErrorCode, NotController
 from raftmq.metadata.commands import (
     BrokerRegistered,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.fetch import WITHOUT_SESSION, Fetch
-from raftmq.wire.records import RecordBatch
 from tests.unit.broker.copying import (
     CLIENT,
     answered,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.fetch import Fetching, Replicating
-from raftmq.broker.fetch_sessions import WaitingFetches
-from raftmq.broker.fetcher import Fetchers
+from raftmq.broker.replication.leader_fetcher import Fetchers
+from raftmq.broker.requests.fetch import Fetching, Replicating
+from raftmq.broker.requests.fetch_sessions import WaitingFetches
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.model import Address
-from raftmq.partition.around import PartitionKey, Surroundings
 from raftmq.partition.replica import Replica
+from raftmq.partition.replica_environment import PartitionKey, Surroundings
 from raftmq.rpc.context import Identity, RequestContext
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.reply import PendingReply, Reply
@@ -35,7 +35,7 @@ from tests.unit.storage.directories import Disk, opened
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from raftmq.broker.asking import FetchSettings
+    from raftmq.broker.replication.fetch_exchange import FetchSettings
     from raftmq.config import TopicConfig
     from raftmq.partition.leader import Assignment, ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory

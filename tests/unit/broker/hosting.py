@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.isr_proposals import IsrProposals
-from raftmq.broker.repairs import DamageReports, Repairs
-from raftmq.broker.replicas import HighWatermarks, Replicas
-from raftmq.broker.rot_watch import RotWatch
+from raftmq.broker.replication.isr_proposals import IsrProposals
+from raftmq.broker.replication.replica_repair import DamageReports, Repairs
+from raftmq.broker.replication.replicas import HighWatermarks, Replicas
+from raftmq.broker.replication.rot_watch import RotWatch
 from raftmq.errors import ErrorCode, NotController, Unreachable
 from raftmq.metadata.commands import (
     SUPPORTED_LEVEL,
@@ -23,7 +23,7 @@ from raftmq.metadata.commands import (
 )
 from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
 from raftmq.metadata.liveness import Heartbeat
-from raftmq.partition.around import PartitionKey
+from raftmq.partition.replica_environment import PartitionKey
 from raftmq.partition.storage.directory import open_log_directory
 from raftmq.rpc.reply import Answer
 from raftmq.wire.messages.corruption import ReportCorruption

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from raftmq.broker.broker_clock import OwnClock
+from raftmq.broker.controller_leadership import ControllerOffice, address_of
 from raftmq.broker.controller_link import ControllerLink
-from raftmq.broker.controller_term import ControllerOffice, address_of
 from raftmq.broker.lifetime import Lifetime, Profile, Surroundings
 from raftmq.broker.meta import MetaFile, open_meta
-from raftmq.broker.own_clock import OwnClock
-from raftmq.broker.proposals import Proposals
+from raftmq.broker.requests.proposals import Proposals
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.commands import Endpoint
 from raftmq.model import Address

@@ -12,7 +12,7 @@ from raftmq.metadata.commands import (
     PartitionAltered,
 )
 from raftmq.metadata.commands import Replica as Member
-from raftmq.partition.around import PartitionKey
+from raftmq.partition.replica_environment import PartitionKey
 from raftmq.wire.messages.corruption import DescribeDamage, ReportCorruption
 from tests.simulation.deterministic import run_inline
 from tests.simulation.quorum_fake import FakeCluster

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.topics import Topics
+from raftmq.broker.requests.topics import Topics
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.topics import (
     CreatePartitions,

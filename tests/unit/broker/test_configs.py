@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.topics import TopicConfigs
+from raftmq.broker.requests.topics import TopicConfigs
 from raftmq.config import TOPIC_KEYS, TopicConfig, parse_topic_config
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import DeleteTopic

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.repairs import TOLD_MAX, DamageReports
+from raftmq.broker.replication.replica_repair import TOLD_MAX, DamageReports
 from raftmq.errors import ErrorCode, NotController
 from raftmq.metadata.commands import Done, Loss, Refused, ReportDamage
-from raftmq.partition.around import PartitionKey
+from raftmq.partition.replica_environment import PartitionKey
 
 if TYPE_CHECKING:
     import pytest

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.broker import descriptions
-from raftmq.broker.descriptions import Descriptions
+from raftmq.broker.requests import metadata
+from raftmq.broker.requests.metadata import Descriptions
 from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.metadata.commands import DeleteTopic, PartitionId, ReassignPartition
 from raftmq.wire.messages.topics import Cursor, DescribeTopics
@@ -82,7 +82,7 @@ async def test_a_page_ends_before_it_is_too_large(
     """However little fits, each page has one partition, and all of them come."""
     cluster = await cluster_of(None)
     await make(cluster, (1,), (1,), (1,))
-    monkeypatch.setattr(descriptions, "PAGE_BYTES", 1)
+    monkeypatch.setattr(metadata, "PAGE_BYTES", 1)
     assert await pages(cluster, "orders", partitions_max=100) == [
         ["orders/0"],
         ["orders/1"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.topics import Elections
+from raftmq.broker.requests.topics import Elections
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     AlterPartition,

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.fences import Fences
-from raftmq.broker.produce import Producing
+from raftmq.broker.requests.produce import Producing
+from raftmq.broker.requests.producer_fencing import Fences
 from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.wire.header import Account, named_producer_id
+from raftmq.wire.batch.header import Account, named_producer_id
+from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePartition, ProduceReply
 from raftmq.wire.messages.producers import (
     FenceProducer,
@@ -21,7 +22,6 @@ from raftmq.wire.messages.producers import (
     PartitionFenced,
     PartitionToFence,
 )
-from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, begin, opened, settle

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.fetch_sessions import FetchSessions, following_epoch
+from raftmq.broker.requests.fetch_sessions import FetchSessions, following_epoch
 from raftmq.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from raftmq.wire.bodies import ID_MAX, TopicPartition
 from raftmq.wire.messages.fetch import NEW_SESSION, NO_SESSION, WITHOUT_SESSION
@@ -19,7 +19,7 @@ from tests.unit.storage.batches import batch
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.broker.fetch_sessions import FetchSession, SessionPartition
+    from raftmq.broker.requests.fetch_sessions import FetchSession, SessionPartition
 
 
 class Waiting:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.asking import FetchSettings
+from raftmq.broker.replication.fetch_exchange import FetchSettings
 from raftmq.config import TopicConfig
 from raftmq.model import Durability
 from tests.unit.broker.copying import key_of, world
@@ -294,7 +294,9 @@ async def test_a_leader_that_cannot_be_reached_is_tried_at_a_pace(
         found.network.cut_both("b1", "b2", refuses=True)
         found.network.reset("b1", "b2")
         await trio.sleep(60)
-        lines = [one for one in caplog.records if one.name == "raftmq.broker.leader_fetcher"]
+        lines = [
+            one for one in caplog.records if one.name == "raftmq.broker.replication.leader_fetcher"
+        ]
         assert 1 <= len(lines) <= 2
         found.network.heal()
         assert await acknowledged(leader, b"b") < 5

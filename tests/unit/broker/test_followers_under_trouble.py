@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.asking import FetchSettings
+from raftmq.broker.replication.fetch_exchange import FetchSettings
 from raftmq.rpc.protocol import Limits
 from raftmq.wire.messages.corruption import ReportCorruption
 from raftmq.wire.messages.fetch import WITHOUT_SESSION, Fetch

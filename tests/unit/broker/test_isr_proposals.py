@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.isr_proposals import IsrProposals
+from raftmq.broker.replication.isr_proposals import IsrProposals
 from raftmq.errors import ErrorCode, RequestTimedOut
 from raftmq.metadata.commands import AlterPartition, Refused
-from raftmq.partition.around import PartitionKey, Surroundings
 from raftmq.partition.leader import IsrMember, ProposeIsr
 from raftmq.partition.replica import Replica
+from raftmq.partition.replica_environment import PartitionKey, Surroundings
 from raftmq.partition.storage.directory import open_log_directory
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from raftmq.broker.fetcher import Fetchers
+from raftmq.broker.replication.leader_fetcher import Fetchers
 from raftmq.errors import Disconnected, ErrorCode, RaftmqError
 from raftmq.rpc.reply import Answer
 from raftmq.wire.messages.corruption import ReportCorruption

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker import metadata
-from raftmq.broker.metadata import ClusterMetadata
+from raftmq.broker.requests import metadata
+from raftmq.broker.requests.metadata import ClusterMetadata
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import BeginControlledShutdown, DeleteTopic
 from raftmq.model import Address

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.offsets import Offsets
+from raftmq.broker.requests.offsets import Offsets
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.offsets import (
     EARLIEST,

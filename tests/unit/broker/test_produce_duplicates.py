@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.produce import Producing
+from raftmq.broker.requests.produce import Producing
 from raftmq.errors import ErrorCode
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
+from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePartition, ProduceReply
-from raftmq.wire.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, begin, opened, settle

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 import trio.testing
 
-from raftmq.broker.producer_ids import (
+from raftmq.broker.requests.producer_ids import (
     AGAIN_SECONDS,
     BLOCK_COUNT,
     PROPOSE_SECONDS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.broker.proposals import decode_result, encode_result
+from raftmq.broker.requests.proposals import decode_result, encode_result
 from raftmq.errors import (
     ClusterAuthorizationFailed,
     ErrorCode,

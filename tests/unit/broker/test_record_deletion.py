@@ -8,8 +8,8 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from raftmq.broker.changes import Changes
-from raftmq.broker.offsets import RecordDeletion
+from raftmq.broker.metadata_changes import Changes
+from raftmq.broker.requests.offsets import RecordDeletion
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     SUPPORTED_LEVEL,

@@ -12,7 +12,7 @@ import trio
 
 from raftmq.errors import StorageError
 from raftmq.metadata.commands import DeleteTopic, Done, ElectionKind, ElectLeader, Loss
-from raftmq.partition.around import PartitionKey
+from raftmq.partition.replica_environment import PartitionKey
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_faults import Fault
 from tests.simulation.quorum_fake import FakeCluster

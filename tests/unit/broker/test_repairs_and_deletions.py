@@ -12,8 +12,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from raftmq.errors import StorageError
 from raftmq.metadata.commands import DeleteTopic
-from raftmq.partition.around import Fetched
 from raftmq.partition.leader import Diverged
+from raftmq.partition.replica_environment import Fetched
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle

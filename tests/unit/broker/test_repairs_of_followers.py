@@ -18,7 +18,7 @@ from raftmq.metadata.commands import (
     PartitionAltered,
 )
 from raftmq.metadata.commands import Replica as Member
-from raftmq.partition.around import Fetched
+from raftmq.partition.replica_environment import Fetched
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import begin, create_topic, opened, register, settle, state_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker import rot_repair
+from raftmq.broker.replication import rot_watch
 from raftmq.metadata.commands import Loss
-from raftmq.wire.header import pack_prefix, read_header
+from raftmq.wire.batch.header import pack_prefix, read_header
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.broker.hosting import settle, state_of
 from tests.unit.broker.rotting import (
@@ -44,7 +44,7 @@ async def test_batch_after_batch(
     files: SimulatedFiles, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much has rotted, no more than a piece of it is in memory."""
-    monkeypatch.setattr(rot_repair, "PIECE_BYTES", 1)
+    monkeypatch.setattr(rot_watch, "PIECE_BYTES", 1)
     async with filled(files, 1, 2) as (node, replica):
         for offset in (2, 3, 4):
             rot(files, replica, offset)

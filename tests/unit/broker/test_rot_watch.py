@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.rot_watch import LINE_MAX, WAITING_MAX
+from raftmq.broker.replication.rot_watch import LINE_MAX, WAITING_MAX
 from raftmq.errors import CorruptRecord, ErrorCode, StorageError
 from raftmq.metadata.commands import (
     Done,
@@ -18,7 +18,7 @@ from raftmq.metadata.commands import (
     Loss,
     ReportDamage,
 )
-from raftmq.partition.around import PartitionKey
+from raftmq.partition.replica_environment import PartitionKey
 from raftmq.wire.messages.corruption import ReportCorruption, Verdict
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster

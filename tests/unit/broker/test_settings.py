@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raftmq.broker.groups.settings import CoordinatorSettings
+from raftmq.broker.groups.phases import CoordinatorSettings
 from raftmq.broker.settings import BROKERS, Origin, load_settings, parse_settings, read_settings
 from raftmq.cli.nodes.overrides import override
 from raftmq.errors import InvalidConfig

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.changes import CATCH_UP_SECONDS_MAX
-from raftmq.broker.topics import Topics
+from raftmq.broker.metadata_changes import CATCH_UP_SECONDS_MAX
+from raftmq.broker.requests.topics import Topics
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import BeginControlledShutdown, UnfenceBroker
 from raftmq.metadata.commands import CreatePartitions as GrowCommand

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from raftmq.broker.fetch_sessions import STALE_ALARMS_MIN, WaitingFetches
+from raftmq.broker.requests.fetch_sessions import STALE_ALARMS_MIN, WaitingFetches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.nodes.broker_run import run_broker
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from raftmq.cli import connected
-from raftmq.cli.connected import run_connected
+from raftmq.cli.clusters import connected
+from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.main import Program, main
 from raftmq.errors import ServerError, TopicAuthorizationFailed
 from tests.unit.client.administration.served import serve_bureau

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
-from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.main import main
 from raftmq.cli.nodes.dev_run import welcome
 from raftmq.cli.nodes.dev_visit import dev_command, telling
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.errors import (
     BrokerIdNotRegistered,
     BrokerNotAvailable,

@@ -32,7 +32,7 @@ def here() -> Iterator[Here]:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody sits there and can answer."""
-    monkeypatch.setattr("raftmq.cli.confirm.is_terminal", lambda _name: True)
+    monkeypatch.setattr("raftmq.cli.terminal.output.is_terminal", lambda _name: True)
 
 
 def test_a_dry_run(here: Here) -> None:

@@ -16,9 +16,9 @@ from raftmq.model import Compression, RecordFormat
 from raftmq.partition.producer_format import pack_snapshot
 from raftmq.partition.producers import Producer, Remembered, Run
 from raftmq.partition.storage.known_producers import snapshot_path
-from raftmq.wire.control import ControlType
-from raftmq.wire.header import Account, named_producer_id
-from raftmq.wire.records import encode_batch, encode_control_batch
+from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.header import Account, named_producer_id
+from raftmq.wire.batch.records import encode_batch, encode_control_batch
 from tests.unit.verify.logs import (
     END_OFFSET,
     NOW_MS,

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import raftmq
-from raftmq.cli.exits import CommandError, ExitCode
 from raftmq.cli.main import Program, main
+from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.errors import StorageError
 
 CHANGES = {"create", "alter", "delete", "trim"}  # of topics; everything else answers in JSON, too
@@ -190,7 +190,7 @@ def test_streams_that_are_closed() -> None:
     """Whoever has closed stdout wants to hear nothing: no traceback, and the exit code counts."""
     program = (
         "from raftmq.cli.main import click, Program\n"
-        "from raftmq.cli.output import write_json, write_prose, write_table\n"
+        "from raftmq.cli.terminal.output import write_json, write_prose, write_table\n"
         "@click.command(cls=type('One', (Program,), {}), invoke_without_command=True)\n"
         "def told(): write_json([{}]); write_prose('so'); write_table(['a'], [['b']]); return 7\n"
         "told([])"

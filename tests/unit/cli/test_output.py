@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from raftmq.cli.output import (
+from raftmq.cli.terminal.output import (
     BLOCK_ROWS,
     Row,
     put_bytes,

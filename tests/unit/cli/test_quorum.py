@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from raftmq.cli.clusters.quorum_status import Answer, Silence, ask_all, judge, report
 from raftmq.cli.main import main
-from raftmq.metadata.raft.messages import StatusReply
+from raftmq.metadata.raft.net.messages import StatusReply
 from raftmq.metadata.raft.status import (
     ObserverStatus,
     QuorumStatus,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.disk.files import OsFiles
-from raftmq.metadata.raft.journal_segments import segment_path
-from raftmq.metadata.raft.snapshots import SnapshotStore
+from raftmq.metadata.raft.journal.segments import segment_path
+from raftmq.metadata.raft.snapshot.store import SnapshotStore
 from tests.unit.cli.test_quorum import quorum, rows_of
 from tests.unit.metadata.raft.journals import append, commit_all, flush, started
 

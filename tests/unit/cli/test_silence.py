@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.cli import silence
-from raftmq.cli.silence import FIRST_SECONDS, NO_QUORUM, SILENT_SECONDS, WAY_OUT, Silence, Wanted
+from raftmq.cli.clusters import wait_reason
+from raftmq.cli.clusters.wait_reason import (
+    FIRST_SECONDS,
+    NO_QUORUM,
+    SILENT_SECONDS,
+    WAY_OUT,
+    Silence,
+    Wanted,
+)
 from raftmq.errors import ErrorCode, InvalidRequest, RaftmqError, RequestTimedOut
 from raftmq.wire.bodies import ABSENT
 from tests.unit.client.administration.bureau import open_bureau
@@ -126,4 +133,4 @@ async def test_errors_that_need_no_reason(autojump_clock: MockClock) -> None:
                 async with Silence(admin, TOPIC).explained():
                     raise error
             assert str(raised.value) == told
-    assert silence.with_reason("late: dead", "dead") == "late: dead"
+    assert wait_reason.with_reason("late: dead", "dead") == "late: dead"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.cli.times import parse_time
+from raftmq.cli.terminal.times import parse_time
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.broker.settings import parse_settings
-from raftmq.cli.nodes.ways_out import LOCKS, ListeningNetwork, lock_holder, told
+from raftmq.cli.nodes.startup_hints import LOCKS, ListeningNetwork, lock_holder, told
 from raftmq.errors import DirectoryInUse, StorageError, Unreachable
 
 if TYPE_CHECKING:

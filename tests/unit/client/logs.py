@@ -9,15 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.errors import ProducerFenced, RaftmqError
-from raftmq.wire.header import Account, iter_batches, named_producer_id, pack_prefix, read_header
+from raftmq.wire.batch.header import (
+    Account,
+    iter_batches,
+    named_producer_id,
+    pack_prefix,
+    read_header,
+)
+from raftmq.wire.batch.records import RecordBatch, encode_fence
 from raftmq.wire.messages.fetch import Diverging
-from raftmq.wire.records import RecordBatch, encode_fence
 from tests.unit.client.sequences import NamedState, place_of, state_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from raftmq.wire.header import BatchHeader
+    from raftmq.wire.batch.header import BatchHeader
 
 
 class Partition:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftmq.errors import ErrorCode, RaftmqError
 from raftmq.rpc.reply import Reply
-from raftmq.wire.header import named_producer_id
+from raftmq.wire.batch.header import named_producer_id
 from raftmq.wire.messages.corruption import ReportCorruptionReply, Verdict
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 from raftmq.wire.messages.produce import PartitionProduced, ProduceReply

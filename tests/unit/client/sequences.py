@@ -15,14 +15,14 @@ from raftmq.errors import (
     ProducerFenced,
     UnknownProducerId,
 )
-from raftmq.wire.header import is_named, read_header
-from raftmq.wire.records import account_of
+from raftmq.wire.batch.header import is_named, read_header
+from raftmq.wire.batch.records import account_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from raftmq.errors import RaftmqError
-    from raftmq.wire.header import BatchHeader
+    from raftmq.wire.batch.header import BatchHeader
 
 RUNS_REMEMBERED = 5
 WRAP = 1 << 31

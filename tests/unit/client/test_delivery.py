@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from raftmq.client.delivery import (
+from raftmq.client.options import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
     DELIVERIES,
@@ -16,7 +16,7 @@ from raftmq.client.delivery import (
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from raftmq.client.delivery import Allowed
+    from raftmq.client.options import Allowed
 
 ALLOWED: Allowed = {
     AT_MOST_ONCE: {"commit": ("before",)},

@@ -20,10 +20,10 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.reply import Reply
-from raftmq.wire.header import iter_batches
+from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.fetch import Fetch
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
-from raftmq.wire.records import RecordBatch
 from tests.unit.client.world import batch, lost, open_world, refused, silent
 
 if TYPE_CHECKING:

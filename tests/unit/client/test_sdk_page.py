@@ -12,8 +12,7 @@ import pytest
 from raftmq.client.administration.admin import Admin
 from raftmq.client.administration.groups.calls import GroupCalls
 from raftmq.client.consumer.consumer import Consumer
-from raftmq.client.consumer.group_options import GroupReading
-from raftmq.client.consumer.options import ConsumerArguments, ConsumerOptions
+from raftmq.client.consumer.options import ConsumerArguments, ConsumerOptions, GroupReading
 from raftmq.client.group.member_options import MemberOptions
 from raftmq.client.producer.options import PRESETS, ProducerArguments, ProducerOptions
 from raftmq.client.producer.producer import Producer

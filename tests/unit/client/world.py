@@ -21,6 +21,7 @@ from raftmq.rpc.context import Identity, Listener, RequestContext
 from raftmq.rpc.reply import Reply
 from raftmq.rpc.server import Server
 from raftmq.wire.apis import ApiKey
+from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages import metadata as wire
 from raftmq.wire.messages.corruption import Verdict
 from raftmq.wire.messages.fetch import Fetch, FetchReply
@@ -33,7 +34,6 @@ from raftmq.wire.messages.offsets import (
 )
 from raftmq.wire.messages.produce import split_payload
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
-from raftmq.wire.records import encode_batch
 from tests.simulation.client_network import ClientNetwork
 from tests.simulation.network import SimulatedNetwork
 from tests.simulation.network_pipe import Latency

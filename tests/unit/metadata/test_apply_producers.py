@@ -9,7 +9,7 @@ from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.draft import Draft
 from raftmq.metadata.commands import AllocateProducerIds, Done, ProducerIds, SetFeatureLevel
 from raftmq.metadata.image import PRODUCER_ID_MAX, Change, ChangeKind, MetadataImage
-from raftmq.wire.header import is_named
+from raftmq.wire.batch.header import is_named
 from tests.unit.metadata.states import answer, apply_next, broker, cluster, epoch_of, refusal
 
 

@@ -11,7 +11,7 @@ from raftmq.metadata.commands import (
     SetFeatureLevel,
 )
 from raftmq.metadata.controller import Controller
-from raftmq.metadata.controller.levels import next_level
+from raftmq.metadata.controller.controller import next_level
 from tests.unit.metadata.office import REFUSED, Office, broker, image_of
 from tests.unit.metadata.states import after
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.partition.around import Fetched, PartitionKey, Surroundings
 from raftmq.partition.leader import Assignment
 from raftmq.partition.replica import Replica
+from raftmq.partition.replica_environment import Fetched, PartitionKey, Surroundings
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.directories import Disk, opened
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 TOPIC_ID = bytes(range(16))
 KEY = PartitionKey(TOPIC_ID, 0)

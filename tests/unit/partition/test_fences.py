@@ -24,7 +24,7 @@ from raftmq.partition.producers import (
     ShelfLimits,
     fenced,
 )
-from raftmq.wire.header import CONTROL_BIT, NAMED_FIRST, Account, BatchHeader
+from raftmq.wire.batch.header import CONTROL_BIT, NAMED_FIRST, Account, BatchHeader
 
 NAMED = NAMED_FIRST + 3
 GENERATION = 17

@@ -25,7 +25,7 @@ from raftmq.partition.producers import (
     ShelfLimits,
     after,
 )
-from raftmq.wire.header import CONTROL_BIT, BatchHeader
+from raftmq.wire.batch.header import CONTROL_BIT, BatchHeader
 
 PRODUCER = 7
 

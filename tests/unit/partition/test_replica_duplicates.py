@@ -9,7 +9,7 @@ import trio
 
 from raftmq.errors import OutOfOrderSequence, UnknownProducerId
 from raftmq.partition.storage.log import Appended
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 from tests.unit.partition.replica_world import (
     News,
     broker_epoch,

@@ -15,8 +15,8 @@ from raftmq.errors import (
 )
 from raftmq.partition.producers import Producer
 from raftmq.partition.storage.log import Fenced
-from raftmq.wire.header import Account, named_producer_id
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.header import Account, named_producer_id
+from raftmq.wire.batch.records import encode_batch
 from tests.unit.partition.replica_world import (
     News,
     broker_epoch,

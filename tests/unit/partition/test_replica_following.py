@@ -12,8 +12,8 @@ from raftmq.errors import (
     CorruptRecord,
     OffsetOutOfRange,
 )
-from raftmq.partition.around import Fetched
 from raftmq.partition.leader import Diverged
+from raftmq.partition.replica_environment import Fetched
 from tests.unit.partition.replica_world import (
     broker_epoch,
     exchange,

@@ -14,8 +14,7 @@ from trio.testing import memory_stream_pair
 
 from raftmq.broker.broker import Host
 from raftmq.model import Address
-from raftmq.rpc.accepting import PAUSE_SECONDS, Acceptor
-from raftmq.rpc.network import TcpNetwork
+from raftmq.rpc.network import PAUSE_SECONDS, Acceptor, TcpNetwork
 from raftmq.rpc.protocol import CONNECTIONS_LEAST, connections_within
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, Limits
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.room import SMALL_BYTES, Claim, Room
+from raftmq.rpc.request_memory import SMALL_BYTES, Claim, Room
 from raftmq.wire.envelopes import encode_request
 from raftmq.wire.frames import PREFIX
 from raftmq.wire.messages.cluster import Propose, ProposeReply

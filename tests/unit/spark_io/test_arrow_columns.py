@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from raftmq.client.consumer.batch import ConsumedBatch, Part
 from raftmq.client.producer.producer import Producer
 from raftmq.errors import InvalidConfig, InvalidRecord
-from raftmq.wire.records import RecordBatch, encode_batch
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 
 pa = pytest.importorskip("pyarrow")
 

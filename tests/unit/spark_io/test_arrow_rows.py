@@ -10,7 +10,7 @@ import pytest
 from raftmq.client.consumer.batch import ConsumedBatch, Part
 from raftmq.errors import CorruptRecord
 from raftmq.model import RecordFormat
-from raftmq.wire.records import RecordBatch, encode_batch, stamp_log_append_time
+from raftmq.wire.batch.records import RecordBatch, encode_batch, stamp_log_append_time
 from tests.unit.wire.batches import RawChunk, columns_batch
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_io.options.source import source_options
 from spark_io.schema import arrow_schema
 from spark_io.source import BatchReader
-from spark_io.source_options import source_options
 from tests.unit.spark_io.tasks import sent_away
 
 NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from spark_io.names import Name
-from spark_io.sink_options import sink_options
+from spark_io.options.sink import sink_options
 from spark_io.writing import Written, check_dropped_tasks
 
 NOBODY = sink_options({"bootstrap": "127.0.0.1:1", "topic": "t"}, is_stream=True)

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from raftmq.client.administration.results import TopicSummary
 from raftmq.errors import UnknownTopicOrPartition
 from spark_io.lookup import BEHIND_SECONDS, LOOK_SECONDS, Lookup, _check_there
-from spark_io.source_options import source_options
+from spark_io.options.source import source_options
 from tests.unit.spark_io.tasks import sent_away
 
 if TYPE_CHECKING:

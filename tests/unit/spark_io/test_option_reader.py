@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import InvalidConfig
-from spark_io.option_names import BOOTSTRAP, CONSUMER, KNOWN, PRODUCER, SINK, SOURCE
-from spark_io.option_reader import OptionReader
+from spark_io.options.reader import BOOTSTRAP, CONSUMER, KNOWN, PRODUCER, SINK, SOURCE, OptionReader
 
 
 def problems(**options: str) -> list[str]:

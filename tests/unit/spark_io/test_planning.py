@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
+from spark_io.options.source import SourceOptions, source_options
 from spark_io.planning import Split, begins_of, check_order, plan, within_logs
 from spark_io.ranges import OffsetRange
-from spark_io.source_options import SourceOptions, source_options
 from tests.unit.spark_io.tasks import sent_away
 
 if TYPE_CHECKING:

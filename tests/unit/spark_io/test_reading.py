@@ -23,11 +23,11 @@ from raftmq.errors import (
     Unreachable,
     UnsupportedCompression,
 )
-from raftmq.wire.records import RecordBatch, encode_batch
+from raftmq.wire.batch.records import RecordBatch, encode_batch
+from spark_io.options.source import source_options
 from spark_io.ranges import OffsetRange
 from spark_io.reading import FETCHING, RangeReader
 from spark_io.schema import arrow_schema
-from spark_io.source_options import source_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

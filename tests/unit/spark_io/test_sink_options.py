@@ -10,8 +10,8 @@ from raftmq.client.producer.options import ProducerOptions
 from raftmq.errors import InvalidConfig
 from spark_io.names import name_of_batch_task
 from spark_io.offsets import PARTITION_MAX
-from spark_io.option_names import PRODUCER, SINK
-from spark_io.sink_options import ID_CHARS_MAX, SinkOptions, sink_options
+from spark_io.options.reader import PRODUCER, SINK
+from spark_io.options.sink import ID_CHARS_MAX, SinkOptions, sink_options
 
 
 def options(given: dict[str, str], *, is_stream: bool = False) -> SinkOptions:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from raftmq.errors import InvalidConfig
-from spark_io.option_names import CONSUMER, SOURCE
+from spark_io.options.reader import CONSUMER, SOURCE
+from spark_io.options.source import SourceOptions, source_options
 from spark_io.positions import At, Earliest, Latest, Since
-from spark_io.source_options import SourceOptions, source_options
 
 NEEDED = {"kafka.bootstrap.servers": "a:9292", "subscribe": "orders"}
 OFFSETS = {"orders": {"0": 5, "1": 7}}

@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_io.options.source import source_options
 from spark_io.schema import arrow_schema
-from spark_io.source_options import source_options
 from spark_io.stream_reader import StreamReader
 from tests.unit.spark_io.tasks import sent_away
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from spark_io.names import Name
-from spark_io.sink_options import sink_options
+from spark_io.options.sink import sink_options
 from spark_io.source import BatchWriter, StreamWriter
 from spark_io.writing import Written
 from tests.unit.spark_io.tasks import sent_away, task

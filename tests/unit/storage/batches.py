@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog

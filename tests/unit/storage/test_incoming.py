@@ -11,9 +11,9 @@ from raftmq.errors import CorruptRecord, InvalidRecord, InvalidTimestamp, Messag
 from raftmq.model import RecordFormat, TimestampType
 from raftmq.partition.producers import Admission, Producers
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
-from raftmq.wire.control import ControlType
-from raftmq.wire.header import HEADER, HEADER_SIZE, BatchHeader, iter_batches, seal
-from raftmq.wire.records import (
+from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.header import HEADER, HEADER_SIZE, BatchHeader, iter_batches, seal
+from raftmq.wire.batch.records import (
     RecordBatch,
     encode_batch,
     encode_control_batch,
@@ -22,7 +22,7 @@ from raftmq.wire.records import (
 from tests.unit.storage.batches import NOW_MS, batch
 
 if TYPE_CHECKING:
-    from raftmq.wire.header import Buffer
+    from raftmq.wire.batch.header import Buffer
 
 
 def produced(data: Buffer, config: TopicConfig | None = None, offset: int = 100) -> Placement:

@@ -15,7 +15,7 @@ from raftmq.partition.epochs import EpochStart
 from raftmq.partition.storage.log import Appended
 from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, batch, values_of
 

@@ -20,9 +20,9 @@ from raftmq.partition.producers import Producer, Run
 from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
 from raftmq.partition.storage.log import Appended, Fenced
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.wire.control import ControlType
-from raftmq.wire.header import Account, named_producer_id
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.header import Account, named_producer_id
+from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS
 from tests.unit.storage.numbered import (

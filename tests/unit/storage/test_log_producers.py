@@ -20,7 +20,7 @@ from raftmq.partition.storage import incoming
 from raftmq.partition.storage.known_producers import list_snapshots
 from raftmq.partition.storage.log import Appended, PartitionLog
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.producer_reference import producers_in
 from tests.unit.storage.batches import NOW_MS, batch

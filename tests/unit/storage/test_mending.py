@@ -9,7 +9,7 @@ import pytest
 
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.storage.mending import plan_mending
-from raftmq.wire.header import pack_prefix, read_header
+from raftmq.wire.batch.header import pack_prefix, read_header
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import append
 from tests.unit.storage.directories import opened

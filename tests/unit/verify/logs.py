@@ -14,7 +14,7 @@ from raftmq.config import TopicConfig
 from raftmq.disk.checkpoint import write_checkpoint
 from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.recovery import Past, open_log
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog

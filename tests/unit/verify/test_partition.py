@@ -13,8 +13,8 @@ from raftmq.partition.storage.inspect import inspect_batches
 from raftmq.partition.storage.segment import BatchStart
 from raftmq.partition.verify.findings import Severity
 from raftmq.partition.verify.partition import verify_partition
-from raftmq.wire.header import HEADER_SIZE, seal
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.header import HEADER_SIZE, seal
+from raftmq.wire.batch.records import encode_batch
 from tests.unit.verify.logs import (
     END_OFFSET,
     SEGMENTS,

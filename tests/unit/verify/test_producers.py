@@ -14,8 +14,8 @@ from raftmq.partition.producers import Producer, Remembered, Run
 from raftmq.partition.storage.known_producers import list_snapshots, load_snapshot, snapshot_path
 from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
-from raftmq.wire.header import Account, named_producer_id, seal
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.header import Account, named_producer_id, seal
+from raftmq.wire.batch.records import encode_batch
 from tests.unit.verify.logs import NOW_MS, cut, flip, flush
 
 if TYPE_CHECKING:

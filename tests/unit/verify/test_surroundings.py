@@ -10,7 +10,7 @@ from raftmq.disk.checkpoint import write_checkpoint
 from raftmq.disk.files import OsFiles
 from raftmq.partition.verify.findings import Finding, Findings, Severity
 from raftmq.partition.verify.partition import verify_partition
-from raftmq.partition.verify.surroundings import verify_checkpoints
+from raftmq.partition.verify.side_files import verify_checkpoints
 from tests.unit.verify.logs import END_OFFSET, flip, make_log, segments_of, set_recovery_point
 
 FILES = OsFiles(read_only=True)

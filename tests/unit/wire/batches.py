@@ -12,8 +12,8 @@ import msgspec
 from crc32c import crc32c
 
 from raftmq.model import Compression
-from raftmq.wire.compression import compress
-from raftmq.wire.header import COLUMNS_BIT, HEADER, HEADER_SIZE, MAGIC, seal
+from raftmq.wire.batch.compression import compress
+from raftmq.wire.batch.header import COLUMNS_BIT, HEADER, HEADER_SIZE, MAGIC, seal
 
 LENGTHS = Struct(">5I")
 NIL = b""

@@ -9,9 +9,9 @@ import pytest
 
 from raftmq.errors import InvalidRecord
 from raftmq.model import RecordFormat
-from raftmq.wire.arguments import check_records
-from raftmq.wire.header import RECORDS_MAX
-from raftmq.wire.records import encode_batch
+from raftmq.wire.batch.arguments import check_records
+from raftmq.wire.batch.header import RECORDS_MAX
+from raftmq.wire.batch.records import encode_batch
 
 TWO: dict[str, Any] = {"values": [b"a", b"b"], "timestamp": 0}
 

@@ -6,7 +6,7 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import Compression
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.records import RecordBatch
 from tests.unit.wire.batches import (
     NIL,
     PACK,

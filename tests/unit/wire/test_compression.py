@@ -13,8 +13,8 @@ import zstandard
 
 from raftmq.errors import CorruptRecord, UnsupportedCompression
 from raftmq.model import Compression
-from raftmq.wire.compression import PIECE_BYTES, codec_of, compress, decompress
-from raftmq.wire.header import Origin
+from raftmq.wire.batch.compression import PIECE_BYTES, codec_of, compress, decompress
+from raftmq.wire.batch.header import Origin
 
 ORIGIN = Origin(61, "segment")
 DATA = bytes(range(256)) * 2000  # several pieces long

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import CorruptRecord
-from raftmq.wire.control import ControlRecord, ControlType
-from raftmq.wire.header import CONTROL_BIT, NAMED_FIRST, Account
-from raftmq.wire.kafka_records import encode_record
-from raftmq.wire.records import RecordBatch, encode_control_batch, encode_fence
+from raftmq.wire.batch.control import ControlRecord, ControlType
+from raftmq.wire.batch.header import CONTROL_BIT, NAMED_FIRST, Account
+from raftmq.wire.batch.kafka_records import encode_record
+from raftmq.wire.batch.records import RecordBatch, encode_control_batch, encode_fence
 from tests.unit.wire.batches import with_header
 
 NAMED = NAMED_FIRST + 5

@@ -10,8 +10,8 @@ import pytest
 
 from raftmq.errors import CorruptRecord, InvalidRecord
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.directory import ACCOUNT_END, read_account
-from raftmq.wire.header import (
+from raftmq.wire.batch.directory import ACCOUNT_END, read_account
+from raftmq.wire.batch.header import (
     COLUMNS_BIT,
     CONTROL_BIT,
     DIGEST_MAX,
@@ -19,7 +19,7 @@ from raftmq.wire.header import (
     Account,
     check_batch,
 )
-from raftmq.wire.records import RecordBatch, check_structure, encode_batch
+from raftmq.wire.batch.records import RecordBatch, check_structure, encode_batch
 from tests.unit.wire.batches import PACK, RawChunk, array, entry_of, with_directory, with_header
 
 CHUNK = RawChunk(2, array([PACK(b"a"), PACK(b"b")]))

@@ -6,7 +6,7 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import RecordFormat
-from raftmq.wire.records import RecordBatch, encode_batch
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 from tests.unit.wire.batches import with_header
 
 RECORD = "10 00 00 00 01 04 7631 00"  # no key, v1, no headers

@@ -14,9 +14,9 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.header import HEADER_SIZE, RECORDS_MAX
-from raftmq.wire.kafka_records import encode_record, write_varint
-from raftmq.wire.records import RecordBatch, encode_batch
+from raftmq.wire.batch.header import HEADER_SIZE, RECORDS_MAX
+from raftmq.wire.batch.kafka_records import encode_record, write_varint
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 from tests.unit.wire.batches import RawChunk, array, columns_batch, with_header
 
 FIXED = 128 << 10

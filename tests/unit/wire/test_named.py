@@ -6,9 +6,9 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.model import Compression, RecordFormat
-from raftmq.wire.control import ControlType
-from raftmq.wire.directory import ACCOUNT_END
-from raftmq.wire.header import (
+from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.directory import ACCOUNT_END
+from raftmq.wire.batch.header import (
     CONTROL_BIT,
     NAMED_FIRST,
     Account,
@@ -18,7 +18,7 @@ from raftmq.wire.header import (
     renumbered,
     seal,
 )
-from raftmq.wire.records import (
+from raftmq.wire.batch.records import (
     account_length,
     account_of,
     encode_batch,

@@ -8,8 +8,8 @@ import pytest
 
 from raftmq.errors import CorruptRecord, InvalidRecord, UnsupportedCompression
 from raftmq.model import Compression, RecordFormat, TimestampType
-from raftmq.wire.header import check_batch, read_header
-from raftmq.wire.records import (
+from raftmq.wire.batch.header import check_batch, read_header
+from raftmq.wire.batch.records import (
     DecodeLimits,
     Record,
     RecordBatch,

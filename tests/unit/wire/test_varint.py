@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.wire.kafka_records import VARINT_BITS, VARLONG_BITS, read_varint, write_varint
+from raftmq.wire.batch.kafka_records import VARINT_BITS, VARLONG_BITS, read_varint, write_varint
 
 EXAMPLES = {
     0: "00",

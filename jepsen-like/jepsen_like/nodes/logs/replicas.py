@@ -24,7 +24,7 @@ from raftmq.partition.storage.inspect import (
 )
 from raftmq.partition.storage.segment import BatchStart
 from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.records import RecordBatch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
-from raftmq.client.administration.groups import checks, committed, descriptions, lag
+from raftmq.client.administration.groups import checks, committed, descriptions, resets
 from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.administration.groups.resets import Reset
 from raftmq.client.administration.results import GroupOffset
@@ -87,7 +87,7 @@ class GroupCalls:
             GroupIdNotFound: there is no such group.
         """
         checks.check_group(name)
-        return await lag.group_lag(self._cluster, name, deadline=self._deadline())
+        return await resets.group_lag(self._cluster, name, deadline=self._deadline())
 
     # -- changes ---------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from raftmq.client.administration.questions import settle
 from raftmq.client.administration.results import GroupDetails, GroupMember, GroupSummary
-from raftmq.client.administration.side_by_side import settle
 from raftmq.client.group.coordinator import Coordinator, checked
 from raftmq.client.group.planning import decode_assignment, decode_subscription
 from raftmq.client.routing.attempts import Repeats, milliseconds_left

@@ -13,8 +13,8 @@ from raftmq.disk.checkpoint import write_checkpoint
 from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.inspect import CHECKPOINTS_FOLDER
 from raftmq.partition.storage.work import write_log_start
-from raftmq.wire.header import NAMED_FIRST, Account
-from raftmq.wire.records import encode_batch, encode_fence
+from raftmq.wire.batch.header import NAMED_FIRST, Account
+from raftmq.wire.batch.records import encode_batch, encode_fence
 
 if TYPE_CHECKING:
     from pathlib import Path

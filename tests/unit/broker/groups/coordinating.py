@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.broker.broker import table_of
-from raftmq.broker.changes import Changes
 from raftmq.broker.groups.coordinator import Coordinator
 from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
 from raftmq.broker.groups.offset_requests import Expiry, OffsetRequests
-from raftmq.broker.groups.phases import GroupSettings
-from raftmq.broker.groups.settings import CoordinatorSettings
+from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
+from raftmq.broker.metadata_changes import Changes
 from raftmq.errors import ErrorCode, NotController
 from raftmq.metadata.commands import AssignSlot, CommitOffsets, SaveGroup, decode_command
 from raftmq.metadata.image import slot_of

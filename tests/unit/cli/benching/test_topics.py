@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import trio
 
-from raftmq.cli.benching.topics import Wanted, topic_of
+from raftmq.cli.benching.load import Wanted, topic_of
 from raftmq.errors import ErrorCode, RaftmqError, ServerError
 from tests.unit.client.administration.bureau import LOST, open_bureau
 

@@ -15,7 +15,7 @@ from raftmq.cli.data.consume_group import write_all
 from raftmq.cli.data.consume_run import wish_of
 from raftmq.cli.data.record_format import write_json_lines, write_values
 from raftmq.cli.data.stopping import Stopping
-from raftmq.cli.exits import CommandError
+from raftmq.cli.terminal.exits import CommandError
 from tests.unit.client.consumer.reading import append_control
 from tests.unit.client.group.grouped import SESSION_SECONDS, grouped, until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.cli.data.escapes import unescape
+from raftmq.cli.data.record_format import unescape
 
 
 @pytest.mark.parametrize(

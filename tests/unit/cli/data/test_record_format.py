@@ -14,7 +14,7 @@ from raftmq.cli.data.record_format import (
     write_values,
 )
 from raftmq.client.consumer.batch import ConsumedBatch, Part
-from raftmq.wire.records import RecordBatch, encode_batch
+from raftmq.wire.batch.records import RecordBatch, encode_batch
 
 ALL = slice(0, 1 << 30)
 

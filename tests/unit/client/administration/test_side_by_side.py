@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from raftmq.client.administration.side_by_side import CONCURRENT_MAX, settle
+from raftmq.client.administration.questions import CONCURRENT_MAX, settle
 from raftmq.errors import RaftmqError, Unreachable
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.consumer.undelivered import Piece
-from raftmq.wire.control import ControlType
-from raftmq.wire.header import read_header
-from raftmq.wire.records import encode_batch, encode_control_batch
+from raftmq.client.consumer.completed_fetches import Piece
+from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.header import read_header
+from raftmq.wire.batch.records import encode_batch, encode_control_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.consumer.delivery import Delivery
+from raftmq.client.consumer.fetch_collector import Delivery
 from raftmq.client.consumer.fetch_plan import FetchPlan
-from raftmq.client.consumer.intake import Intake
+from raftmq.client.consumer.fetch_response import Intake
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.routing.routes import Routes
@@ -25,8 +25,8 @@ from tests.unit.client.world import batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from raftmq.client.consumer.fetch_plan import Question
     from raftmq.client.consumer.partition_state import PartitionState
-    from raftmq.client.consumer.questions import Question
 
 TOPIC_ID = b"t" * 16
 

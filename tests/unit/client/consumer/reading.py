@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.client.consumer.consumer import Consumer
+from raftmq.wire.batch.control import ControlType
+from raftmq.wire.batch.records import encode_batch, encode_control_batch
 from raftmq.wire.bodies import ABSENT
-from raftmq.wire.control import ControlType
-from raftmq.wire.records import encode_batch, encode_control_batch
 from tests.unit.client.world import World, batch, open_world
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord, Part
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.records import RecordBatch
 from tests.unit.client.consumer.pieces import data_at
 
 HEADERS = [[("h", b"1")], [], [("h", None), ("h", b"2")]]

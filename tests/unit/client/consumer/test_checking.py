@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.intake import Expected, check_answer
+from raftmq.client.consumer.fetch_response import Expected, check_answer
 from tests.unit.client.consumer.pieces import data_at
 
 ASKED = Expected(

@@ -24,7 +24,7 @@ async def test_headers_that_cannot_be_decoded(
 ) -> None:
     """Found in the middle of a batch: what comes before it counts, and nothing is mixed up."""
     packed = iter([encode([b"h", b"1"]), b"junk", encode([b"h", b"3"])])
-    monkeypatch.setattr("raftmq.wire.chunks.pack_headers", lambda _headers: next(packed))
+    monkeypatch.setattr("raftmq.wire.batch.chunks.pack_headers", lambda _headers: next(packed))
     async with reading(1) as (world, client):
         world.topics["u"].partitions[0].append(
             data_at(0, "a", "b", "c", headers=[[("h", b"")]] * 3)

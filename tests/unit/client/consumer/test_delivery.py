@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from raftmq.client.consumer.delivery import Delivery
+from raftmq.client.consumer.fetch_collector import Delivery
 from raftmq.client.consumer.partition_state import PartitionState, Start, StartKind
 from raftmq.errors import CorruptRecord, Disconnected
-from raftmq.wire.header import HEADER_SIZE, seal
+from raftmq.wire.batch.header import HEADER_SIZE, seal
 from tests.unit.client.consumer.pieces import control_at, data_at, piece
 
 

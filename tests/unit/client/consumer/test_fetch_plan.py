@@ -15,7 +15,7 @@ from tests.unit.client.consumer.pure_world import PureWorld
 from tests.unit.client.world import batch
 
 if TYPE_CHECKING:
-    from raftmq.client.consumer.questions import Question
+    from raftmq.client.consumer.fetch_plan import Question
 
 
 def partitions_of(question: Question | None) -> list[int]:

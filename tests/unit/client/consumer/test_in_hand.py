@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raftmq.client.consumer.batch import ConsumedBatch, Tenure
+from raftmq.client.consumer.completed_fetches import Undelivered
 from raftmq.client.consumer.group_reader import InHand, end_of, epoch_before_end
-from raftmq.client.consumer.undelivered import Undelivered
 from tests.unit.client.consumer.pieces import data_at, piece
 
 KEY = ("t", 0)

@@ -25,7 +25,7 @@ from tests.unit.client.consumer.pieces import data_at
 from tests.unit.client.consumer.pure_world import TOPIC_ID, PureWorld, fetched
 
 if TYPE_CHECKING:
-    from raftmq.client.consumer.questions import Question
+    from raftmq.client.consumer.fetch_plan import Question
 
 
 def started(*leaders: int) -> tuple[PureWorld, Question]:

@@ -7,10 +7,10 @@ from threading import Thread, get_ident
 import pytest
 
 from raftmq.client.consumer.batch import ConsumedBatch
-from raftmq.client.consumer.one_by_one import Lent
-from raftmq.client.consumer.undelivered import Undelivered
+from raftmq.client.consumer.completed_fetches import Undelivered
+from raftmq.client.consumer.record_iterator import Lent
 from raftmq.errors import CorruptRecord
-from raftmq.wire.header import HEADER_SIZE, seal
+from raftmq.wire.batch.header import HEADER_SIZE, seal
 from tests.unit.client.consumer.pieces import data_at, piece
 
 THREADS, COUNT = 3, 300

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.undelivered import Undelivered
+from raftmq.client.consumer.completed_fetches import Undelivered
 from raftmq.errors import CorruptRecord
-from raftmq.wire.header import HEADER_SIZE, seal
+from raftmq.wire.batch.header import HEADER_SIZE, seal
 from tests.unit.client.consumer.pieces import control_at, data_at, piece, values_of
 
 

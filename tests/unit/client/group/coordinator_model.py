@@ -22,13 +22,13 @@ from raftmq.wire.messages.groups import (
     LeaveGroupReply,
     SyncGroup,
     SyncGroupReply,
+    interest_in,
 )
-from raftmq.wire.subscriptions import interest_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from raftmq.wire.subscriptions import Interest
+    from raftmq.wire.messages.groups import Interest
 
 GATHER_SECONDS = 0.5
 REPLIES = {

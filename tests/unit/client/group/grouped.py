@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.broker.broker import table_of
-from raftmq.broker.changes import Changes
 from raftmq.broker.groups.coordinator import Coordinator
 from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
 from raftmq.broker.groups.offset_requests import OffsetRequests
+from raftmq.broker.metadata_changes import Changes
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.routing.cluster import Cluster
 from raftmq.metadata.commands import AssignSlot, PartitionId

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from raftmq.broker.groups.offset_requests import OffsetRequests
-from raftmq.client.group import committing
+from raftmq.client.group import offsets
 from raftmq.errors import IllegalGeneration, InvalidRequest, RaftmqError, UnknownMemberId
 from tests.unit.client.consumer.reading import take
 from tests.unit.client.group.grouped import grouped, until
@@ -106,7 +106,7 @@ async def test_a_commit_of_many_partitions(
         return await committed(self, *given)
 
     monkeypatch.setattr(OffsetRequests, "_committed", slowly)
-    monkeypatch.setattr(committing, "COMMITTED_AT_ONCE_MAX", 1)
+    monkeypatch.setattr(offsets, "COMMITTED_AT_ONCE_MAX", 1)
     async with grouped(2) as here, trio.open_nursery() as nursery:
         for partition in range(2):
             here.append(partition, *NINE)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from raftmq.client.network.network import Stream
     from raftmq.rpc.protocol import Limits
+    from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Body
-    from raftmq.wire.header import Buffer
 
 VERSIONS = tuple(ApiVersions(key, 0, 0) for key in (ApiKey.PING, ApiKey.PROPOSE))
 HELLO_REPLY = HelloReply("cluster-a", 7, VERSIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from raftmq.client.network.tasks import one_error
+from raftmq.client.network.channel import one_error
 from tests.unit.client.backends import on_trio_and_asyncio
 
 

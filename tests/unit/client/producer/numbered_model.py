@@ -16,13 +16,13 @@ from raftmq.errors import (
     NotEnoughReplicas,
     RaftmqError,
 )
-from raftmq.wire.header import read_header
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.header import read_header
+from raftmq.wire.batch.records import RecordBatch
 from tests.unit.client.producer.sending_model import Model
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome, ProducerBatch
-    from raftmq.client.producer.sending import Answered, Part, ProduceRequest, Step
+    from raftmq.client.producer.sender import Answered, Part, ProduceRequest, Step
 
 
 class Sent(NamedTuple):

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raftmq.client.producer.batch import BatchMetadata
-from raftmq.client.producer.named import Fence
+from raftmq.client.producer.named_producer import Fence
 from raftmq.errors import Disconnected, NotEnoughReplicas, RaftmqError
-from raftmq.wire.header import Account, named_producer_id, read_header
-from raftmq.wire.records import encode_fence
+from raftmq.wire.batch.header import Account, named_producer_id, read_header
+from raftmq.wire.batch.records import encode_fence
 from tests.unit.client.producer.sending_model import Model, Waiter
 from tests.unit.client.sequences import NamedState, state_of_name
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome, ProducerBatch
-    from raftmq.client.producer.sending import Answered, Part, Step
-    from raftmq.wire.header import BatchHeader
+    from raftmq.client.producer.sender import Answered, Part, Step
+    from raftmq.wire.batch.header import BatchHeader
 
 NAME, GENERATION = "etl/3", 17
 CONTROL = -1  # what stands in a log in place of a record

@@ -14,7 +14,7 @@ from raftmq.client.producer.accumulator import Accumulator
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
 from raftmq.client.producer.options import ProducerOptions
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
-from raftmq.client.producer.sending import ProduceRequest, Sending, Step
+from raftmq.client.producer.sender import ProduceRequest, Sending, Step
 from raftmq.client.routing.routes import Routes
 from raftmq.errors import (
     Disconnected,
@@ -27,15 +27,15 @@ from raftmq.errors import (
     RaftmqError,
     Unreachable,
 )
-from raftmq.wire.header import read_header
+from raftmq.wire.batch.header import read_header
+from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages import metadata as wire
-from raftmq.wire.records import RecordBatch
 from tests.unit.client.sequences import place_of
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome
-    from raftmq.client.producer.sending import Answered, Part
-    from raftmq.wire.header import BatchHeader
+    from raftmq.client.producer.sender import Answered, Part
+    from raftmq.wire.batch.header import BatchHeader
 
 TOPIC_ID = b"t" * 16
 REFUSALS = (NotEnoughReplicas, LeaderElsewhere, Unreachable)  # certainly not appended

@@ -7,8 +7,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftmq.client.client import Client
+from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.produce import Produce
-from raftmq.wire.records import RecordBatch
 from tests.simulation.client_network import ClientNetwork
 from tests.unit.client.world import World, open_world
 

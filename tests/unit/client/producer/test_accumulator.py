@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftmq.client.producer.accumulator import Accumulator, Topic
-from raftmq.client.producer.columns import Columns, deal
+from raftmq.client.producer.bulk import deal
 from raftmq.client.producer.options import ProducerOptions
+from raftmq.client.producer.partition_queue import Columns
 from raftmq.client.producer.record import (
     RECORD_OVERHEAD_BYTES,
     checked_extras,
@@ -22,8 +23,8 @@ from raftmq.client.producer.record import (
 )
 from raftmq.errors import InvalidRecord
 from raftmq.model import Compression
-from raftmq.wire.header import RECORDS_MAX
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.header import RECORDS_MAX
+from raftmq.wire.batch.records import RecordBatch
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import ProducerBatch

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
-from raftmq.client.producer.columns import LIMIT_SECONDS
+from raftmq.client.producer.partition_queue import LIMIT_SECONDS
 from raftmq.client.producer.record import Extras
 from raftmq.errors import (
     Disconnected,
@@ -25,8 +25,8 @@ from raftmq.errors import (
     RaftmqError,
 )
 from raftmq.model import Compression
-from raftmq.wire.header import read_header
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.header import read_header
+from raftmq.wire.batch.records import RecordBatch
 from tests.unit.client.producer.numbered_model import Numbered
 from tests.unit.client.producer.sending_model import Model
 from tests.unit.client.producer.test_numbered_sending import (
@@ -38,7 +38,7 @@ from tests.unit.client.producer.test_numbered_sending import (
 )
 
 if TYPE_CHECKING:
-    from raftmq.client.producer.sending import ProduceRequest
+    from raftmq.client.producer.sender import ProduceRequest
 
 
 @given(

@@ -15,7 +15,7 @@ from raftmq.errors import (
     MessageTooLarge,
     OutcomeUnknown,
 )
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.records import RecordBatch
 from tests.unit.client.producer.shell import in_log, open_producer, open_stage, used_bytes
 from tests.unit.client.world import World, limited, refused, silent
 

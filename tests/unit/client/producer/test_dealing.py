@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftmq.client.producer.accumulator import Accumulator
-from raftmq.client.producer.dealing import LONG_QUEUE_BYTES_MIN, Dealer
 from raftmq.client.producer.options import ProducerOptions
+from raftmq.client.producer.partitioners import LONG_QUEUE_BYTES_MIN, Dealer
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from raftmq.client.producer.failures import REMEMBERED_MAX, Failures
+from raftmq.client.producer.statistics import REMEMBERED_MAX, Failures
 from raftmq.errors import (
     Closed,
     DeliveryTimedOut,

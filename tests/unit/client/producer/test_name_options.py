@@ -8,7 +8,7 @@ import pytest
 
 from raftmq.client.producer.options import producer_options
 from raftmq.errors import InvalidConfig
-from raftmq.wire.header import GENERATION_MAX
+from raftmq.wire.batch.header import GENERATION_MAX
 
 BAD: list[tuple[str, Any]] = [
     ("name", value) for value in ("", "x" * 256, 7, b"etl", "a\n", "\ud800")

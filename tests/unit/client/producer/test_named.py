@@ -6,7 +6,7 @@ import pytest
 
 from raftmq.client.producer.batch import ProducerBatch
 from raftmq.client.producer.digest import RunningDigest
-from raftmq.client.producer.named import RECORDS_MAX, Fence, Fences, Named, NamedNumbering
+from raftmq.client.producer.named_producer import RECORDS_MAX, Fence, Fences, Named, NamedNumbering
 from raftmq.errors import (
     Closed,
     InvalidRecord,
@@ -18,9 +18,9 @@ from raftmq.errors import (
     UnknownProducerId,
 )
 from raftmq.model import Compression
-from raftmq.wire.directory import read_account
-from raftmq.wire.header import Account, check_batch
-from raftmq.wire.records import RecordBatch
+from raftmq.wire.batch.directory import read_account
+from raftmq.wire.batch.header import Account, check_batch
+from raftmq.wire.batch.records import RecordBatch
 
 ID = 1 << 62
 

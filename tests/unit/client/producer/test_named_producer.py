@@ -19,7 +19,7 @@ from raftmq.errors import (
     ProducerFenced,
     ReplayMismatch,
 )
-from raftmq.wire.header import named_producer_id, read_header
+from raftmq.wire.batch.header import named_producer_id, read_header
 from tests.unit.client.producer.shell import in_log, open_stage, requests, used_bytes
 from tests.unit.client.world import World, done_and_lost, refused
 

@@ -23,14 +23,14 @@ from raftmq.errors import (
     UnknownProducerId,
     UnsupportedVersion,
 )
-from raftmq.wire.header import read_header
+from raftmq.wire.batch.header import read_header
+from raftmq.wire.batch.records import RecordBatch
 from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
-from raftmq.wire.records import RecordBatch
 from tests.unit.client.producer.numbered_model import Numbered
 from tests.unit.client.producer.sending_model import Model, Waiter
 
 if TYPE_CHECKING:
-    from raftmq.client.producer.sending import ProduceRequest
+    from raftmq.client.producer.sender import ProduceRequest
 
 REFUSED_NUMBERS = [OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch]
 

@@ -16,7 +16,7 @@ from raftmq.errors import (
 )
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
-from raftmq.wire.header import read_header
+from raftmq.wire.batch.header import read_header
 from raftmq.wire.messages.produce import PartitionProduced, ProduceReply
 from raftmq.wire.messages.producers import InitProducerId, InitProducerIdReply
 from tests.unit.client.producer.shell import in_log, open_producer, open_stage, requests

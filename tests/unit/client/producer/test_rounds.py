@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftmq.client.producer.rounds import RUN_RECORDS, Rounds
+from raftmq.client.producer.partitioners import RUN_RECORDS, Rounds
 
 
 @given(st.lists(st.integers(0, 3000), max_size=8), st.integers(1, 7))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
-from raftmq.client.producer.sending import MISSING_SECONDS
+from raftmq.client.producer.sender import MISSING_SECONDS
 from raftmq.errors import (
     Closed,
     DeliveryTimedOut,

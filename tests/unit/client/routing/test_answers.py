@@ -6,10 +6,10 @@ import pytest
 
 from raftmq.client.routing.routes import Place, answer_for, check_batches, error_in, leader_told
 from raftmq.errors import CorruptRecord, ErrorCode, NotLeaderOrFollower, ServerError
+from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.fetch import PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset
 from raftmq.wire.messages.produce import PartitionProduced
-from raftmq.wire.records import encode_batch
 
 ID = b"\1" * 16
 PLACE = Place(ID, 0, 1, 7)

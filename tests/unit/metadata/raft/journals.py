@@ -9,14 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from raftmq.metadata.raft.journal import Journal, start_journal
-from raftmq.metadata.raft.journal_format import BatchBuilder, Bounds, Identity
-from raftmq.metadata.raft.journal_segments import SEGMENT_BYTES, segment_path
+from raftmq.metadata.raft.journal.format import BatchBuilder, Bounds, Identity
+from raftmq.metadata.raft.journal.journal import Journal, start_journal
+from raftmq.metadata.raft.journal.segments import SEGMENT_BYTES, segment_path
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.journal_segments import Batch
+    from raftmq.metadata.raft.journal.segments import Batch
 
 DIRECTORY = Path("/data/journal")
 DISK_ID = b"0123456789abcdef"

@@ -9,13 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from raftmq.metadata.raft.snapshots import SnapshotStore
+from raftmq.metadata.raft.snapshot.store import SnapshotStore
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.snapshot_transfer import SnapshotId
-    from raftmq.metadata.raft.snapshots import SnapshotInfo
+    from raftmq.metadata.raft.snapshot.store import SnapshotInfo
+    from raftmq.metadata.raft.snapshot.transfer import SnapshotId
 
 ROOT = Path("/quorum")
 CLUSTER = "orders-cluster"

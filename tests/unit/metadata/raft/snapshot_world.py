@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from raftmq.errors import RemoteProtocolError, StorageError
-from raftmq.metadata.raft.snapshot_transfer import (
+from raftmq.metadata.raft.snapshot.transfer import (
     WINDOW_CHUNKS,
     Discard,
     Fetch,
@@ -33,8 +33,8 @@ from tests.unit.metadata.raft.snapshot_files import disk, opened
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.metadata.raft.snapshot_transfer import CloseReader, ReceiverEffect
-    from raftmq.metadata.raft.snapshots import SnapshotInfo, SnapshotReader
+    from raftmq.metadata.raft.snapshot.store import SnapshotInfo, SnapshotReader
+    from raftmq.metadata.raft.snapshot.transfer import CloseReader, ReceiverEffect
 
 FOLLOWER = 9
 CHUNK_BYTES = 64

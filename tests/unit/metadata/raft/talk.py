@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.metadata.commands import BrokerRegistered, CommandId
-from raftmq.metadata.raft.timing import Limits
+from raftmq.metadata.raft.engine.timing import Limits
 from tests.unit.metadata.quorum_harness import BROKER, allocation, registration
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.metadata.raft.collector import Collector
+from raftmq.metadata.raft.gc_control import Collector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

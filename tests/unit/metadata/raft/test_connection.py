@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
-from raftmq.metadata.raft.connection import Connection, Limits, open_connection
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.connection import Connection, Limits, open_connection
+from raftmq.metadata.raft.net.messages import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     FrameReader,

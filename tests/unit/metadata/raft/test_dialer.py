@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.metadata.raft.messages import Refusal
+from raftmq.metadata.raft.net.messages import Refusal
 from raftmq.model import Address
 from tests.unit.metadata.raft.voters import ADDRESSES, Voter, open_network
 

@@ -9,11 +9,10 @@ import pytest
 
 from raftmq.disk.checkpoint import TEMPORARY_SUFFIX
 from raftmq.errors import InvalidConfig, StorageError
-from raftmq.metadata.raft.background import check_names, check_no_journal
-from raftmq.metadata.raft.journal_segments import segment_path
-from raftmq.metadata.raft.retired import retire
-from raftmq.metadata.raft.snapshot_format import SnapshotKey
-from raftmq.metadata.raft.snapshots import INCOMING_SUFFIX, PART_SUFFIX, SnapshotStore
+from raftmq.metadata.raft.background import check_names, check_no_journal, retire
+from raftmq.metadata.raft.journal.segments import segment_path
+from raftmq.metadata.raft.snapshot.format import SnapshotKey
+from raftmq.metadata.raft.snapshot.store import INCOMING_SUFFIX, PART_SUFFIX, SnapshotStore
 from tests.simulation.disk import SimulatedFiles
 
 ROOT = Path("/quorum")

@@ -9,14 +9,14 @@ import pytest
 import trio
 
 from raftmq.metadata.commands import BrokerRegistered, ProducerIds
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     ObserverFetch,
     Role,
     Standing,
 )
-from raftmq.metadata.raft.timing import Limits
 from tests.simulation.deterministic import run_inline
 from tests.simulation.raft_cluster import RaftCluster, open_cluster
 from tests.unit.metadata.quorum_harness import allocation, registration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.metadata.raft.replication import (
+from raftmq.metadata.raft.engine.replication import (
     NO_OP,
     Enrol,
     apply_entry,

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import CorruptJournal, RemoteProtocolError
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.messages import (
     AnyMessage,
     AppendEntries,
     AppendReply,

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from raftmq.metadata.raft.messages import Refusal
+from raftmq.metadata.raft.net.messages import Refusal
 from tests.simulation.raft.lockstep import Lockstep, quorum
 from tests.unit.metadata.raft.test_guard import reply
 

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.messages import (
     Hello,
     ObserverFetch,
     Refusal,
@@ -18,11 +18,11 @@ from raftmq.metadata.raft.messages import (
     StatusRequest,
     VoteReply,
 )
-from raftmq.metadata.raft.transport import GUESTS_MAX
+from raftmq.metadata.raft.net.transport import GUESTS_MAX
 from tests.unit.metadata.raft.voters import Stranger, Voter, call, hello_of, open_network
 
 if TYPE_CHECKING:
-    from raftmq.metadata.raft.connection import Connection
+    from raftmq.metadata.raft.net.connection import Connection
 
 GUEST = hello_of(900, role=Role.OBSERVER)
 

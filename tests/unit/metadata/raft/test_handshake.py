@@ -10,8 +10,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.metadata.raft.connection import Caller, judge_hello, open_connection, shake_hands
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.connection import Caller, judge_hello, open_connection, shake_hands
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     Refusal,

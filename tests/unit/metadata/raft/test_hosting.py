@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.engine.replication import machine_entry
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     ObserverEntries,
@@ -23,8 +24,7 @@ from raftmq.metadata.raft.messages import (
     StatusRequest,
     VoteReply,
 )
-from raftmq.metadata.raft.replication import machine_entry
-from raftmq.metadata.raft.visiting import ANSWER_SECONDS
+from raftmq.metadata.raft.net.observer_service import ANSWER_SECONDS
 from tests.simulation.raft_cluster import RaftCluster, name_of, open_cluster
 from tests.unit.metadata.quorum_harness import registration
 from tests.unit.metadata.raft.talk import EAGER
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from raftmq.metadata.raft.messages import AnyMessage
+    from raftmq.metadata.raft.net.messages import AnyMessage
 
 GUEST = 9
 

@@ -10,7 +10,7 @@ import pytest
 
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptJournal, StorageError
-from raftmq.metadata.raft.messages import Standing
+from raftmq.metadata.raft.net.messages import Standing
 from tests.simulation.disk_faults import PowerCut, crash_at
 from tests.unit.metadata.raft.journals import (
     DIRECTORY,
@@ -27,7 +27,7 @@ from tests.unit.metadata.raft.journals import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raftmq.metadata.raft.journal import Journal
+    from raftmq.metadata.raft.journal.journal import Journal
 
 
 def hear(journal: Journal, *entries: tuple[bytes, int, int]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import CorruptRecord
-from raftmq.metadata.raft import journal_format as form
-from raftmq.metadata.raft.journal_format import BatchBuilder, Bounds, Identity
-from raftmq.metadata.raft.messages import Standing
+from raftmq.metadata.raft.journal import format as form
+from raftmq.metadata.raft.journal.format import BatchBuilder, Bounds, Identity
+from raftmq.metadata.raft.net.messages import Standing
 
 DISK_ID = b"0123456789abcdef"
 IDENTITY = Identity(DISK_ID, "über", 7, Standing.ESTABLISHED, 41, 3)

@@ -8,12 +8,12 @@ import pytest
 
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft import journal_format as form
-from raftmq.metadata.raft.journal import verify_journal
-from raftmq.metadata.raft.journal_format import BatchBuilder, Bounds, Identity, find_batch
-from raftmq.metadata.raft.journal_replay import replay_journal
-from raftmq.metadata.raft.journal_segments import segment_path
-from raftmq.metadata.raft.messages import Standing
+from raftmq.metadata.raft.journal import format as form
+from raftmq.metadata.raft.journal.format import BatchBuilder, Bounds, Identity, find_batch
+from raftmq.metadata.raft.journal.journal import verify_journal
+from raftmq.metadata.raft.journal.replay import replay_journal
+from raftmq.metadata.raft.journal.segments import segment_path
+from raftmq.metadata.raft.net.messages import Standing
 from tests.unit.metadata.raft.journals import (
     DIRECTORY,
     DISK_ID,

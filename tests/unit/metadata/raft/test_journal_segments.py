@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from raftmq.errors import StorageError
-from raftmq.metadata.raft.journal_segments import segment_path
+from raftmq.metadata.raft.journal.segments import segment_path
 from tests.unit.metadata.raft.journals import (
     DIRECTORY,
     append,

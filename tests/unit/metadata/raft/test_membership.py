@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from raftmq.metadata.raft.membership import Enrolment, Membership
-from raftmq.metadata.raft.messages import Hello, Standing
-from raftmq.metadata.raft.replication import Fate
+from raftmq.metadata.raft.engine.membership import Enrolment, Membership
+from raftmq.metadata.raft.engine.replication import Fate
+from raftmq.metadata.raft.net.messages import Hello, Standing
 from tests.simulation.raft.lockstep import Lockstep, quorum
 from tests.unit.metadata.raft.voters import hello_of
 

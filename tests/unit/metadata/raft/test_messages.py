@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.metadata.raft import messages
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net import messages
+from raftmq.metadata.raft.net.messages import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     AnyMessage,

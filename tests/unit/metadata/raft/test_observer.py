@@ -9,14 +9,14 @@ import pytest
 import trio
 
 from raftmq.errors import CorruptJournal, DirectoryInUse, InvalidConfig, NotController
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     Role,
 )
+from raftmq.metadata.raft.net.transport import GUESTS_MAX
 from raftmq.metadata.raft.observer import APPLIED_AT_ONCE
-from raftmq.metadata.raft.timing import Limits
-from raftmq.metadata.raft.transport import GUESTS_MAX
 from tests.simulation.raft_cluster import DIRECTORY, RaftCluster, open_cluster
 from tests.unit.metadata.quorum_harness import allocation, registration
 from tests.unit.metadata.raft.talk import EAGER, fill

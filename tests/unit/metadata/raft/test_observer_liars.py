@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     ObserverEntries,
@@ -29,7 +29,7 @@ from tests.unit.metadata.raft.voters import Stranger
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.metadata.raft.messages import AnyMessage
+    from raftmq.metadata.raft.net.messages import AnyMessage
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.metadata.commands import CommandId, ProducerIds
-from raftmq.metadata.raft.journal_segments import segment_numbers, segment_path
-from raftmq.metadata.raft.timing import Limits
+from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.journal.segments import segment_numbers, segment_path
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.raft_cluster import DIRECTORY, RaftCluster, open_cluster
 from tests.unit.metadata.quorum_harness import BROKER, allocation, registration

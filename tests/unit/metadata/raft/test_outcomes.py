@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
+from raftmq.metadata.raft.engine.replication import Fate
 from raftmq.metadata.raft.quorum import SETTLED_MAX, Outcome, Outcomes
-from raftmq.metadata.raft.replication import Fate
 
 
 async def test_whoever_waits_is_woken_by_the_first_news_only(

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.membership import Enrolment
-from raftmq.metadata.raft.picture import FORMAT_VERSION, read_picture, take_picture
+from raftmq.metadata.raft.engine.membership import Enrolment
+from raftmq.metadata.raft.snapshot.contents import FORMAT_VERSION, read_picture, take_picture
 from tests.simulation.raft.lockstep import ListMachine
 
 ENROLLED = {1: Enrolment(b"a" * 16, 3), 2: Enrolment(b"b" * 16, 9)}

@@ -13,8 +13,8 @@ import pytest
 from pysyncobj import SyncObj
 from pysyncobj.journal import MemoryJournal
 
-from raftmq.metadata.raft import pinned
-from raftmq.metadata.raft.pinned import Peer, UnsupportedPySyncObj
+from raftmq.metadata.raft.engine import pinned
+from raftmq.metadata.raft.engine.pinned import Peer, UnsupportedPySyncObj
 from tests.simulation.raft.lockstep import quorum
 
 SOURCES = Path(syncobj.__file__).parent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.metadata.raft.messages import PreVote, PreVoteReply
-from raftmq.metadata.raft.replication import PreVotes, would_grant
+from raftmq.metadata.raft.engine.replication import PreVotes, would_grant
+from raftmq.metadata.raft.net.messages import PreVote, PreVoteReply
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftmq.metadata.raft.replication import Fate, Proposals
+from raftmq.metadata.raft.engine.replication import Fate, Proposals
 
 
 class Waiter:

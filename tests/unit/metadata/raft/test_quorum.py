@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from raftmq.errors import NotController, ProposalDiscarded, ProposalUncertain, QuorumBusy
+from raftmq.metadata.raft.engine.timing import Limits
 from raftmq.metadata.raft.quorum import RaftQuorum
-from raftmq.metadata.raft.timing import Limits
 from tests.simulation.raft_cluster import RaftCluster, open_cluster
 from tests.unit.metadata.quorum_conformance import SCENARIOS
 from tests.unit.metadata.quorum_harness import (

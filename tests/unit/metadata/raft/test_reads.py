@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raftmq.metadata.raft.replication import Reads
+from raftmq.metadata.raft.engine.replication import Reads
 
 
 def begun(reads: Reads) -> list[bool]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft import refusals
-from raftmq.metadata.raft.messages import Refusal, Role
-from raftmq.metadata.raft.refusals import Refusals
+from raftmq.metadata.raft.net import refusals
+from raftmq.metadata.raft.net.messages import Refusal, Role
+from raftmq.metadata.raft.net.refusals import Refusals
 from raftmq.model import Address
 from tests.unit.metadata.raft.voters import ADDRESSES, Stranger, Voter, hello_of, open_network
 

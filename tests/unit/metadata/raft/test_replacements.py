@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.membership import Membership
-from raftmq.metadata.raft.messages import Hello, Standing
-from raftmq.metadata.raft.replication import Fate
+from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.replication import Fate
+from raftmq.metadata.raft.net.messages import Hello, Standing
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft_cluster import open_cluster
 from tests.unit.metadata.raft.talk import fill

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.engine.replication import MESSAGE_BYTES, Flow
+from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.net.messages import (
     APPEND_BYTES_MAX,
     AppendEntries,
     AppendReply,
     SnapshotOffer,
     Standing,
 )
-from raftmq.metadata.raft.replication import MESSAGE_BYTES, Flow
-from raftmq.metadata.raft.timing import Limits
 from tests.simulation.raft.lockstep import Lockstep, Voter, quorum
 
 LARGE = b"x" * APPEND_BYTES_MAX

@@ -8,7 +8,7 @@ import pytest
 
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.retired import check_not_retired, retire
+from raftmq.metadata.raft.background import check_not_retired, retire
 
 if TYPE_CHECKING:
     from pathlib import Path

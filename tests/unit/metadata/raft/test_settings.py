@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from raftmq.errors import InvalidConfig
-from raftmq.metadata.raft.messages import VOTERS_MAX
+from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.metadata.raft.settings import NODE_ID_MAX, QuorumSettings, brief, check_settings
 from raftmq.model import Address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import CorruptJournal, StorageError
-from raftmq.metadata.raft.snapshots import SnapshotStore, verify_snapshot
+from raftmq.metadata.raft.snapshot.store import SnapshotStore, verify_snapshot
 from tests.unit.metadata.raft.snapshot_files import CLUSTER, NEW, OLD, ROOT, disk, opened, raw
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.metadata.raft.snapshot_transfer import (
+from raftmq.metadata.raft.snapshot.transfer import (
     ANSWER_SECONDS,
     FAILURE_PAUSE_SECONDS,
     READER_IDLE_SECONDS,

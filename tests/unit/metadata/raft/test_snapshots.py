@@ -14,9 +14,9 @@ import pytest
 
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptJournal, RemoteProtocolError, StorageError
-from raftmq.metadata.raft.snapshot_format import SLICE_BYTES_MAX
-from raftmq.metadata.raft.snapshot_transfer import SnapshotId
-from raftmq.metadata.raft.snapshots import SnapshotStore
+from raftmq.metadata.raft.snapshot.format import SLICE_BYTES_MAX
+from raftmq.metadata.raft.snapshot.store import SnapshotStore
+from raftmq.metadata.raft.snapshot.transfer import SnapshotId
 from tests.simulation.disk_faults import PowerCut, crash_at
 from tests.unit.metadata.raft.snapshot_files import (
     CHUNK_BYTES,

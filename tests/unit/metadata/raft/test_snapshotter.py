@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.snapshotter import RETRY_SECONDS
-from raftmq.metadata.raft.timing import Limits
+from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.snapshot.snapshotter import RETRY_SECONDS
 from tests.simulation.deterministic import run_inline
 from tests.simulation.raft_cluster import DIRECTORY, RaftCluster, open_cluster
 from tests.unit.metadata.quorum_harness import coordinate, large_commit, registration

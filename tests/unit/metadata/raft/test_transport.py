@@ -11,9 +11,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from raftmq.metadata.raft import transport
-from raftmq.metadata.raft.connection import Limits
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net import transport
+from raftmq.metadata.raft.net.connection import Limits
+from raftmq.metadata.raft.net.messages import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     SMALL_FRAME_BYTES_MAX,

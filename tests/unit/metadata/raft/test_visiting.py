@@ -13,7 +13,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from raftmq.errors import RemoteProtocolError, Unreachable
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     Hello,
     KeepAlive,
@@ -22,9 +22,9 @@ from raftmq.metadata.raft.messages import (
     StatusReply,
     StatusRequest,
 )
+from raftmq.metadata.raft.net.observer_service import ANSWER_SECONDS_MAX, ask_status
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
 from raftmq.metadata.raft.status import QuorumStatus, VoterStatus, encode_status
-from raftmq.metadata.raft.visiting import ANSWER_SECONDS_MAX, ask_status
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.metadata.raft.voters import ADDRESSES, Stranger, hello_of, open_network
 

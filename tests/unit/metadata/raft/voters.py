@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.testing import memory_stream_pair
 
-from raftmq.metadata.raft.messages import (
+from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
     FrameReader,
     Hello,
@@ -23,13 +23,13 @@ from raftmq.metadata.raft.messages import (
     Welcome,
     encode_frame,
 )
-from raftmq.metadata.raft.transport import Transport
+from raftmq.metadata.raft.net.transport import Transport
 from raftmq.model import Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from raftmq.metadata.raft.messages import AnyMessage
+    from raftmq.metadata.raft.net.messages import AnyMessage
 
     Handler = Callable[[trio.abc.Stream], Awaitable[None]]
 

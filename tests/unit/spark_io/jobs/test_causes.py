@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftmq import errors
-from raftmq.cli import exits
+from raftmq.cli.terminal import exits
 from spark_io.jobs.causes import ExitCode, JobError, cause_of, exit_code_of
 
 WORKER = """An exception was thrown from the Python worker:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_io.jobs.causes import JobError
-from spark_io.jobs.exporting.folder import LOCK, PartitionFolder
+from spark_io.jobs.export_folder import LOCK, PartitionFolder
 from spark_io.ranges import OffsetRange
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raftmq.errors import OffsetOutOfRange
 from spark_io.jobs.causes import JobError
-from spark_io.jobs.exporting.plan import Planned, check_loss, plan
+from spark_io.jobs.export_plan import Planned, check_loss, plan
 from spark_io.ranges import OffsetRange
 
 if TYPE_CHECKING:

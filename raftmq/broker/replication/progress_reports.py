@@ -1,0 +1,123 @@
+"""Word to one leader of what its followers here hold, as soon as they hold it.
+
+Owns who has something to say; one message says it for all of them: a fetch that leaves just now, or
+else one of its own. Acknowledgements wait for it, so it waits for nothing.
+
+Invariant: nothing is told of a partition before the fetch that asks for what comes after it on the
+same connection; the leader would not believe it, and not hear it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NoReturn
+
+import trio
+
+from raftmq.errors import RaftmqError
+from raftmq.wire.messages.replicate import PartitionProgress, ReplicaProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from raftmq.broker.replication.fetch_exchange import Telling
+    from raftmq.broker.replication.followed_partition import Followed
+
+PARTITIONS_TOLD_MAX = 5000  # by one message
+
+logger = logging.getLogger(__name__)
+
+
+class HeldReports:
+    """Says nothing before `open`, nor after `close`.
+
+    Attributes:
+        is_held_back: whoever marks will call `tell` in a moment.
+    """
+
+    def __init__(self, broker_id: int, leader_id: int, peers: Telling) -> None:
+        self._broker_id, self._leader_id, self._peers = broker_id, leader_id, peers
+        self._broker_epoch: int | None = None
+        self._marked: dict[Followed, None] = {}
+        self.is_held_back = False
+        self._woken = trio.Event()
+
+    def open(self, broker_epoch: int) -> None:
+        """The leader has answered: there is a connection, and a session."""
+        self._broker_epoch = broker_epoch
+        self._wake()
+
+    def close(self) -> None:
+        self._broker_epoch = None
+        self._marked.clear()
+
+    def mark(self, followed: Followed) -> None:
+        """It may hold more now."""
+        self._marked[followed] = None
+        self._wake()
+
+    def on_asking(self, asked: Iterable[Followed]) -> tuple[PartitionProgress, ...]:
+        """A request is about to leave: what goes along with it, behind what it asks for."""
+        for followed in asked:
+            followed.on_asked()
+            if followed.held_to_tell() is not None:
+                self._marked[followed] = None
+        if self._broker_epoch is None:
+            return ()
+        some, telling = self._gather()
+        self._note_told(some, telling)
+        return _said(telling)
+
+    def retry(self) -> None:
+        """What could not be sent may be by now."""
+        self._wake()
+
+    async def run(self) -> NoReturn:
+        while True:
+            await self._woken.wait()
+            self._woken = trio.Event()
+            self.tell()
+
+    def tell(self) -> None:
+        """All that there is to say."""
+        while self._marked and self._broker_epoch is not None:
+            if not self._tell_some(self._broker_epoch):
+                break
+
+    def _wake(self) -> None:
+        if self._marked and self._broker_epoch is not None and not self.is_held_back:
+            self._woken.set()
+
+    def _tell_some(self, broker_epoch: int) -> bool:
+        """Whether there is any sense in going on."""
+        some, telling = self._gather()
+        if telling and not self._send(broker_epoch, telling):
+            return False
+        self._note_told(some, telling)
+        return True
+
+    def _gather(self) -> tuple[list[Followed], dict[Followed, int]]:
+        some = list(self._marked)[:PARTITIONS_TOLD_MAX]
+        held = {followed: followed.held_to_tell() for followed in some}
+        return some, {followed: end for followed, end in held.items() if end is not None}
+
+    def _note_told(self, some: list[Followed], telling: dict[Followed, int]) -> None:
+        for followed in some:
+            del self._marked[followed]
+        for followed, held in telling.items():
+            followed.told_held = held
+
+    def _send(self, broker_epoch: int, telling: dict[Followed, int]) -> bool:
+        body = ReplicaProgress(self._broker_id, broker_epoch, _said(telling))
+        try:
+            return self._peers.send_one_way(self._leader_id, body)
+        except RaftmqError as error:
+            logger.warning("progress not sent: leader=%d reason=%s", self._leader_id, error)
+            return False
+
+
+def _said(telling: dict[Followed, int]) -> tuple[PartitionProgress, ...]:
+    return tuple(
+        PartitionProgress(*followed.key, followed.part.leader_epoch, held)
+        for followed, held in telling.items()
+    )

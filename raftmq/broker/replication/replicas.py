@@ -1,0 +1,499 @@
+"""The partitions on this broker: opened, given their parts, and closed, as the metadata says.
+
+Owns the replicas and follows the images. An image changes nothing before it knows this very
+process (its broker epoch): what an earlier one led is not ours. Nothing is deleted but what an
+older image had and a newer one has not, and what the newer one says was deleted while this broker
+was down (docs/decisions/0030). A replica whose log cannot be used is there all the same, and in no
+part; `repairs` brings it back.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+import trio
+
+from raftmq.config import TopicConfig, parse_topic_config
+from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
+from raftmq.errors import (
+    NotLeaderOrFollower,
+    RaftmqError,
+    StorageError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftmq.metadata.commands import PartitionId, RecoveryState
+from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, duty_of
+from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
+from raftmq.partition.leader import NO_LEADER, Assignment
+from raftmq.partition.replica import Replica
+from raftmq.partition.replica_environment import PartitionKey, Surroundings
+from raftmq.partition.storage.directory import LogId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from raftmq.disk.files import Files
+    from raftmq.metadata.delta import Duty, MetadataDelta
+    from raftmq.metadata.image import MetadataImage, PartitionState, TopicState
+    from raftmq.metadata.quorum import MetadataQuorum
+    from raftmq.partition.leader import ProposeIsr
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.flusher import RunSync
+    from raftmq.partition.storage.log import PartitionLog
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- High watermarks ------------------------------------------------------------------------------
+# The high watermarks of this broker's logs on disk, for the next start.
+#
+# Owns the file `checkpoints/high-watermarks`. A lower one than the true one is harmless: it rises
+# again with the first answer of the leader, or of the followers. A log cannot start below what was
+# committed once, so it matters only for what may be read in the meantime.
+
+
+class HighWatermarks:
+    """By the names of logs."""
+
+    def __init__(self, files: Files, root: Path, run_sync: RunSync) -> None:
+        self._files, self._path, self._run_sync = (
+            files,
+            root / "checkpoints/high-watermarks",
+            run_sync,
+        )
+        self._known: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+
+    async def load(self) -> None:
+        """Once, before anything is asked."""
+        known = await self._run_sync(lambda: read_checkpoint(self._files, self._path))
+        self._known, self._written = known or {}, known or {}
+
+    def of(self, name: str) -> int:
+        """0 where nothing is known."""
+        return self._known.get(name, 0)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Of these logs; there are no others."""
+        self._known = {name: self._known[name] for name in names if name in self._known}
+
+    def forget(self, name: str) -> None:
+        """The log is deleted."""
+        self._known.pop(name, None)
+
+    async def write(self, high_watermarks: Mapping[str, int]) -> None:
+        """Raises StorageError."""
+        self._known = {**self._known, **high_watermarks}
+        known = dict(self._known)
+        if known != self._written:
+            await self._run_sync(partial(write_checkpoint, self._files, self._path, known))
+            self._written = known
+
+
+# -- Hosted ---------------------------------------------------------------------------------------
+# From the metadata to what replicas and logs understand: names, configs, assignments.
+#
+# Pure. Owns the name of a partition's folder and what `min.insync.replicas` means where there are
+# fewer replicas.
+
+
+_TOPIC_FOLDER = re.compile(r".+-(?P<topic_id>[0-9a-f]{32})")
+_PARTITION_FOLDER = re.compile(r"Partition-(?P<partition>\d+)")
+
+
+def log_id_of(topic: TopicState, partition: int) -> LogId:
+    return LogId(f"{topic.name}-{topic.topic_id.hex()}", partition)
+
+
+def key_of(topic_folder: str, partition_folder: str) -> PartitionKey | None:
+    """The partition that a folder belongs to; None for a folder that is none of ours."""
+    topic = _TOPIC_FOLDER.fullmatch(topic_folder)
+    partition = _PARTITION_FOLDER.fullmatch(partition_folder)
+    if topic is None or partition is None:
+        return None
+    return PartitionKey(bytes.fromhex(topic["topic_id"]), int(partition["partition"]))
+
+
+def config_of(topic: TopicState) -> TopicConfig:
+    """What was checked when it was set."""
+    return parse_topic_config(topic.configs)
+
+
+def assignment_of(state: PartitionState, config: TopicConfig) -> Assignment:
+    return Assignment(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=state.replicas,
+        isr=state.isr,
+        min_isr=min(config.min_insync_replicas, len(state.replicas)),
+        is_recovering=state.recovery_state is RecoveryState.RECOVERING,
+        log_start_offset=state.log_start_offset,
+    )
+
+
+def epoch_in_isr(image: MetadataImage, broker_id: int) -> int | None:
+    """The broker epoch of a broker that may be in an in-sync set; None if it may not."""
+    return image.brokers[broker_id].broker_epoch if image.is_active(broker_id) else None
+
+
+# -- Replicas -------------------------------------------------------------------------------------
+
+
+TICK_SECONDS = 0.5
+CHECKPOINT_SECONDS = 5.0
+REGISTRATION_SECONDS = 0.1
+
+
+class Following(Protocol):
+    """Whoever fetches for the replicas that follow."""
+
+    def follow(self, key: PartitionKey, replica: Replica) -> None: ...
+    def unfollow(self, key: PartitionKey) -> None: ...
+    def on_held(self, key: PartitionKey) -> None: ...
+
+
+class Proposing(Protocol):
+    """Whoever carries proposals for in-sync sets to the controller."""
+
+    def propose(self, replica: Replica, proposal: ProposeIsr) -> None: ...
+
+
+class Repairing(Protocol):
+    """Whoever cares for logs that cannot be used, see `repairs.Repairs`."""
+
+    def watch(self, key: PartitionKey, *, is_told: bool = False) -> None: ...
+    def is_watched(self, key: PartitionKey) -> bool: ...
+    def on_assignment(self, key: PartitionKey) -> None: ...
+    async def let_go(self, key: PartitionKey) -> None: ...
+
+
+class Replicas:
+    """Attributes:
+    broker_epoch: of this process, once it is registered.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        quorum: MetadataQuorum,
+        directory: LogDirectory,
+        high_watermarks: HighWatermarks,
+    ) -> None:
+        self._broker_id, self._quorum, self._directory = broker_id, quorum, directory
+        self._high_watermarks = high_watermarks
+        self.broker_epoch = -1
+        self._replicas: dict[PartitionKey, Replica] = {}
+        self._logs: dict[PartitionKey, PartitionLog] = {}  # opened, and without a replica yet
+        self._unknown: dict[PartitionKey, LogId] = {}  # folders of topics that nobody knows here
+        self._seen = EMPTY_IMAGE
+        self._acted_upon = EMPTY_IMAGE  # or just now
+        self._told: frozenset[PartitionKey] = frozenset()  # damaged, as the registration says
+        self._following: Following
+        self._proposing: Proposing
+        self._repairing: Repairing
+        self._doubting: Callable[[PartitionKey, int], None]
+        self._around = Surroundings(
+            broker_id,
+            self._epoch_of,
+            lambda key, proposal: self._proposing.propose(self._replicas[key], proposal),
+            lambda key: self._following.on_held(key),
+            lambda key: self._repairing.watch(key),
+            lambda key, offset: self._doubting(key, offset),
+        )
+
+    def connect(
+        self,
+        following: Following,
+        proposing: Proposing,
+        repairing: Repairing,
+        doubting: Callable[[PartitionKey, int], None],
+    ) -> None:
+        """Before `run`. `doubting(key, offset)`: reading there failed."""
+        self._following, self._proposing = following, proposing
+        self._repairing, self._doubting = repairing, doubting
+
+    def _epoch_of(self, broker_id: int) -> int | None:
+        """This one may be in its own in-sync sets even while it shuts down: it leads them."""
+        if broker_id == self._broker_id:
+            return self.broker_epoch
+        return epoch_in_isr(self._quorum.image, broker_id)
+
+    # -- questions -------------------------------------------------------------------------
+
+    def get(self, topic_id: bytes, partition: int) -> Replica:
+        """
+        Raises:
+            UnknownTopicId, UnknownTopicOrPartition: there is none, as far as is known here.
+            NotLeaderOrFollower: others have it.
+        """
+        replica = self._replicas.get(PartitionKey(topic_id, partition))
+        if replica is not None:
+            return replica
+        topic = self._quorum.image.topics.get(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"topic {topic_id.hex()} is not known to broker {self._broker_id}")
+        if partition >= topic.partition_count:
+            raise UnknownTopicOrPartition(
+                f"{topic.name} has {topic.partition_count} partitions, there is no {partition}"
+            )
+        raise NotLeaderOrFollower(f"{topic.name}-{partition} is not on broker {self._broker_id}")
+
+    def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
+        """Who leads, in which epoch, as the metadata has it; -1 where nobody does."""
+        state = self._quorum.image.partitions.get(PartitionId(topic_id, partition))
+        return (NO_LEADER, -1) if state is None else (state.leader, state.leader_epoch)
+
+    def all(self) -> Iterable[Replica]:
+        return self._replicas.values()
+
+    def find(self, key: PartitionKey) -> Replica | None:
+        return self._replicas.get(key)
+
+    def image(self) -> MetadataImage:
+        return self._quorum.image
+
+    def state_of(self, key: PartitionKey) -> PartitionState | None:
+        return self._quorum.image.partitions.get(PartitionId(*key))
+
+    def ailing(self) -> list[Replica]:
+        """Those whose logs are damaged, or rotten somewhere."""
+        return [one for one in self._replicas.values() if one.log.damage or one.log.rotten]
+
+    def damaged(self) -> list[PartitionKey]:
+        """Whose logs have lost what was durable, and are not repaired yet."""
+        logs = {**self._logs, **{key: replica.log for key, replica in self._replicas.items()}}
+        return sorted(key for key, log in logs.items() if log.damage)
+
+    # -- what is on the disk ---------------------------------------------------------------
+
+    async def open_found(self, folders: Sequence[tuple[str, str]]) -> None:
+        """Open every log whose partition the metadata knows, before this broker registers."""
+        image = self._quorum.image
+        found = {key: folder for folder in folders if (key := key_of(*folder))}
+        known = [key for key in found if key.topic_id in image.topics]
+        for key in sorted(found.keys() - set(known)):
+            self._unknown[key] = LogId(found[key][0], key.partition)
+            logger.info("log of a topic that is not known yet: %s", self._unknown[key].name)
+        await self._open(known, image)
+        self._told = frozenset(self.damaged())
+
+    async def _open(self, keys: Sequence[PartitionKey], image: MetadataImage) -> None:
+        """Many at once; one that the disk refuses leaves the others alone."""
+        if not keys:
+            return  # or every change of the metadata would wait for the disk
+        topics = {key: image.topics[key.topic_id] for key in keys}
+        ids = {key: log_id_of(topic, key.partition) for key, topic in topics.items()}
+        for key in keys:
+            self._unknown.pop(key, None)
+        wanted = [(ids[key], config_of(topics[key])) for key in keys]
+        try:
+            await self._directory.open_logs(wanted)
+        except StorageError as error:
+            logger.error("some logs cannot be opened: reason=%s", error)
+        opened = self._directory.logs
+        self._logs |= {key: opened[ids[key].name] for key in keys if ids[key].name in opened}
+
+    # -- following the metadata ------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        while True:
+            image = await self._quorum.wait_changed(self._seen.version)
+            me = image.brokers.get(self._broker_id)
+            if me is not None and me.broker_epoch == self.broker_epoch:
+                await self._take(self._quorum.delta_since(self._seen.version))
+            else:  # not ours yet: either the metadata lags, or `broker_epoch` is set in a moment
+                with trio.move_on_after(REGISTRATION_SECONDS):
+                    await self._quorum.wait_changed(image.version)
+
+    async def _take(self, delta: MetadataDelta) -> None:
+        self._acted_upon = delta.image
+        wanted = list(duties(delta, self._broker_id, self._seen))
+        new = [duty.partition_id for duty in wanted if not isinstance(duty, LetGo)]
+        missing = [key for key in map(_key, new) if key not in self._replicas]
+        late = [key for key in missing if key not in self._logs]
+        await self._open([key for key in late if not self._repairing.is_watched(key)], delta.image)
+        for key in late:
+            if key not in self._logs:
+                self._repairing.watch(key)
+        for duty in wanted:
+            try:
+                await self._do(duty, delta.image)
+            except RaftmqError as error:
+                logger.error("duty failed: %s reason=%s", duty, error)
+        await self._let_go_deleted(delta.image)
+        await self._reconfigure(delta)
+        self._seen = delta.image
+
+    async def _let_go_deleted(self, image: MetadataImage) -> None:
+        """What was deleted while this broker was down: its folders are there, or opened by now.
+
+        Only what the quorum remembers to have deleted: another one, or one that began anew, does
+        not know these topics either. And only by an image that knows this very process: it is newer
+        than all that earlier ones have hosted, so that none of these is a topic that was made anew.
+        """
+        found = sorted({*self._unknown, *self._logs})
+        if not found or image.deleted_topics is self._seen.deleted_topics:
+            return
+        deleted = set(image.deleted_topics)
+        for key in found:
+            if key.topic_id in deleted:
+                try:
+                    await self._let_go(key)
+                except RaftmqError as error:
+                    name = f"{key.topic_id.hex()}-{key.partition}"
+                    logger.error("not removed: log=%s reason=%s", name, error)
+
+    async def _do(self, duty: Duty, image: MetadataImage) -> None:
+        key = _key(duty.partition_id)
+        match duty:
+            case LetGo():
+                await self._let_go(key)
+            case BecomeLeader(_, state) | BecomeFollower(_, state):
+                await self._take_up(key, state, image)
+
+    async def _take_up(
+        self, key: PartitionKey, state: PartitionState, image: MetadataImage
+    ) -> None:
+        replica = self._replicas.get(key) or self._make(key)
+        if replica is None:
+            return
+        config = config_of(image.topics[key.topic_id])
+        replica.log.config = config
+        await replica.take_up(assignment_of(state, config))
+        self.on_repaired(key, replica)
+        self._repairing.on_assignment(key)
+
+    def on_repaired(self, key: PartitionKey, replica: Replica) -> None:
+        """Or it has another part for another reason."""
+        if replica.follower is not None:
+            self._following.follow(key, replica)
+        else:
+            self._following.unfollow(key)
+
+    async def open_again(self, key: PartitionKey) -> None:
+        """What could not be opened, if it is still hosted here.
+
+        Raises:
+            StorageError: it cannot be opened yet.
+        """
+        duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)
+        if duty is None or key in self._replicas:
+            return
+        topic = self._acted_upon.topics[key.topic_id]
+        log = await self._directory.open_log(
+            *log_id_of(topic, key.partition), config=config_of(topic)
+        )
+        self._logs[key] = log
+        duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)  # there may be news
+        if duty is not None:
+            await self._do(duty, self._acted_upon)
+
+    async def discard(self, key: PartitionKey) -> None:
+        """Remove what cannot be opened. Raises StorageError."""
+        topic = self._acted_upon.topics.get(key.topic_id)
+        if topic is not None:
+            await self._directory.discard(log_id_of(topic, key.partition))
+
+    def _make(self, key: PartitionKey) -> Replica | None:
+        log = self._logs.pop(key, None)
+        if log is None:
+            return None  # the disk refused
+        replica = self._replicas[key] = Replica(
+            key,
+            log,
+            self._directory,
+            self._around,
+            high_watermark=self._high_watermarks.of(log.name),
+        )
+        if not log.is_whole:
+            self._repairing.watch(key, is_told=key in self._told)
+        return replica
+
+    async def _let_go(self, key: PartitionKey) -> None:
+        self._following.unfollow(key)
+        replica = self._replicas.get(key)
+        if replica is not None:
+            await replica.close()  # until then it may still have something to propose
+        await self._repairing.let_go(key)  # nobody calls for it any more
+        self._told -= {key}
+        if replica is not None:
+            del self._replicas[key]
+            await self._delete(replica.log)
+        elif (log := self._logs.pop(key, None)) is not None:
+            await self._delete(log)
+        elif (log_id := self._unknown.pop(key, None)) is not None:
+            logger.warning("its topic was deleted, and it goes: log=%s", log_id.name)
+            await self._discard(log_id)
+        elif (topic := self._seen.topics.get(key.topic_id)) is not None:
+            await self._discard(log_id_of(topic, key.partition))
+
+    async def _delete(self, log: PartitionLog) -> None:
+        self._high_watermarks.forget(log.name)
+        await self._directory.delete_log(log)
+
+    async def _discard(self, log_id: LogId) -> None:
+        self._high_watermarks.forget(log_id.name)
+        await self._directory.discard(log_id)
+
+    async def _reconfigure(self, delta: MetadataDelta) -> None:
+        """Configs are no change of a partition, but min.insync.replicas is part of its rules."""
+        image = delta.image
+        if delta.is_complete:
+            changed = {change.key for change in delta.changes if change.kind is ChangeKind.TOPIC}
+            keys = [key for key in self._replicas if key.topic_id in changed]
+        else:
+            keys = list(self._replicas)
+        for key in sorted(keys):
+            state = image.partitions.get(PartitionId(*key))
+            replica = self._replicas[key]
+            if state is not None and replica.assignment is not None:
+                config = config_of(image.topics[key.topic_id])
+                replica.log.config = config
+                min_isr = min(config.min_insync_replicas, len(state.replicas))
+                await replica.take_up(replica.assignment._replace(min_isr=min_isr))
+
+    # -- upkeep ----------------------------------------------------------------------------
+
+    async def run_ticks(self) -> NoReturn:
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            self._tick()
+
+    def _tick(self) -> None:
+        """On its own: what its loop took last would live until the next one."""
+        now = trio.current_time()
+        for replica in list(self._replicas.values()):
+            replica.tick(now)
+
+    async def run_checkpoints(self) -> NoReturn:
+        while True:
+            await trio.sleep(CHECKPOINT_SECONDS)
+            await self.checkpoint()
+            await self._keep_starts()
+
+    async def checkpoint(self) -> None:
+        try:
+            await self._high_watermarks.write(
+                {replica.log.name: replica.high_watermark for replica in self._replicas.values()}
+            )
+        except StorageError as error:  # the older one is as true, only lower
+            logger.warning("no checkpoint of high watermarks: reason=%s", error)
+
+    async def _keep_starts(self) -> None:
+        """Of a start that rose after whoever had asked for it was told that nobody knows."""
+        for replica in list(self._replicas.values()):
+            try:
+                await replica.keep_start()
+            except RaftmqError as error:
+                logger.warning("log start stays: log=%s reason=%s", replica.log.name, error)
+
+
+def _key(partition_id: PartitionId) -> PartitionKey:
+    return PartitionKey(partition_id.topic_id, partition_id.partition)

@@ -1,0 +1,214 @@
+"""Fetch: what consumers read. Nothing at or beyond the high watermark, and only from the leader.
+
+Owns what a consumer may see. A consumer that says what it read last learns where that parts from
+this log (KIP-320): it has read records that an unclean election took back.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from raftmq.broker.requests.fetch_sessions import Bounds, FetchSessions
+from raftmq.broker.requests.fetch_turn import FetchTurn, Limits, Seen
+from raftmq.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    RaftmqError,
+    StaleBrokerEpoch,
+    error_for,
+    without_frames,
+)
+from raftmq.partition.leader import Fetch as FetchedFrom
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from raftmq.broker.requests.fetch_sessions import SessionPartition, WaitingFetches
+    from raftmq.broker.requests.fetch_turn import Hosting
+    from raftmq.partition.leader import Diverged
+    from raftmq.partition.replica import Replica
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.rpc.context import RequestContext
+    from raftmq.rpc.reply import PendingReply
+    from raftmq.rpc.server import Handler
+    from raftmq.wire.batch.header import Buffer
+    from raftmq.wire.messages.fetch import Fetch, FetchPartition
+    from raftmq.wire.messages.replicate import PartitionProgress, ReplicaFetch, ReplicaProgress
+
+
+logger = logging.getLogger(__name__)
+
+
+class Fetching:
+    """Attributes:
+    sessions: of consumers.
+    """
+
+    tells_bounds = False
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        directory: LogDirectory,
+        waiting: WaitingFetches,
+        random: Random,
+    ) -> None:
+        self._hosting, self._directory, self._waiting = hosting, directory, waiting
+        self.sessions = FetchSessions(random)
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {ApiKey.FETCH: self.fetch}
+
+    def fetch(self, context: RequestContext, request: Fetch, _payload: Buffer) -> PendingReply:
+        """Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
+        session = self.sessions.enter(request.session_id, request.session_epoch, context.principal)
+        session.forget(request.forgotten)
+        for wanted in request.partitions:
+            session.name(wanted)
+        limits = Limits(request.max_wait_ms, request.bytes_min, request.bytes_max)
+        return FetchTurn(
+            session, self, self._hosting, self._directory, self._waiting, limits
+        ).start()
+
+    def look(self, replica: Replica, partition: SessionPartition) -> Seen:
+        """Raises RaftmqError: what to tell in place of records."""
+        wanted, log = partition.wanted, replica.log
+        leader = replica.leading(wanted.leader_epoch)
+        bounds = Bounds(replica.high_watermark, log.log_start_offset)
+        if wanted.fetch_offset >= log.log_start_offset and wanted.last_fetched_epoch >= 0:
+            diverged = replica.divergence(leader, wanted.last_fetched_epoch, wanted.fetch_offset)
+            if diverged:
+                return Seen(0, bounds, diverged)
+        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{log.name} has offsets from {log.log_start_offset} to {replica.high_watermark}, "
+                f"not {wanted.fetch_offset}"
+            )
+        return Seen(replica.high_watermark, bounds)
+
+
+# -- Replicate ------------------------------------------------------------------------------------
+# ReplicaFetch and ReplicaProgress: the leader's side of replication.
+#
+# Owns what a follower may see: everything up to the log's end, and the high watermark whenever it
+# has risen. What a follower says of itself reaches the rules in the order in which it was said,
+# before anything waits: a progress counts only behind the fetch that goes before it.
+
+
+NO_TOKEN = 0  # the follower keeps its own
+
+
+class Replicating:
+    """Attributes:
+    sessions: of followers, one for each broker that follows something here.
+    """
+
+    tells_bounds = True
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        directory: LogDirectory,
+        waiting: WaitingFetches,
+        random: Random,
+        *,
+        registered_epoch: Callable[[int], int | None],
+    ) -> None:
+        """`registered_epoch(broker)`: its broker epoch in the metadata, fenced or not."""
+        self._hosting, self._directory, self._waiting = hosting, directory, waiting
+        self._registered_epoch = registered_epoch
+        self.sessions = FetchSessions(random)
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.REPLICA_FETCH: self.replica_fetch,
+            ApiKey.REPLICA_PROGRESS: self.replica_progress,
+        }
+
+    # -- fetches ---------------------------------------------------------------------------
+
+    def replica_fetch(
+        self, _context: RequestContext, request: ReplicaFetch, _payload: Buffer
+    ) -> PendingReply:
+        """Raises StaleBrokerEpoch, FetchSessionIdNotFound, InvalidFetchSessionEpoch."""
+        self._check_epoch(request.broker_id, request.broker_epoch)
+        session = self.sessions.enter(
+            request.session_id, request.session_epoch, (request.broker_id, request.broker_epoch)
+        )
+        session.forget(request.forgotten)
+        for wanted in request.partitions:
+            partition = session.name(wanted)
+            partition.verdict = self._verdict(request, wanted)
+        self._take_all(request, request.held)
+        limits = Limits(request.max_wait_ms, request.bytes_min, request.bytes_max)
+        return FetchTurn(
+            session, self, self._hosting, self._directory, self._waiting, limits
+        ).start()
+
+    def _check_epoch(self, broker_id: int, broker_epoch: int) -> None:
+        known = self._registered_epoch(broker_id)
+        if known != broker_epoch:
+            raise StaleBrokerEpoch(
+                f"broker {broker_id} says epoch {broker_epoch}, known here is "
+                f"{'none' if known is None else known}"
+            )
+
+    def _verdict(
+        self, request: ReplicaFetch, wanted: FetchPartition
+    ) -> Diverged | RaftmqError | None:
+        if wanted.leader_epoch == ABSENT:
+            return InvalidRequest("a follower has to say which leader epoch it means")
+        try:
+            return self._hosting.get(wanted.topic_id, wanted.partition).on_replica_fetch(
+                request.broker_id,
+                request.broker_epoch,
+                FetchedFrom(NO_TOKEN, wanted.fetch_offset, wanted.last_fetched_epoch),
+                leader_epoch=wanted.leader_epoch,
+            )
+        except RaftmqError as error:
+            return without_frames(error)
+
+    def look(self, replica: Replica, partition: SessionPartition) -> Seen:
+        """Raises RaftmqError: what to tell in place of records."""
+        wanted, verdict, log = partition.wanted, partition.verdict, replica.log
+        if isinstance(verdict, RaftmqError):
+            raise error_for(verdict.code, str(verdict))  # not the one that is kept, see `_verdict`
+        replica.leading(wanted.leader_epoch)
+        if wanted.fetch_offset < log.log_start_offset:  # as of now: it may have been deleted since
+            raise OffsetOutOfRange(f"{log.name} starts at {log.log_start_offset}")
+        bounds = Bounds(replica.high_watermark, log.log_start_offset)
+        return Seen(log.log_end_offset, bounds, verdict)
+
+    # -- progress --------------------------------------------------------------------------
+
+    def replica_progress(
+        self, _context: RequestContext, request: ReplicaProgress, _payload: Buffer
+    ) -> None:
+        """Nobody waits for an answer; a follower that is wrong learns so from its next fetch."""
+        try:
+            self._check_epoch(request.broker_id, request.broker_epoch)
+        except StaleBrokerEpoch as error:
+            logger.debug("progress dropped: broker=%d reason=%s", request.broker_id, error)
+        else:
+            self._take_all(request, request.partitions)
+
+    def _take_all(
+        self, request: ReplicaFetch | ReplicaProgress, progress: Iterable[PartitionProgress]
+    ) -> None:
+        for said in progress:
+            try:
+                self._take(request, said)
+            except RaftmqError as error:
+                logger.debug("progress dropped: broker=%d reason=%s", request.broker_id, error)
+
+    def _take(self, request: ReplicaFetch | ReplicaProgress, said: PartitionProgress) -> None:
+        self._hosting.get(said.topic_id, said.partition).on_replica_progress(
+            request.broker_id,
+            request.broker_epoch,
+            said.held_offset,
+            leader_epoch=said.leader_epoch,
+        )

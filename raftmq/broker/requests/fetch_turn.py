@@ -1,0 +1,393 @@
+"""The answer to one fetch: look where there is news, wait while there is too little, tell.
+
+Owns the limits of an answer and its deadline, however many partitions there are. It has no task:
+whoever has news, and the clock, have it look again (`WaitingFetches`). What a reader may see is for
+`Reading` to say; records are never touched, they are named as parts of files.
+
+Invariants: what was found is told once, or given back to the session. A first batch comes whole,
+whatever the limits say; no other makes an answer larger than they do.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from raftmq.disk.files import WouldBlock
+from raftmq.errors import CorruptRecord, RaftmqError, StorageError, without_frames
+from raftmq.rpc.reply import PendingReply, Reply
+from raftmq.wire.bodies import ABSENT, clip_message
+from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
+
+if TYPE_CHECKING:
+    from raftmq.broker.requests.fetch_sessions import (
+        Bounds,
+        FetchSession,
+        SessionPartition,
+        WaitingFetches,
+    )
+    from raftmq.disk.files import FileSlice
+    from raftmq.partition.leader import Diverged
+    from raftmq.partition.replica import Replica
+    from raftmq.partition.replica_environment import PartitionKey
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.partition.storage.log import LogSlice, PartitionLog
+
+PARTITIONS_TOLD_MAX = 1000  # by one answer, which has to fit into a header
+MESSAGE_CHARS_MAX = 300
+ANSWER_BYTES_MAX = 48 << 20  # it has to fit into a frame, and others wait behind it
+WAIT_SECONDS_MAX = 60.0
+# A high watermark alone waits so long for records to go with.
+BOUNDS_LINGER_SECONDS = 0.01
+
+logger = logging.getLogger(__name__)
+
+
+class Hosting(Protocol):
+    """Where the replicas are found."""
+
+    def get(self, topic_id: bytes, partition: int) -> Replica:
+        """Raises RaftmqError: it is not here."""
+
+    def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
+        """Who leads in which epoch, as the metadata says; -1 where nobody does."""
+
+
+class Seen(NamedTuple):
+    """What a reader may know of a partition now; records up to `end_offset`, unless it diverged."""
+
+    end_offset: int
+    bounds: Bounds
+    diverged: Diverged | None = None
+
+
+class Reading(Protocol):
+    """What one kind of reader may see.
+
+    Attributes:
+        tells_bounds: whether a new high watermark is worth an answer without any records.
+    """
+
+    tells_bounds: bool
+
+    def look(self, replica: Replica, partition: SessionPartition) -> Seen:
+        """Raises RaftmqError: what to tell in place of records."""
+
+
+class Limits(NamedTuple):
+    """Of one answer, as whoever asked said."""
+
+    max_wait_ms: int
+    bytes_min: int
+    bytes_max: int
+
+
+class _Found(NamedTuple):
+    """`is_cut`: more is there than fits; to wait for news would bring nothing of it."""
+
+    partition: SessionPartition
+    seen: Seen | None
+    piece: FileSlice | None = None
+    error: RaftmqError | None = None
+    is_cut: bool = False
+
+    @property
+    def length(self) -> int:
+        return self.piece.length if self.piece else 0
+
+
+class FetchTurn:
+    """One request: `start` answers it, at once or later. A `Waiting`."""
+
+    def __init__(
+        self,
+        session: FetchSession,
+        reading: Reading,
+        hosting: Hosting,
+        directory: LogDirectory,
+        waiting: WaitingFetches,
+        limits: Limits,
+    ) -> None:
+        self._session, self._reading = session, reading
+        self._hosting, self._directory, self._waiting = hosting, directory, waiting
+        self._bytes_max = min(limits.bytes_max, ANSWER_BYTES_MAX)
+        self._bytes_min = min(limits.bytes_min, self._bytes_max)
+        wait_seconds = min(limits.max_wait_ms / 1000, WAIT_SECONDS_MAX)
+        self._deadline = trio.current_time() + wait_seconds
+        self._found: dict[PartitionKey, _Found] = {}
+        self._bytes = 0
+        self._looked_at: PartitionKey | None = None  # while the disk is waited for
+        self._slow_look = trio.CancelScope()
+        self._is_urgent = self._is_full = self._is_woken = False
+        self.is_ended = False
+        self._pending = PendingReply(self._abandon)
+
+    def start(self) -> PendingReply:
+        """Look at once, or whoever asked waits although there is something."""
+        self._session.begin(self)
+        try:
+            self.look()
+        except BaseException:
+            self._abandon()
+            raise
+        if not self.is_ended:
+            self._waiting.wake_at(self, self._deadline)
+        return self._pending
+
+    def fail(self, error: Exception) -> None:
+        self._abandon()
+        self._pending.settle(error)
+
+    def _abandon(self) -> None:
+        self.is_ended = True
+        self._give_back()
+        self._session.end(self)
+
+    # -- waking up -------------------------------------------------------------------------
+
+    def on_news(self, partition: SessionPartition) -> None:
+        """Wakes up only for what would be told: most appends are not committed yet."""
+        if self._is_woken:
+            return
+        try:
+            seen = self._look(partition)
+        except RaftmqError:
+            self._wake()
+            return
+        if _has_records(partition, seen):
+            self._wake()
+        elif self._has_bounds(partition, seen):
+            self._linger()
+
+    def _wake(self) -> None:
+        self._is_woken = True
+        self._waiting.wake(self)
+
+    def _linger(self) -> None:
+        """Bounds alone are told in a moment."""
+        lingered = trio.current_time() + BOUNDS_LINGER_SECONDS
+        if lingered < self._deadline:
+            self._deadline = lingered
+            self._waiting.wake_at(self, lingered)
+
+    def on_superseded(self) -> None:
+        """Whoever comes next looks at once: what was found has to be there by then."""
+        self._give_back()
+        if not self._is_reading:
+            self._conclude()
+
+    @property
+    def _is_superseded(self) -> bool:
+        return self._session.turn is not self
+
+    @property
+    def _is_reading(self) -> bool:
+        return self._looked_at is not None
+
+    def _is_over(self) -> bool:
+        return (
+            self._is_urgent
+            or self._is_full
+            or self._is_superseded
+            or self._bytes >= self._bytes_min
+            or trio.current_time() >= self._deadline
+        )
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Wherever there is news, in order, until nothing more fits; answer if that is enough."""
+        self._is_woken = False
+        if self.is_ended or self._is_reading:
+            return
+        for key in list(self._session.news):
+            if self._is_full or self._is_superseded:
+                break
+            self._session.news.pop(key, None)
+            partition = self._session.partitions.get(key)
+            if partition is not None and not partition.rests and not self._look_at(key, partition):
+                self._looked_at, self._slow_look = key, trio.CancelScope()
+                self._waiting.start_soon(partial(self._look_slowly, key, partition))
+                return
+        self._conclude()
+
+    def _conclude(self) -> None:
+        if self._is_over():
+            self.is_ended = True
+            reply = self._reply()
+            self._give_back()
+            self._session.end(self)
+            self._pending.settle(reply)
+
+    def _look_at(self, key: PartitionKey, partition: SessionPartition) -> bool:
+        """False if a disk has to be waited for."""
+        before = self._found.pop(key, None)
+        self._bytes -= before.length if before else 0
+        try:
+            found = self._find_now(partition, self._look(partition))
+        except RaftmqError as error:
+            found = _Found(partition, None, error=without_frames(error))
+        except WouldBlock:
+            return False
+        self._judge(key, found)
+        return True
+
+    async def _look_slowly(self, key: PartitionKey, partition: SessionPartition) -> None:
+        if self.is_ended:
+            return  # its session may have ended, and would watch again
+        try:
+            with self._slow_look:
+                found = await self._find_slowly(partition)
+            if not self.is_ended:
+                self._looked_at = None
+                self._judge(key, found)
+                self._conclude()  # or news that come while a disk is read would put it off for ever
+                self.look()
+        except Exception as error:  # whoever answers it knows what to make of it
+            self.fail(error)
+
+    async def _find_slowly(self, partition: SessionPartition) -> _Found:
+        try:
+            return await self._find(partition, self._look(partition))
+        except RaftmqError as error:
+            return _Found(partition, None, error=without_frames(error))
+
+    def _judge(self, key: PartitionKey, found: _Found) -> None:
+        """1. Too late. 2. What cannot wait. 3. Records. 4. What is told for the first time.
+        5. What goes along with records, or is told in a moment. 6. Nothing.
+        """
+        partition, seen, piece = found[:3]
+        if self._is_superseded:
+            return
+        if seen is None or seen.diverged:
+            self._add(key, found, is_urgent=True)
+        elif piece is not None and self._bytes and self._bytes + piece.length > self._bytes_max:
+            self._session.news[key] = None
+            self._is_full = True
+        elif piece is not None:
+            self._add(key, found, is_urgent=found.is_cut)
+        elif partition.told is None:
+            self._add(key, found, is_urgent=self._reading.tells_bounds)
+        elif self._has_bounds(partition, seen):
+            self._add(key, found)
+            self._linger()
+
+    def _look(self, partition: SessionPartition) -> Seen:
+        wanted = partition.wanted
+        try:
+            replica = self._hosting.get(wanted.topic_id, wanted.partition)
+        except RaftmqError:
+            self._session.watch(partition, None)
+            raise
+        self._session.watch(partition, replica)
+        return self._reading.look(replica, partition)
+
+    def _find_now(self, partition: SessionPartition, seen: Seen) -> _Found:
+        """Raises WouldBlock, and what reading raises."""
+        if not _has_records(partition, seen):
+            return _Found(partition, seen)
+        log, offset, bytes_max = self._wanted(partition)
+        return _found(
+            partition,
+            seen,
+            self._directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=seen.end_offset),
+        )
+
+    async def _find(self, partition: SessionPartition, seen: Seen) -> _Found:
+        if not _has_records(partition, seen):
+            return _Found(partition, seen)
+        log, offset, bytes_max = self._wanted(partition)
+        return _found(
+            partition,
+            seen,
+            await self._directory.slice(
+                log, offset, bytes_max=bytes_max, end_offset=seen.end_offset
+            ),
+        )
+
+    def _wanted(self, partition: SessionPartition) -> tuple[PartitionLog, int, int]:
+        replica, wanted = partition.replica, partition.wanted
+        assert replica is not None, "looked at, and not watched"
+        bytes_max = max(1, min(wanted.bytes_max, self._bytes_max - self._bytes))
+        return replica.log, wanted.fetch_offset, bytes_max
+
+    def _add(self, key: PartitionKey, found: _Found, *, is_urgent: bool = False) -> None:
+        self._found[key] = found
+        self._bytes += found.length
+        self._is_urgent |= is_urgent
+        self._is_full |= self._bytes >= self._bytes_max or len(self._found) >= PARTITIONS_TOLD_MAX
+
+    def _has_bounds(self, partition: SessionPartition, seen: Seen) -> bool:
+        return self._reading.tells_bounds and seen.bounds != partition.told
+
+    # -- telling ---------------------------------------------------------------------------
+
+    def _reply(self) -> Reply:
+        """What was found for a request that nobody waits for any more is the next one's."""
+        if self._is_superseded:
+            return Reply(FetchReply(self._session.session_id))
+        found, self._found = self._found, {}
+        told = tuple(self._tell(key, one) for key, one in found.items())
+        pieces = [one.piece for one in found.values() if one.piece is not None]
+        return Reply(FetchReply(self._session.session_id, told), pieces)
+
+    def _tell(self, key: PartitionKey, found: _Found) -> PartitionFetched:
+        partition, seen, piece, error = found[:4]
+        if error is not None:
+            return self._tell_error(key, partition, error)
+        assert seen is not None, "neither seen nor failed"
+        partition.told = None if seen.diverged else seen.bounds  # whoever cuts is told anew
+        partition.rests = piece is not None or seen.diverged is not None
+        return PartitionFetched(
+            *key,
+            high_watermark=seen.bounds.high_watermark,
+            log_start_offset=seen.bounds.log_start_offset,
+            length=found.length,
+            diverging=Diverging(*seen.diverged) if seen.diverged else None,
+        )
+
+    def _tell_error(
+        self, key: PartitionKey, partition: SessionPartition, error: RaftmqError
+    ) -> PartitionFetched:
+        """Of what is not here nothing is remembered, or names alone would fill the memory."""
+        replica, leader, leader_epoch = partition.replica, ABSENT, ABSENT
+        is_known = replica is not None and replica.log.is_rotten_at(partition.wanted.fetch_offset)
+        if replica is not None and isinstance(error, CorruptRecord | StorageError) and not is_known:
+            logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
+        partition.rests, partition.told = True, None
+        if replica is None:
+            self._session.drop(key)
+        if error.refresh_metadata:
+            leader, leader_epoch = self._hosting.leader_of(*key)
+        return PartitionFetched(
+            *key,
+            error=error.code,
+            high_watermark=replica.high_watermark if replica else ABSENT,
+            log_start_offset=replica.log.log_start_offset if replica else ABSENT,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            message=clip_message(str(error)[:MESSAGE_CHARS_MAX]),
+        )
+
+    def _give_back(self) -> None:
+        unanswered, self._found = list(self._found), {}
+        if self._looked_at is not None:
+            unanswered.append(self._looked_at)
+            self._looked_at = None
+            self._slow_look.cancel()
+        for key in unanswered:
+            if key in self._session.partitions:
+                self._session.news[key] = None
+
+
+def _has_records(partition: SessionPartition, seen: Seen) -> bool:
+    return seen.diverged is None and partition.wanted.fetch_offset < seen.end_offset
+
+
+def _found(partition: SessionPartition, seen: Seen, part: LogSlice) -> _Found:
+    if not part.bytes.length:
+        return _Found(partition, seen)
+    return _Found(partition, seen, part.bytes, is_cut=part.end_offset < seen.end_offset)

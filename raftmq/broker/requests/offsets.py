@@ -1,0 +1,317 @@
+"""Which offset belongs to a time, and where a leader epoch ends: what only the leader can tell.
+
+Owns both requests. Nothing at or beyond the high watermark is given away. While a new leader's
+high watermark has not reached its epoch, what is committed ends at an unknown place: then the end
+is not told at all (KIP-207), so that it never goes back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.broker.metadata_changes import Step, plan_each
+from raftmq.errors import (
+    NotController,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RaftmqError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from raftmq.metadata.commands import FeatureLevel, PartitionId, RaiseLogStart
+from raftmq.rpc.reply import Reply
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import ABSENT, clip_message
+from raftmq.wire.messages.offsets import (
+    EARLIEST,
+    LATEST,
+    FoundEpoch,
+    FoundOffset,
+    ListOffsetsReply,
+    OffsetForLeaderEpochReply,
+)
+from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+
+    from raftmq.broker.metadata_changes import Change, Changes, Outcome
+    from raftmq.broker.replication.replicas import Replicas
+    from raftmq.metadata.image import MetadataImage
+    from raftmq.model import TimestampOffset
+    from raftmq.partition.leader import Leader
+    from raftmq.partition.replica import Replica
+    from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.rpc.context import RequestContext
+    from raftmq.rpc.server import Handler
+    from raftmq.wire.batch.header import Buffer
+    from raftmq.wire.messages.offsets import (
+        ListOffsets,
+        OffsetForLeaderEpoch,
+        WantedEpoch,
+        WantedOffset,
+    )
+    from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+
+
+class Offsets:
+    def __init__(self, replicas: Replicas, directory: LogDirectory) -> None:
+        self._replicas, self._directory = replicas, directory
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.find_epochs,
+        }
+
+    def list_offsets(
+        self, _context: RequestContext, request: ListOffsets, _payload: Buffer
+    ) -> Reply | Awaitable[Reply]:
+        """Only a search by time has to wait for the disk."""
+        if any(wanted.timestamp >= 0 for wanted in request.partitions):
+            return self._search(request)
+        found = [self._found_at_end(wanted) for wanted in request.partitions]
+        return Reply(ListOffsetsReply(tuple(found)))
+
+    def find_epochs(
+        self, _context: RequestContext, request: OffsetForLeaderEpoch, _payload: Buffer
+    ) -> Reply:
+        found = [self._found_epoch(wanted) for wanted in request.partitions]
+        return Reply(OffsetForLeaderEpochReply(tuple(found)))
+
+    async def _search(self, request: ListOffsets) -> Reply:
+        found = [
+            await self._found_by_time(wanted)
+            if wanted.timestamp >= 0
+            else self._found_at_end(wanted)
+            for wanted in request.partitions
+        ]
+        return Reply(ListOffsetsReply(tuple(found)))
+
+    def _found_at_end(self, wanted: WantedOffset) -> FoundOffset:
+        try:
+            replica = self._replicas.get(wanted.topic_id, wanted.partition)
+            leader = replica.leading(wanted.leader_epoch)
+            if wanted.timestamp == EARLIEST:
+                return _found(wanted, replica, offset=replica.log.log_start_offset)
+            assert wanted.timestamp == LATEST, f"{wanted} is to be searched for"
+            _check_established(replica, leader)
+            return _found(wanted, replica, offset=replica.high_watermark)
+        except RaftmqError as error:
+            return _not_found(wanted, error)
+
+    async def _found_by_time(self, wanted: WantedOffset) -> FoundOffset:
+        try:
+            replica = self._replicas.get(wanted.topic_id, wanted.partition)
+            leader = replica.leading(wanted.leader_epoch)
+            answer = await self._directory.offset_for_timestamp(replica.log, wanted.timestamp)
+            replica.leading(leader.leader_epoch)  # of another epoch the log may be another, too
+            return _committed(wanted, replica, leader, answer)
+        except RaftmqError as error:
+            return _not_found(wanted, error)
+
+    def _found_epoch(self, wanted: WantedEpoch) -> FoundEpoch:
+        try:
+            replica = self._replicas.get(wanted.topic_id, wanted.partition)
+            replica.leading(wanted.current_leader_epoch)
+        except RaftmqError as error:
+            return FoundEpoch(wanted.topic_id, wanted.partition, error.code)
+        log = replica.log
+        end = log.epochs.end_of(wanted.leader_epoch, log.log_end_offset)
+        if end is None:
+            return FoundEpoch(wanted.topic_id, wanted.partition)
+        return FoundEpoch(
+            wanted.topic_id,
+            wanted.partition,
+            leader_epoch=end.leader_epoch,
+            end_offset=end.end_offset,
+        )
+
+
+def _committed(
+    wanted: WantedOffset, replica: Replica, leader: Leader, answer: TimestampOffset | None
+) -> FoundOffset:
+    """1. A committed record. 2. There may be one, nobody knows yet. 3. There is none."""
+    if answer is not None and answer.offset < replica.high_watermark:
+        return _found(wanted, replica, offset=answer.offset, timestamp=answer.timestamp)
+    _check_established(replica, leader)
+    return FoundOffset(wanted.topic_id, wanted.partition)
+
+
+def _check_established(replica: Replica, leader: Leader) -> None:
+    if not leader.is_established:
+        raise OffsetNotAvailable(
+            f"{replica.log.name}: the leader of epoch {leader.leader_epoch} does not know yet what"
+            " is committed: ask again"
+        )
+
+
+def _found(
+    wanted: WantedOffset, replica: Replica, *, offset: int, timestamp: int = -1
+) -> FoundOffset:
+    return FoundOffset(
+        wanted.topic_id,
+        wanted.partition,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=replica.log.epochs.epoch_at(offset),
+    )
+
+
+def _not_found(wanted: WantedOffset, error: RaftmqError) -> FoundOffset:
+    return FoundOffset(wanted.topic_id, wanted.partition, error.code)
+
+
+# -- Record deletion ------------------------------------------------------------------------------
+# DeleteRecords: a partition starts later from now on, whoever leads it.
+#
+# Owns the request. Only what is committed is deleted: an uncommitted record may never have been.
+# The new start stands in the quorum first (docs/decisions/0024), which takes it from the leader of
+# this epoch only; then this log begins there; then it is answered. Whoever leads next lets its log
+# begin there before it shows anything.
+
+
+class RecordDeletion:
+    """`broker_epoch`: of this process; -1 before it is registered. `voters`: of the quorum."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: Replicas,
+        directory: LogDirectory,
+        changes: Changes,
+        *,
+        broker_epoch: Callable[[], int],
+        voters: Collection[int] = (),
+    ) -> None:
+        self._broker_id, self._broker_epoch, self._voters = broker_id, broker_epoch, voters
+        self._replicas, self._directory, self._changes = replicas, directory, changes
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {ApiKey.DELETE_RECORDS: self.delete}
+
+    async def delete(
+        self, _context: RequestContext, request: DeleteRecords, _payload: Buffer
+    ) -> Reply:
+        """In the quorum several at a time; on the disk one after the other, a few operations on
+        files each.
+        """
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        planned = plan_each(
+            request.partitions, self._plan, key=lambda it: (it.topic_id, it.partition)
+        )
+        outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
+        told = [
+            await self._told(wanted, change, outcome, deadline)
+            for wanted, change, outcome in zip(request.partitions, planned, outcomes, strict=True)
+        ]
+        return Reply(DeleteRecordsReply(tuple(told)))
+
+    def _plan(self, wanted: RecordsToDelete) -> Change:
+        """What retention has deleted here is answered as well, and so it has to stand as well."""
+        _check_level(self._changes.image, self._voters)
+        replica = self._replicas.get(wanted.topic_id, wanted.partition)
+        leader_epoch = replica.leading().leader_epoch
+        is_all = wanted.before_offset == ABSENT
+        offset = _committed_end(replica) if is_all else wanted.before_offset
+        _check_committed(replica, offset)
+        start, key = max(offset, replica.log.log_start_offset), PartitionId(*replica.key)
+
+        def stands(image: MetadataImage) -> bool:
+            state = image.partitions.get(key)
+            return state is not None and state.log_start_offset >= start
+
+        command = RaiseLogStart(self._broker_id, self._broker_epoch(), *key, leader_epoch, start)
+        # It need not show here yet: an image that lets this broker lead in another epoch is newer.
+        return (Step(command, lambda _image: True, proves=stands),)
+
+    async def _told(
+        self,
+        wanted: RecordsToDelete,
+        change: Change | RaftmqError,
+        outcome: Outcome,
+        deadline: float,
+    ) -> RecordsDeleted:
+        error = outcome.error
+        if error is None:
+            assert not isinstance(change, RaftmqError), "an error is its own outcome"
+            command = change[0].command
+            assert isinstance(command, RaiseLogStart), f"{command} for {wanted}"
+            try:
+                await self._trim(command, deadline)
+                start = command.start_offset
+                return RecordsDeleted(wanted.topic_id, wanted.partition, log_start_offset=start)
+            except RaftmqError as problem:
+                error = problem
+        message = clip_message(str(error))
+        return RecordsDeleted(wanted.topic_id, wanted.partition, error.code, message)
+
+    async def _trim(self, command: RaiseLogStart, deadline: float) -> None:
+        """What has begun is not given up, however long the disk takes. Whoever leads in a later
+        epoch has done so before.
+
+        Raises:
+            RequestTimedOut: the start stands, but this log may still show what is before it.
+        """
+        try:
+            replica = self._replicas.get(command.topic_id, command.partition)
+            replica.leading(command.leader_epoch)
+        except RaftmqError:
+            return
+        reason = "the disk took too long"
+        try:
+            with trio.move_on_at(deadline):
+                await self._directory.delete_records(replica.log, command.start_offset)
+                return
+        except RaftmqError as error:
+            reason = str(error)
+        raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
+
+
+def _check_level(image: MetadataImage, voters: Collection[int]) -> None:
+    level = FeatureLevel.LOG_STARTS
+    if image.feature_level >= level:
+        return
+    older = sorted(b.broker_id for b in image.brokers.values() if b.feature_level_max < level)
+    unseen = sorted(set(voters) - set(image.brokers))
+    if not (older or unseen):
+        raise NotController(
+            f"deleting needs feature level {level}, here it is {image.feature_level}, and all nodes"
+            " know it: ask again, the controller raises it in a moment"
+        )
+    way_out = (
+        f"upgrade brokers {older}; one that is gone for good counts, too: start a node of today's"
+        " version under its id"
+        if older
+        else f"voters {unseen} have not registered yet: start them"
+    )
+    raise UnsupportedVersion(
+        "records are deleted only once every voter and every broker knows how to keep them deleted"
+        f" (raftmq cluster info shows the feature level): {way_out}"
+    )
+
+
+def _committed_end(replica: Replica) -> int:
+    if not replica.leading().is_established:
+        raise _not_known(replica)
+    return replica.high_watermark
+
+
+def _check_committed(replica: Replica, offset: int) -> None:
+    """Beyond the high watermark, a new leader cannot tell what is committed and what is not."""
+    leader = replica.leading()
+    if offset <= replica.high_watermark:
+        return
+    if offset <= replica.log.log_end_offset and not leader.is_established:
+        raise _not_known(replica)
+    raise OffsetOutOfRange(
+        f"{replica.log.name}: records are committed up to {replica.high_watermark},"
+        f" not up to {offset}"
+    )
+
+
+def _not_known(replica: Replica) -> OffsetNotAvailable:
+    name = replica.log.name
+    return OffsetNotAvailable(f"{name}: its leader does not know yet what is committed: ask again")

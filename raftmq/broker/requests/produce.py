@@ -1,0 +1,201 @@
+"""Produce: the whole promise of an acknowledgement on one screen.
+
+Owns the request from its bytes to its answer. Batches of one partition are appended in the order in
+which the requests came, because `produce` itself never waits; what waits is only the answer, and no
+task of its own does so.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from raftmq.errors import ErrorCode, InvalidTimestamp, MessageTooLarge, RaftmqError
+from raftmq.rpc.reply import PendingReply, Reply
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.bodies import ABSENT
+from raftmq.wire.messages.produce import PartitionProduced, ProduceReply, split_payload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from raftmq.broker.replication.replicas import Replicas
+    from raftmq.partition.acknowledgements import Waiter
+    from raftmq.partition.replica import Replica
+    from raftmq.rpc.context import RequestContext
+    from raftmq.rpc.server import Handler
+    from raftmq.wire.batch.header import Buffer
+    from raftmq.wire.messages.produce import Produce, ProducePartition
+
+
+# -- Acknowledging --------------------------------------------------------------------------------
+# One request that waits until what it appended is held: the last acknowledgement answers it.
+#
+# Owns the waiting. No task of its own does so, as thousands of requests may wait.
+
+
+class Awaited(Protocol):
+    """In a log, and perhaps not held by enough replicas yet."""
+
+    @property
+    def replica(self) -> Replica: ...
+    @property
+    def leader_epoch(self) -> int:
+        """In which it was appended."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+
+class Acknowledging:
+    """`answer` is given the errors, by place in the request; whatever has none is held as `acks`
+    demands.
+
+    Attributes:
+        pending: the answer.
+    """
+
+    def __init__(
+        self,
+        awaited: Iterable[tuple[int, Awaited]],
+        answer: Callable[[dict[int, RaftmqError]], Reply],
+        *,
+        acks: int,
+        deadline: float,
+    ) -> None:
+        self.pending = PendingReply(self._abandon)
+        self._answer = answer
+        self._errors: dict[int, RaftmqError] = {}
+        self._waiters: list[Waiter] = []
+        self._missing = 1  # whoever is told at once does not answer before all have been asked
+        for at, one in awaited:
+            self._wait(at, one, acks, deadline)
+        self._count_down()
+
+    def _wait(self, at: int, one: Awaited, acks: int, deadline: float) -> None:
+        self._missing += 1
+        waiter = one.replica.on_acks(
+            one.end_offset,
+            partial(self._on_end, at),
+            acks=acks,
+            leader_epoch=one.leader_epoch,
+            deadline=deadline,
+        )
+        if waiter is not None:
+            self._waiters.append(waiter)
+
+    def _on_end(self, at: int, error: RaftmqError | None) -> None:
+        if error is not None:
+            self._errors[at] = error
+        self._count_down()
+
+    def _count_down(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self.pending.settle(self._answer(self._errors))
+
+    def _abandon(self) -> None:
+        for waiter in self._waiters:
+            waiter.abandon()
+
+
+# -- Produce --------------------------------------------------------------------------------------
+
+
+TOLD_LIMITS = (MessageTooLarge, InvalidTimestamp)
+
+
+class _Appended(NamedTuple):
+    """In the log, now or since an earlier request, and perhaps not held by enough replicas yet."""
+
+    wanted: ProducePartition
+    replica: Replica
+    leader_epoch: int  # in which it was appended
+    base_offset: int
+    end_offset: int
+    base_offsets: tuple[int, ...]  # where some of its batches stood in the log already
+
+    def is_held(self, acks: int) -> bool:
+        epoch = self.leader_epoch
+        return self.replica.has_acks(self.end_offset, acks=acks, leader_epoch=epoch)
+
+
+class Producing:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {ApiKey.PRODUCE: self.produce}
+
+    def produce(
+        self, _context: RequestContext, request: Produce, payload: bytes | memoryview
+    ) -> Reply | PendingReply | None:
+        buffers = split_payload([wanted.length for wanted in request.partitions], payload)
+        appended = [
+            self._append(wanted, data, request.acks)
+            for wanted, data in zip(request.partitions, buffers, strict=True)
+        ]
+        if request.acks == 0:
+            return None
+        if all(_is_over(one, request.acks) for one in appended):
+            return self._answer(appended, {})
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        awaited = [(at, one) for at, one in enumerate(appended) if isinstance(one, _Appended)]
+        answer = partial(self._answer, appended)
+        return Acknowledging(awaited, answer, acks=request.acks, deadline=deadline).pending
+
+    def _append(
+        self, wanted: ProducePartition, data: Buffer, acks: int
+    ) -> _Appended | PartitionProduced:
+        try:
+            replica = self._replicas.get(wanted.topic_id, wanted.partition)
+            leader_epoch = replica.leading(wanted.leader_epoch).leader_epoch
+            appended = replica.append(data, acks=acks, leader_epoch=leader_epoch)
+        except RaftmqError as error:
+            return self._refused(wanted, error)
+        return _Appended(wanted, replica, leader_epoch, *appended)
+
+    def _refused(
+        self, wanted: ProducePartition, error: RaftmqError, appended: _Appended | None = None
+    ) -> PartitionProduced:
+        """A base offset says that it was appended, and may stay or not."""
+        leader, leader_epoch = self._replicas.leader_of(wanted.topic_id, wanted.partition)
+        return PartitionProduced(
+            wanted.topic_id,
+            wanted.partition,
+            error=error.code,
+            message=str(error),
+            base_offset=appended.base_offset if appended else ABSENT,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            base_offsets=appended.base_offsets if appended else (),
+            allowed=error.allowed if isinstance(error, TOLD_LIMITS) else ABSENT,
+        )
+
+    def _answer(
+        self, appended: list[_Appended | PartitionProduced], errors: dict[int, RaftmqError]
+    ) -> Reply:
+        outcomes = (self._outcome(one, errors.get(at)) for at, one in enumerate(appended))
+        return Reply(ProduceReply(tuple(outcomes)))
+
+    def _outcome(
+        self, one: _Appended | PartitionProduced, error: RaftmqError | None
+    ) -> PartitionProduced:
+        if isinstance(one, PartitionProduced):
+            return one
+        if error is not None:
+            return self._refused(one.wanted, error, one)
+        return PartitionProduced(
+            one.wanted.topic_id,
+            one.wanted.partition,
+            error=ErrorCode.NONE,
+            base_offset=one.base_offset,
+            log_start_offset=one.replica.log.log_start_offset,
+            base_offsets=one.base_offsets,
+        )
+
+
+def _is_over(one: _Appended | PartitionProduced, acks: int) -> bool:
+    return isinstance(one, PartitionProduced) or one.is_held(acks)

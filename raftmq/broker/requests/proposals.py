@@ -1,0 +1,150 @@
+"""What brokers ask of the controller's node: commands for the quorum, heartbeats, read barriers.
+
+Owns these requests, who may ask for what, and the bytes of results. A broker speaks for itself
+only, and what follows from the state of brokers the controller alone proposes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from raftmq.errors import ClusterAuthorizationFailed, InvalidRequest
+from raftmq.metadata.commands import (
+    AllocateProducerIds,
+    AlterPartition,
+    AnyResult,
+    AssignSlot,
+    BeginControlledShutdown,
+    FenceBroker,
+    FinishReview,
+    RaiseLogStart,
+    RegisterBroker,
+    ReportDamage,
+    ReviewPartitions,
+    SetFeatureLevel,
+    UnfenceBroker,
+    decode_command,
+)
+from raftmq.metadata.liveness import Heartbeat
+from raftmq.rpc.reply import Reply
+from raftmq.wire.apis import ApiKey
+from raftmq.wire.messages.cluster import ProposeReply, ReadBarrierReply
+from raftmq.wire.nesting import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from raftmq.broker.controller_leadership import ControllerOffice
+    from raftmq.metadata.commands import Envelope
+    from raftmq.metadata.quorum import MetadataQuorum
+    from raftmq.rpc.context import RequestContext
+    from raftmq.rpc.server import Handler
+    from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose, ReadBarrier
+
+PROPOSE_SECONDS_LONGEST = 60.0  # whoever asks for more waits so long
+# What the controller concludes from what it hears. Nobody else hears it.
+OF_CONTROLLER = (
+    FenceBroker,
+    UnfenceBroker,
+    BeginControlledShutdown,
+    ReviewPartitions,
+    FinishReview,
+    AssignSlot,
+    SetFeatureLevel,
+)
+OF_SENDER = (RegisterBroker, AlterPartition, AllocateProducerIds, ReportDamage, RaiseLogStart)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = Decoder[AnyResult](AnyResult)
+
+
+def encode_result(result: AnyResult) -> bytes:
+    return _encoder.encode(result)
+
+
+def decode_result(data: bytes) -> AnyResult:
+    """The other way.
+
+    Raises:
+        InvalidRequest: bytes that no version of ours wrote, or only a newer one.
+    """
+    try:
+        return _decoder.decode(data)
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise InvalidRequest(f"result of {len(data)} bytes does not decode: {error}") from error
+
+
+class Proposals:
+    """Where this node neither leads nor is in office, all requests raise NotController."""
+
+    def __init__(self, quorum: MetadataQuorum, office: ControllerOffice) -> None:
+        self._quorum, self._office = quorum, office
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        return {
+            ApiKey.PROPOSE: self.propose,
+            ApiKey.BROKER_HEARTBEAT: self.heartbeat,
+            ApiKey.READ_BARRIER: self.read_barrier,
+        }
+
+    def propose(
+        self, context: RequestContext, request: Propose, _payload: bytes | memoryview
+    ) -> Awaitable[Reply]:
+        """
+        Raises:
+            InvalidCommand: it does not decode.
+            ClusterAuthorizationFailed: not for this broker to say.
+        """
+        envelope = decode_command(request.command)
+        _check_sender(context, envelope)
+        seconds = min(request.timeout_ms / 1000, PROPOSE_SECONDS_LONGEST)
+        return self._propose(envelope, seconds)
+
+    async def _propose(self, envelope: Envelope, seconds: float) -> Reply:
+        """Raises what `MetadataQuorum.propose` raises; the server answers with it."""
+        result = await self._quorum.propose(
+            envelope.command, command_id=envelope.command_id, timeout=seconds
+        )
+        return Reply(ProposeReply(encode_result(result)))
+
+    def heartbeat(
+        self, context: RequestContext, request: BrokerHeartbeat, _payload: bytes | memoryview
+    ) -> Reply:
+        """Raises what `ControllerOffice.on_heartbeat` raises."""
+        _check_self(context, request.broker_id, "a heartbeat")
+        said = Heartbeat(
+            request.broker_id,
+            request.broker_epoch,
+            request.metadata_version,
+            request.pending_flush_seconds,
+            request.wants_shutdown,
+            request.wall_clock_ms,
+        )
+        return Reply(self._office.on_heartbeat(said))
+
+    async def read_barrier(
+        self, _context: RequestContext, _request: ReadBarrier, _payload: bytes | memoryview
+    ) -> Reply:
+        """Raises what `MetadataQuorum.read_barrier` raises."""
+        return Reply(ReadBarrierReply((await self._quorum.read_barrier()).version))
+
+
+def _check_sender(context: RequestContext, envelope: Envelope) -> None:
+    command, command_id = envelope.command, envelope.command_id
+    name = type(command).__name__
+    if isinstance(command, OF_CONTROLLER):
+        raise ClusterAuthorizationFailed(f"{name}: the controller alone decides on it")
+    if isinstance(command, OF_SENDER):
+        _check_self(context, command.broker_id, name)
+    if command_id is not None:
+        _check_self(context, command_id.origin, f"the command id of {name}")
+
+
+def _check_self(context: RequestContext, broker_id: int, what: str) -> None:
+    """The name is the one that it gave itself: this finds mistakes, it does not keep out liars."""
+    if broker_id != context.node_id:
+        raise ClusterAuthorizationFailed(
+            f"{what} of broker {broker_id}, on a connection of node {context.node_id}"
+        )

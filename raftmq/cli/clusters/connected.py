@@ -1,0 +1,175 @@
+"""What a command needs that asks a cluster: a connection, and an end for whatever goes wrong.
+
+Owns the event loop of such a command, the time that it may take, and the words about a cluster that
+is not to be reached. Errors of the tree go through to `main.py`, which knows their exit codes; only
+those of the way to the cluster are told here, as nobody else knows where the addresses came from.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import trio
+
+from raftmq.cli.clusters.bootstrap import VARIABLE, bootstrap_addresses
+from raftmq.cli.clusters.wait_reason import Silence, Wanted, with_reason
+from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.client.client import Client
+from raftmq.errors import RaftmqError, Unreachable
+from raftmq.metadata.raft.net.observer_service import ask_status
+from raftmq.rpc.network import TcpNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from raftmq.model import Address
+
+T = TypeVar("T")
+
+CLIENT_ID = "raftmq-cli"
+CONNECT_SECONDS_MAX = 10.0
+GRACE_SECONDS = 1.0  # whoever waits within has better words for it, and ends first
+VISIT_SECONDS_MAX = 0.8  # within the grace
+# It is for `function` alone, where that waits: a connection that is interrupted in the middle of
+# its work could not be used any more to put things in order.
+CTRL_C = {"restrict_keyboard_interrupt_to_checkpoints": True}
+PAUSE_SECONDS = 0.5  # of a patient one, between attempts
+WAY_OUT = f"start one with `raftmq dev`, or say where it is with -b HOST:PORT or {VARIABLE}"
+
+
+def run_connected(
+    function: Callable[[Client], Awaitable[T]],
+    bootstrap: str | None,
+    *,
+    timeout_seconds: float | None = None,
+    is_patient: bool = False,
+    group: str | None = None,
+) -> T:
+    """What `function` returns, which gets a client that a broker has answered already.
+
+    Args:
+        bootstrap: what stood after the verb; see `bootstrap_addresses`.
+        timeout_seconds: for all of it; None: as long as it takes.
+        is_patient: try again until a broker answers, and say on stderr what is waited for.
+        group: whose coordinator has to answer.
+
+    Raises:
+        CommandError: no broker was reached, or the time is over.
+        RaftmqError: what `function` raises.
+        KeyboardInterrupt: Ctrl-C; everything was cancelled.
+    """
+    addresses = bootstrap_addresses(bootstrap)
+    quiet_logs()
+    wanted = None if timeout_seconds is None or is_patient else Wanted((), (), group, True)
+    run = partial(_run, function, Entry(addresses, is_patient), timeout_seconds, wanted)
+    try:
+        return anyio.run(run, backend="trio", backend_options=CTRL_C)
+    except BaseExceptionGroup as group:
+        raise _only_one(group) from None
+
+
+def quiet_logs() -> None:
+    """The program says itself what is wrong; otherwise warnings would go to stderr as well."""
+    logging.getLogger("raftmq").addHandler(logging.NullHandler())
+
+
+async def _run(
+    function: Callable[[Client], Awaitable[T]],
+    entry: Entry,
+    timeout_seconds: float | None,
+    wanted: Wanted | None,
+) -> T:
+    """Without `wanted`, `function` has its own words for what it waits for."""
+    grace = math.inf if timeout_seconds is None else timeout_seconds + GRACE_SECONDS
+    silence: Silence | None = None
+    with anyio.move_on_after(grace):
+        async with AsyncExitStack() as stack:
+            client = await entry.enter(stack, timeout_seconds)
+            if wanted is not None:
+                silence = Silence(client.admin, wanted)
+                await stack.enter_async_context(silence.explained())
+            return await function(client)
+    line = f"no result within {timeout_seconds:g} s: see --timeout"
+    reason = "" if silence is None else silence.reason
+    raise CommandError(with_reason(line, reason), ExitCode.UNREACHABLE)
+
+
+class Entry:
+    """The way into the cluster at some addresses."""
+
+    def __init__(self, addresses: Sequence[Address], is_patient: bool) -> None:
+        self._addresses, self._is_patient = addresses, is_patient
+
+    async def enter(self, stack: AsyncExitStack, timeout_seconds: float | None) -> Client:
+        """Raises CommandError: nobody has answered."""
+        seconds = math.inf if timeout_seconds is None else timeout_seconds
+        deadline, said = anyio.current_time() + seconds, ""
+        while True:
+            left = max(deadline - anyio.current_time(), 0.0)
+            try:
+                return await stack.enter_async_context(open_client(self._addresses, left))
+            except Unreachable as error:
+                if not self._is_patient or left <= PAUSE_SECONDS:
+                    raise await self._failure(error) from error
+                if str(error) != said:
+                    said = str(error)
+                    sys.stderr.write(f"raftmq: waiting: {said}\n")
+            await anyio.sleep(PAUSE_SECONDS)
+
+    async def _failure(self, error: Unreachable) -> CommandError:
+        voters = await find_voters(self._addresses)
+        missing = [str(one) for one in self._addresses if str(one) not in str(error)]
+        asked = f" (asked: {', '.join(missing)})" if missing else ""
+        what = "; ".join(voters) if voters else f"{error}{asked}; {WAY_OUT}"
+        return CommandError(what, ExitCode.UNREACHABLE)
+
+
+def open_client(addresses: Sequence[Address], seconds: float = CONNECT_SECONDS_MAX) -> Client:
+    """Entering it raises Unreachable if nobody answers in time."""
+    milliseconds = min(seconds, CONNECT_SECONDS_MAX) * 1000
+    return Client(addresses, client_id=CLIENT_ID, connect_timeout_ms=milliseconds)
+
+
+async def find_voters(addresses: Sequence[Address]) -> list[str]:
+    """For each address at which no clients are served but voters meet: what to do instead."""
+    found: dict[Address, str] = {}
+
+    async def visit(address: Address) -> None:
+        try:
+            status = await ask_status(await TcpNetwork().dial(address))
+        except (RaftmqError, OSError, trio.BrokenResourceError):
+            return
+        found[address] = (
+            f"{address} is where the voters of cluster {status.cluster_id!r} meet, and serves no"
+            f" clients: give the address of a listener for clients, which the settings of node"
+            f" {status.node_id} name"
+        )
+
+    with anyio.move_on_after(VISIT_SECONDS_MAX):
+        async with anyio.create_task_group() as tasks:
+            for address in addresses:
+                tasks.start_soon(visit, address)
+    return [found[address] for address in addresses if address in found]
+
+
+def _only_one(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Ctrl-C before anything else; an error that is alone in its group; else the group."""
+    leaves = list(_leaves(group))
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+        return KeyboardInterrupt()
+    is_told = all(isinstance(leaf, (RaftmqError, CommandError, OSError)) for leaf in leaves)
+    return leaves[0] if is_told or len(leaves) == 1 else group
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

@@ -1,0 +1,1 @@
+"""What all commands share: options, output, exit codes, and times as people type them."""

@@ -1,0 +1,73 @@
+"""Options that many commands have, so that they look and mean the same everywhere."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from raftmq.cli.clusters.bootstrap import bootstrap_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TIMEOUT_SECONDS = 30.0
+
+
+class InOrder(click.RichGroup):
+    """Verbs in the order in which they are written down here, not by letters."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+class NumberRange(click.FloatRange):
+    """Of numbers only: click takes `nan` to be in every range."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  # click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is not a valid float.", param, ctx)
+        return found
+
+
+SECONDS = NumberRange(min=0, min_open=True, max=1e6)
+
+
+def output_option() -> Callable[[Any], Any]:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="For people, or for programs.",
+    )
+
+
+def timeout_option(default: float | None = TIMEOUT_SECONDS) -> Callable[[Any], Any]:
+    return click.option(
+        "--timeout",
+        "timeout",
+        type=SECONDS,
+        metavar="SECONDS",
+        default=default,
+        show_default=default is not None,
+        help="Give up after that long, with exit code 5.",
+    )
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`-b` and `--timeout`, of every command that asks a cluster."""
+    with_bootstrap: Callable[..., Any] = bootstrap_option()(timeout_option()(command))
+    return with_bootstrap
+
+
+def yes_option() -> Callable[[Any], Any]:
+    return click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")

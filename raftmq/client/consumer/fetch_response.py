@@ -1,0 +1,304 @@
+"""What an answer, or its absence, means for the partitions that were asked about. Pure.
+
+Owns which errors are tried again and which are told. What is retriable is tried for ever, but
+damage: the leader is told of it and has it repaired, or somebody else lead, so it is fetched again
+for a while, and then told. Invariant: an answer to what has changed since is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftmq.client.consumer.completed_fetches import Piece
+from raftmq.client.consumer.fetch_plan import match_fetched, match_offsets
+from raftmq.client.consumer.partition_state import DamageMet
+from raftmq.errors import (
+    CorruptRecord,
+    LogTruncation,
+    OffsetOutOfRange,
+    RaftmqError,
+    RequestTimedOut,
+    Unreachable,
+    error_for,
+)
+from raftmq.wire.batch.header import iter_batches
+from raftmq.wire.messages.corruption import Verdict
+from raftmq.wire.messages.offsets import ListOffsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raftmq.client.consumer.fetch_plan import Asked, Question
+    from raftmq.client.consumer.partition_state import PartitionState
+    from raftmq.client.consumer.subscription import Subscription
+    from raftmq.client.routing.routes import Routes
+    from raftmq.rpc.reply import Answer
+    from raftmq.wire.batch.header import BatchHeader, Buffer
+    from raftmq.wire.messages.fetch import PartitionFetched
+
+
+# -- Checking -------------------------------------------------------------------------------------
+# Whether an answer to a fetch is what it has to be: batches in a row, committed, of known leaders.
+#
+# Pure. There is no compaction, so a gap between two batches is damage as much as a wrong checksum.
+
+
+class Expected(NamedTuple):
+    """What is asked for, and what is known of the partition.
+
+    Attributes:
+        offset: the first batch holds it.
+        epoch_before: of the batch before, -1: not known. Epochs never decrease ...
+        leader_epoch: ... and none is later than that of the leader that was asked.
+        where: for messages.
+    """
+
+    offset: int
+    epoch_before: int
+    leader_epoch: int
+    high_watermark: int
+    where: str
+
+
+class Checked(NamedTuple):
+    """The batches up to the first that is not right, and what is wrong with that one."""
+
+    pieces: list[Piece]
+    damage: CorruptRecord | None = None
+
+
+def check_answer(data: Buffer, expected: Expected) -> Checked:
+    pieces: list[Piece] = []
+    offset, epoch = None, expected.epoch_before
+    try:
+        for position, header in iter_batches(data, where=expected.where):
+            problem = _problem_of_place(header, offset, expected) or (
+                _problem_of_epoch(header, epoch, expected)
+            )
+            if problem:
+                raise CorruptRecord(problem, position=position, where=expected.where)
+            pieces.append(Piece(data, position, header, where=expected.where))
+            offset, epoch = header.end_offset, header.leader_epoch
+    except CorruptRecord as damage:
+        return Checked(pieces, damage.with_traceback(None))
+    return Checked(pieces)
+
+
+def _problem_of_place(header: BatchHeader, offset: int | None, expected: Expected) -> str:
+    """`offset`: where the batch before ends, None if this is the first one."""
+    if offset is None:
+        if not header.base_offset <= expected.offset < header.end_offset:
+            return (
+                f"offsets {header.base_offset} to {header.end_offset} came, "
+                f"{expected.offset} was asked for"
+            )
+    elif header.base_offset != offset:
+        return f"base offset {header.base_offset}, expected {offset}"
+    if header.end_offset > expected.high_watermark:
+        return f"end offset {header.end_offset}, committed is up to {expected.high_watermark}"
+    return ""
+
+
+def _problem_of_epoch(header: BatchHeader, before: int, expected: Expected) -> str:
+    if header.leader_epoch < before:
+        return f"leader epoch {header.leader_epoch} after {before}"
+    if header.leader_epoch > expected.leader_epoch:
+        return f"leader epoch {header.leader_epoch} from a leader of {expected.leader_epoch}"
+    return ""
+
+
+# -- Intake ---------------------------------------------------------------------------------------
+
+
+# A broker that finds damage in its log has it repaired, or somebody else lead, which takes a while.
+REPAIR_SECONDS_MAX = 5.0  # of each leader, from the first that it sent
+HANDOVERS_SECONDS_MAX = 30.0  # of one leader after the other
+ANSWER_SECONDS = 3.0  # beyond what a broker is told to wait
+ANSWER_SECONDS_MAX = 48.0  # of one that was silent before: its answers may just be slow
+
+
+class Intake:
+    """
+    Args:
+        subscription: told whose turn it was.
+        on_given_up: called before what is undelivered of a partition is forgotten.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        routes: Routes,
+        on_given_up: Callable[[PartitionState], None],
+    ) -> None:
+        self._subscription, self._routes, self._on_given_up = subscription, routes, on_given_up
+        self._answer_seconds: dict[int, float] = {}
+        self._refused: list[Asked] = []
+
+    def answer_seconds(self, broker_id: int) -> float:
+        """How long to wait for an answer beyond the time that the broker may think."""
+        return self._answer_seconds.get(broker_id, ANSWER_SECONDS)
+
+    def on_answer(self, question: Question, answer: Answer, *, now: float) -> list[PartitionState]:
+        """The states that were asked about, and of which there may be something to hand out.
+
+        Raises:
+            RemoteProtocolError: it is no answer to that; nothing was taken in.
+        """
+        self._answer_seconds.pop(question.broker_id, None)
+        if isinstance(question.body, ListOffsets):
+            for asked, found in match_offsets(question, answer):
+                if asked.is_current:
+                    error = next((one.error for one in found if one.error), 0)
+                    offsets = [one.offset for one in found if one.offset >= 0]
+                    self._on_offsets(asked, error, offsets, now=now)
+        else:
+            matched = match_fetched(question, answer)
+            is_shared = sum(bool(data) for _, _, data in matched) > 1
+            for asked, told, data in matched:
+                if asked.is_current:
+                    # Whoever is read slowly must not keep the bytes of all the others.
+                    self._on_fetched(asked, told, bytes(data) if is_shared else data, now=now)
+        return [asked.state for asked in question.asked.values()]
+
+    def on_failure(
+        self, question: Question, error: RaftmqError, *, now: float
+    ) -> list[PartitionState]:
+        """There was no answer."""
+        broker_id = question.broker_id
+        if isinstance(error, RequestTimedOut):
+            seconds = min(2 * self.answer_seconds(broker_id), ANSWER_SECONDS_MAX)
+            self._answer_seconds[broker_id] = seconds
+        for asked in question.asked.values():
+            if asked.is_current:
+                self._on_error(asked, error, now=now)
+        return [asked.state for asked in question.asked.values()]
+
+    def _on_offsets(self, asked: Asked, error: int, offsets: list[int], *, now: float) -> None:
+        """The last one: where the log ends counts if no record is so young."""
+        if error or not offsets:
+            text = "where to start is not known" if error else "no offset was told"
+            self._on_error(asked, error_for(error or -1, f"{asked.state}: {text}"), now=now)
+        else:
+            asked.state.found(offsets[-1])
+
+    def _on_fetched(
+        self, asked: Asked, told: PartitionFetched, data: bytes | memoryview, *, now: float
+    ) -> None:
+        """1. Refused. 2. Another history. 3. Batches, perhaps damaged ones, or none."""
+        if told.error:
+            place = asked.place
+            self._routes.on_leader(
+                place.topic_id,
+                place.partition,
+                leader=told.leader,
+                leader_epoch=told.leader_epoch,
+            )
+            self._on_error(asked, _error_told(asked, told), now=now)
+        elif told.diverging is not None:
+            self._on_diverging(asked, told.diverging.end_offset)
+        else:
+            self._on_batches(asked, told, data, now=now)
+
+    def _on_batches(
+        self, asked: Asked, told: PartitionFetched, data: bytes | memoryview, *, now: float
+    ) -> None:
+        state = asked.state
+        expected = Expected(
+            asked.offset,
+            state.fetch_epoch,
+            asked.place.leader_epoch,
+            told.high_watermark,
+            f"{state} from offset {asked.offset}",
+        )
+        pieces, damage = check_answer(data, expected)
+        state.on_told(asked.place.topic_id, told.high_watermark)
+        if pieces or damage is None:
+            state.on_success()
+        state.add(pieces)
+        if pieces:
+            self._subscription.rotate([state.key])
+        elif damage is not None:
+            self._on_damage(asked, damage, now=now)
+            if state.error is None:
+                self._refused.append(asked)
+
+    def _on_damage(self, asked: Asked, damage: RaftmqError, *, now: float) -> None:
+        """Fetched once more, and for a while again and again: but not from a leader that says that
+        what stands on its disk is right.
+        """
+        state, place = asked.state, asked.place
+        met = state.damage or DamageMet(place, since=now, first=now)
+        if met.place != place:  # who leads now has not been told yet
+            met = met._replace(place=place, since=now)
+        is_over = now >= min(met.since + REPAIR_SECONDS_MAX, met.first + HANDOVERS_SECONDS_MAX)
+        if is_over or state.vouched_at == place:
+            state.fail(_told_damage(asked, damage))
+            return
+        state.damage = met
+        self._retry(asked, is_doubted=True, now=now)
+
+    def take_refused(self) -> list[Asked]:
+        """What came of these questions failed its check, and the leader does not know it yet."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def on_verdict(self, asked: Asked, verdict: int) -> None:
+        """What the leader found where it sent what was refused."""
+        if asked.is_current and verdict == Verdict.WHOLE:
+            asked.state.vouched_at = asked.place
+
+    def _on_diverging(self, asked: Asked, end_offset: int) -> None:
+        """What was not handed out yet may be all that the leader has not: then nothing is lost."""
+        state = asked.state
+        state.on_cut()
+        if state.undelivered:
+            self._on_given_up(state)
+            state.forget_undelivered()
+            return
+        state.fail(
+            LogTruncation(
+                f"{state}: records from offset {end_offset} on were read, and are not in the log "
+                f"any more: the position was {asked.offset}; "
+                f"seek({state.topic!r}, {state.partition}, offset={end_offset}) reads what took "
+                "their place",
+                offset=end_offset,
+            )
+        )
+
+    def _on_error(self, asked: Asked, error: RaftmqError, *, now: float) -> None:
+        """1. Damage. 2. What another attempt may find changed. 3. What it takes a program for."""
+        if isinstance(error, CorruptRecord):
+            self._on_damage(asked, error, now=now)
+        elif error.retriable:
+            is_doubted = error.refresh_metadata or isinstance(error, Unreachable)
+            self._retry(asked, is_doubted=is_doubted, now=now)
+        else:
+            asked.state.fail(error)
+
+    def _retry(self, asked: Asked, *, is_doubted: bool, now: float) -> None:
+        asked.state.on_failure(asked.place, now=now)
+        if is_doubted and self._routes.find(*asked.state.key) == asked.place:
+            self._routes.doubt(asked.state.topic)
+
+
+def _error_told(asked: Asked, told: PartitionFetched) -> RaftmqError:
+    state = asked.state
+    error = error_for(told.error, told.message or f"refused for {state}")
+    if isinstance(error, OffsetOutOfRange):
+        first, end = told.log_start_offset, told.high_watermark
+        there = f"the first is {first}, the last {end - 1}" if first < end else "it is empty"
+        return OffsetOutOfRange(
+            f"{state}: offset {asked.offset} is not there: {there}, the next will be {end}; "
+            f"seek({state.topic!r}, {state.partition}, offset={first}) goes on there, and "
+            'auto_offset_reset="earliest" does so by itself'
+        )
+    return error
+
+
+def _told_damage(asked: Asked, damage: RaftmqError) -> RaftmqError:
+    what = damage.what if isinstance(damage, CorruptRecord) else str(damage)
+    state = asked.state
+    return CorruptRecord(
+        f"{state} at offset {asked.offset}, again and again: {what}; "
+        f"seek({state.topic!r}, {state.partition}, offset=...) passes over it"
+    )

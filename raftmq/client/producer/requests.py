@@ -1,0 +1,245 @@
+"""One produce request: asked once, and what the answer says of each of its partitions.
+
+Says what is known and no more: a request that may have been carried out fails with an error that
+is not definite, for every partition in it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+
+from raftmq.client.producer.named_producer import Fence
+from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.routes import error_in, leader_told
+from raftmq.errors import (
+    LeaderNotAvailable,
+    RaftmqError,
+    ServerError,
+    Unreachable,
+    UnsupportedVersion,
+    error_for,
+)
+from raftmq.wire.bodies import ABSENT, ACKS_NONE
+from raftmq.wire.messages.metadata import Metadata
+from raftmq.wire.messages.produce import Produce, ProducePartition
+from raftmq.wire.messages.producers import (
+    FENCES_MAX,
+    FenceProducer,
+    InitProducerId,
+    PartitionToFence,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.client.producer.named_producer import Fences
+    from raftmq.client.producer.options import ProducerOptions
+    from raftmq.client.producer.sender import Answered, Part, ProduceRequest
+    from raftmq.client.routing.cluster import Cluster
+    from raftmq.client.routing.routes import Place
+    from raftmq.wire.messages.produce import PartitionProduced
+    from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
+
+    Answers: TypeAlias = dict[int, Fence | RaftmqError]
+    from raftmq.wire.messages.producers import InitProducerIdReply
+
+
+async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[Answered]:
+    """Of each part of the request."""
+    parts = request.parts
+    payload = [data for part in parts for data in part.data]
+    timeout_ms = milliseconds_left(request.deadline, now=anyio.current_time())
+    body = Produce(acks, timeout_ms, tuple([_wanted(part) for part in parts]))
+    try:
+        if acks == ACKS_NONE:
+            await cluster.wait_allowed(request.leader, deadline=request.deadline)
+            cluster.tell_leader(parts[0].place, body, payload)
+            return [ABSENT] * len(parts)
+        answer = await cluster.ask(request.leader, body, payload, deadline=request.deadline)
+        outcomes = _outcomes(cluster, request, answer.body.partitions)
+    except RaftmqError as error:
+        outcomes = [error] * len(parts)
+    for part, outcome in zip(parts, outcomes, strict=True):
+        topic, place = part.queue.topic, part.place
+        is_known = cluster.routes.find(topic, place.partition) != place  # the answer said who leads
+        if isinstance(outcome, RaftmqError) and not is_known and is_stale(cluster, outcome):
+            cluster.routes.doubt(topic)
+    return outcomes
+
+
+async def wait_taken(cluster: Cluster, leader: int, options: ProducerOptions) -> None:
+    """Until a broker has what it was sent before and does not answer: it answers in order."""
+    deadline = anyio.current_time() + options.request_timeout_ms / 1000
+    with suppress(RaftmqError):
+        await cluster.ask(leader, Metadata(()), deadline=deadline)
+
+
+def _wanted(part: Part) -> ProducePartition:
+    place = part.place
+    return ProducePartition(place.topic_id, place.partition, place.leader_epoch, part.length)
+
+
+def _outcomes(
+    cluster: Cluster, request: ProduceRequest, partitions: Sequence[PartitionProduced]
+) -> list[Answered]:
+    """Raises ServerError, which is indefinite, where something else is answered."""
+    asked = [(part.place.topic_id, part.place.partition) for part in request.parts]
+    if asked != [(found.topic_id, found.partition) for found in partitions]:
+        raise ServerError(f"broker {request.leader} answered for other partitions than asked for")
+    for part, found in zip(request.parts, partitions, strict=True):
+        if found.base_offsets and len(found.base_offsets) != len(part.batches):
+            raise ServerError(
+                f"broker {request.leader} answered for {len(found.base_offsets)} batches of "
+                f"partition {found.partition}, which got {len(part.batches)}"
+            )
+        if told := leader_told(found):
+            cluster.routes.on_leader(
+                found.topic_id, found.partition, leader=told[0], leader_epoch=told[1]
+            )
+    return [error_in(found) or found.base_offsets or found.base_offset for found in partitions]
+
+
+def is_stale(cluster: Cluster, error: RaftmqError) -> bool:
+    """What was known of the leaders may be due to it."""
+    is_gone = isinstance(error, Unreachable) or error.refresh_metadata
+    return is_gone or cluster.newest_version > cluster.routes.version
+
+
+# -- Fencing --------------------------------------------------------------------------------------
+# The leaders of a topic's partitions are told of a producer's name; what each partition says.
+#
+# Asks once; who asks again, and when, is decided elsewhere. Safe to repeat: the later fence stands
+# for the earlier one, of the same producer.
+
+
+async def fence(cluster: Cluster, topic: str, fences: Fences, *, deadline: float) -> Answers:
+    """Of each partition that is missing, what its leader says, or why nobody does."""
+    answers: Answers = {}
+    by_leader: dict[int, list[Place]] = {}
+    for partition in fences.missing:
+        place = cluster.routes.find(topic, partition)
+        if place is None or place.leader == ABSENT:
+            answers[partition] = LeaderNotAvailable("nobody leads")
+            cluster.routes.doubt(topic)
+        else:
+            by_leader.setdefault(place.leader, []).append(place)
+
+    async def ask(places: list[Place]) -> None:
+        found = await _ask(cluster, places, fences, deadline=deadline)
+        _doubt_stale(cluster, topic, places, found)
+        answers.update(found)
+
+    async with anyio.create_task_group() as tasks:
+        for places in by_leader.values():
+            for start in range(0, len(places), FENCES_MAX):
+                tasks.start_soon(ask, places[start : start + FENCES_MAX])
+    return answers
+
+
+async def _ask(
+    cluster: Cluster, places: list[Place], fences: Fences, *, deadline: float
+) -> Answers:
+    """They have one leader."""
+    leader = places[0].leader
+    body = FenceProducer(
+        fences.named.name,
+        fences.named.generation,
+        tuple([PartitionToFence(one.topic_id, one.partition, one.leader_epoch) for one in places]),
+        milliseconds_left(deadline, now=anyio.current_time()),
+        fences.count,
+    )
+    try:
+        answer = await cluster.ask(leader, body, deadline=deadline)
+        return _fence_outcomes(cluster, places, answer.body)
+    except UnsupportedVersion as error:
+        told = UnsupportedVersion(
+            f"broker {leader} knows no names of producers: let it run a newer version, or leave "
+            "name and generation out"
+        )
+        told.__cause__ = error
+        return dict.fromkeys([place.partition for place in places], told)
+    except RaftmqError as error:
+        return dict.fromkeys([place.partition for place in places], error)
+
+
+def _fence_outcomes(cluster: Cluster, places: list[Place], reply: FenceProducerReply) -> Answers:
+    """Raises ServerError where something else is answered."""
+    asked = [(place.topic_id, place.partition) for place in places]
+    if asked != [(found.topic_id, found.partition) for found in reply.partitions]:
+        raise ServerError(f"broker {places[0].leader} answered for other partitions than asked for")
+    for found in reply.partitions:
+        if told := leader_told(found):
+            cluster.routes.on_leader(
+                found.topic_id, found.partition, leader=told[0], leader_epoch=told[1]
+            )
+    return {found.partition: _outcome(reply.producer_id, found) for found in reply.partitions}
+
+
+def _outcome(producer_id: int, found: PartitionFenced) -> Fence | RaftmqError:
+    if error := error_in(found):
+        return error
+    if ABSENT in (producer_id, found.producer_epoch):
+        return ServerError("a broker has fenced a producer, and left out its id or epoch")
+    return Fence(
+        producer_id,
+        found.producer_epoch,
+        found.next_sequence,
+        found.digest,
+        found.partition_count,
+    )
+
+
+def _doubt_stale(cluster: Cluster, topic: str, places: list[Place], answers: Answers) -> None:
+    """Where the answer did not say who leads instead."""
+    for place in places:
+        found = answers[place.partition]
+        is_known = cluster.routes.find(topic, place.partition) != place
+        if isinstance(found, RaftmqError) and not is_known and is_stale(cluster, found):
+            cluster.routes.doubt(topic)
+
+
+# -- Producer id ----------------------------------------------------------------------------------
+# A producer id, asked of any broker: safe to ask again, as an id that nobody uses is no loss.
+#
+# Goes on to another broker where one does not answer soon: it may be cut off from the quorum. Where
+# none has an id for long, that is told while the producer still waits: its errors then say why.
+
+
+ATTEMPT_SECONDS_MAX = 5.0
+QUESTION_SECONDS_MAX = 5.0  # then whoever wants an id is told why there is none, and asks again
+
+
+async def ask_producer_id(cluster: Cluster, *, deadline: float) -> int:
+    """
+    Raises:
+        UnsupportedVersion: brokers that know no such ids.
+        RaftmqError: what the last attempt met.
+    """
+
+    deadline = min(deadline, anyio.current_time() + QUESTION_SECONDS_MAX)
+
+    async def attempt(broker_id: int) -> int:
+        now = anyio.current_time()
+        latest = min(deadline, now + ATTEMPT_SECONDS_MAX)
+        body = InitProducerId(milliseconds_left(latest, now=now))
+        try:
+            answer = await cluster.ask(broker_id, body, deadline=latest)
+        except UnsupportedVersion as error:
+            raise UnsupportedVersion(
+                f"broker {broker_id} gives out no producer ids: let it run a newer version, "
+                "or give the producer idempotence=False"
+            ) from error
+        return _id_in(answer.body)
+
+    return await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.HARMLESS)
+
+
+def _id_in(reply: InitProducerIdReply) -> int:
+    if reply.error:
+        raise error_for(reply.error, reply.message)
+    if reply.producer_id == ABSENT:
+        raise ServerError("a broker gave a producer id, and left it out")
+    return reply.producer_id

@@ -1,0 +1,519 @@
+"""What leaves next, and what an answer means for it. Pure: the shell sends, waits and tells time.
+
+Owns the life of a batch from the queue to its outcome: requests of several partitions for one
+leader, repetition with pauses, deadlines.
+
+Invariants: a batch is settled once, and in time, wherever it is; an error that says "it certainly
+did not happen" settles only what was never accepted by anybody; with acks=0 nothing is ever sent
+twice; with numbers nothing leaves before there is a producer id, and nothing that was given up has
+a successor in its epoch, or, where the producer has a name, any at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from raftmq.client.producer.batch import NUMBER_REFUSALS, BatchMetadata
+from raftmq.client.producer.partition_queue import ready_now
+from raftmq.errors import (
+    DeliveryTimedOut,
+    InvalidTimestamp,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    OutcomeUnknown,
+    RaftmqError,
+    error_for,
+)
+from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from raftmq.client.producer.accumulator import Accumulator, Topic
+    from raftmq.client.producer.batch import Outcome, ProducerBatch
+    from raftmq.client.producer.named_producer import Fence
+    from raftmq.client.producer.options import ProducerOptions
+    from raftmq.client.producer.partition_queue import PartitionQueue
+    from raftmq.client.routing.routes import Place, Routes
+
+
+# -- Requests -------------------------------------------------------------------------------------
+# One produce request: batches of several partitions for one leader, and their answers. Pure.
+
+
+# Of one partition: the offset of its first batch, after which the others follow, or that of each
+# batch, where some stood in the log already; or why there is none. -1 with acks=0.
+Answered: TypeAlias = int | tuple[int, ...] | RaftmqError
+
+
+class Part(NamedTuple):
+    """What goes to one partition with one request."""
+
+    place: Place
+    queue: PartitionQueue
+    batches: list[ProducerBatch]
+    data: list[bytearray]
+
+    @property
+    def length(self) -> int:
+        return sum([len(each) for each in self.data])
+
+
+class ProduceRequest(NamedTuple):
+    """For one leader. `deadline`: nobody waits for an answer any longer."""
+
+    leader: int
+    deadline: float
+    parts: list[Part]
+
+
+def portions(parts: list[Part], bytes_max: int) -> Iterator[list[Part]]:
+    """As many as go into one request."""
+    together: list[Part] = []
+    size = 0
+    for part in parts:
+        if together and (size + part.length > bytes_max or len(together) == PARTITIONS_MAX):
+            yield together
+            together, size = [], 0
+        together.append(part)
+        size += part.length
+    if together:
+        yield together
+
+
+def offsets_of(batches: Sequence[ProducerBatch], answer: int | tuple[int, ...]) -> Sequence[int]:
+    """Of the first record of each batch."""
+    if isinstance(answer, tuple):
+        return answer
+    if answer == ABSENT:
+        return [ABSENT] * len(batches)
+    counts = [batch.unskipped_count for batch in batches]
+    *starts, _end = accumulate(counts, initial=answer)
+    return starts
+
+
+# -- Sending --------------------------------------------------------------------------------------
+
+
+HEADERS_SHARE_MAX = 1 / 8  # of the records in a request: small batches have more of them
+MISSING_SECONDS = 5.0  # a topic that was just made may not be known everywhere
+
+
+class Step(NamedTuple):
+    """What is to be done now, and when to look again at the latest.
+
+    Attributes:
+        unknown_topics: whose leaders have to be asked for.
+        is_id_wanted: a producer id has to be asked for; `ProducerIds.on_id` and `on_no_id` take it.
+        unfenced_topics: whose partitions have to be told of the producer's name; `on_fenced` takes
+            what they say.
+    """
+
+    requests: list[ProduceRequest]
+    unknown_topics: list[str]
+    look_at: float
+    is_id_wanted: bool = False
+    unfenced_topics: Sequence[str] = ()
+
+
+class Sending:
+    """Args:
+    on_settled: told about each batch once, when its outcome is known.
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        accumulator: Accumulator,
+        on_settled: Callable[[ProducerBatch, Outcome], None],
+    ) -> None:
+        self._options, self._accumulator, self._on_settled = options, accumulator, on_settled
+        self._ids, self._named = accumulator.ids, accumulator.named
+        # After these a producer with numbers goes on under others; one with a name has no others.
+        self._renumbered = NUMBER_REFUSALS if self._named is None else ()
+
+    def step(self, routes: Routes, now: float, *, is_hurried: bool) -> Step:
+        """Requests that leave now count as in flight: each is answered by `on_answer`, once.
+
+        Args:
+            is_hurried: somebody waits for everything to leave, so nothing lingers.
+        """
+        if self._named is not None and self._named.error is not None:
+            self.fail_all(self._named.error)
+        by_leader: dict[int, list[Part]] = {}
+        unknown: list[str] = []
+        unfenced: list[str] = []
+        look_at = math.inf
+        for topic in list(self._accumulator.topics.values()):
+            if topic.take_out_idle():
+                topic.missing_since = None
+                continue
+            if self._ids is not None:
+                self._ids.want_first()  # while others wait for metadata, or linger
+            look_at = min(look_at, self._expire(topic, now))
+            self._learn(topic, routes, now)
+            ready, ready_at = ready_now(topic.busy.values(), now, is_hurried=is_hurried)
+            look_at = min(look_at, ready_at)
+            if (ready or topic.waiting or topic.is_unfenced) and not routes.use(topic.name):
+                unknown.append(topic.name)  # whoever asks for it tells us when it is known
+                continue
+            if topic.is_unfenced:
+                unfenced.append(topic.name)
+            for queue in ready:
+                if not self._may_be_numbered(queue):  # whoever asks for an id tells us
+                    continue
+                place = self._led_place(queue, routes, now)
+                if place is not None:
+                    batches = queue.take(self._options.max_request_size, now, is_hurried=is_hurried)
+                    self._encode(topic, queue, place, batches, by_leader, now)
+                look_at = min(look_at, queue.ready_at(is_hurried=is_hurried))
+        is_id_wanted = self._ids is not None and self._ids.is_wanted
+        return Step(self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced)
+
+    def on_answer(
+        self,
+        request: ProduceRequest,
+        answers: Sequence[Answered],
+        routes: Routes,
+        now: float,
+    ) -> None:
+        """What became of each part."""
+        for part, answer in zip(request.parts, answers, strict=True):
+            part.queue.on_answer(part.batches)
+            if isinstance(answer, RaftmqError):
+                self._on_failure(part, answer, routes, now)
+            else:
+                part.queue.on_success()
+                self._on_success(part, answer)
+
+    def on_no_id(self, error: RaftmqError) -> None:
+        """No broker gives a producer id. What needs none goes on."""
+        assert self._ids is not None, "nobody has asked for one"
+        self._ids.problem, self._ids.is_wanted = error, False
+        if error.retriable:
+            return
+        for topic in self._accumulator.topics.values():
+            for queue in topic.busy.values():
+                self._fail_unnumbered(queue, error)
+
+    def on_fenced(self, topic: Topic, answers: Mapping[int, Fence | RaftmqError]) -> None:
+        """What partitions say of the producer's name. Those that refuse for now are asked again."""
+        assert topic.fences is not None, "the producer has no name"
+        for partition, found in answers.items():
+            try:
+                if isinstance(found, RaftmqError):
+                    raise found
+                topic.fences.on_fence(partition, found)
+            except RaftmqError as problem:
+                error = topic.fences.named.told(problem).at(topic.name, partition)
+                topic.fences.problem = error
+                if not error.retriable:
+                    self._end(error)
+                    self._fail_topic(topic, error)
+
+    def fail_all(self, error: RaftmqError) -> None:
+        """Nothing leaves any more; what is in flight has been answered."""
+        for topic in list(self._accumulator.topics.values()):
+            self._fail_topic(topic, error)
+
+    # -- before ----------------------------------------------------------------------------
+
+    def _learn(self, topic: Topic, routes: Routes, now: float) -> None:
+        """How many partitions there are, or that there is no such topic."""
+        known = routes.topic(topic.name)
+        if known is None:
+            return
+        if known.topic_id is not None:
+            if topic.is_uncounted_name and not routes.use(topic.name):
+                return  # it may have grown: what is known is asked for once more
+            if known.places and (topic.waiting or topic.count != len(known.places)):
+                self._accumulator.on_count(topic, len(known.places))
+            topic.missing_since = None
+            return
+        if not routes.use(topic.name):
+            return  # that was before, and somebody is asked again
+        routes.doubt(topic.name)  # it may be made any time
+        error = error_for(known.error, _missing(topic.name))
+        if topic.missing_since is None:
+            topic.missing_since = now
+        if not error.retriable or now >= topic.missing_since + MISSING_SECONDS:
+            self._fail_topic(topic, error)
+
+    def _fail_topic(self, topic: Topic, error: RaftmqError) -> None:
+        topic.missing_since = None
+        if topic.waiting:
+            self._end(error)
+        self._accumulator.fail_waiting(topic, _located(error, topic.name))
+        for queue in topic.busy.values():
+            for batch in list(queue):
+                queue.drop(batch)
+                self._give_up(batch, error)
+
+    def _fail_unnumbered(self, queue: PartitionQueue, error: RaftmqError) -> None:
+        assert queue.numbering is not None, "needs no id"
+        for batch in list(queue) if queue.numbering.lacks_id else ():
+            if not batch.may_have_happened:
+                queue.drop(batch)
+                self._give_up(batch, error)
+
+    def _expire(self, topic: Topic, now: float) -> float:
+        """Settle what has taken too long, wherever it is; when the next one will have."""
+        late = DeliveryTimedOut(f"topic {topic.name!r}: nobody has told its partitions in time")
+        while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
+            self._end(late)
+            topic.waiting.popleft().on_known(late.at(topic.name))
+        times = [topic.waiting[0].since] if topic.waiting else []
+        for queue in topic.busy.values():
+            for batch in queue.on_their_way():
+                if self._is_late(batch, now):
+                    batch.may_have_happened = True
+                    self._give_up(batch, self._timed_out(batch))
+                else:
+                    times.append(batch.opened_at)
+            while (first := next(iter(queue), None)) and self._is_late(first, now):
+                queue.drop(first)
+                self._give_up(first, self._timed_out(first))
+            if first is not None:
+                times.append(first.opened_at)
+        return self._deadline_of(min(times, default=math.inf))
+
+    def _may_be_numbered(self, queue: PartitionQueue) -> bool:
+        """Whether what leaves next has a number, or there is one for it."""
+        if queue.numbering is None or queue.is_in_doubt or queue.numbering.may_begin():
+            return True
+        reason = queue.numbering.why_not()
+        for batch in queue:
+            batch.last_error = reason
+        return False
+
+    def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> Place | None:
+        """None where nobody leads; then the queue waits."""
+        place = routes.find(queue.topic, queue.partition)
+        if place is not None and place.leader != ABSENT:
+            return place
+        problem = "nobody leads" if place is not None else "there is no such partition any more"
+        for batch in queue:
+            batch.last_error = LeaderNotAvailable(problem)
+        queue.on_failure(now, at_once=False)
+        routes.doubt(queue.topic)
+        return None
+
+    def _encode(
+        self,
+        topic: Topic,
+        queue: PartitionQueue,
+        place: Place,
+        batches: list[ProducerBatch],
+        by_leader: dict[int, list[Part]],
+        now: float,
+    ) -> None:
+        """Into a request, but for what cannot be encoded. What is too much, with the headers of
+        all batches and pieces, leaves with the next one.
+        """
+        bytes_max = queue.batch_bytes_max(place.topic_id, now)
+        if queue.open is None:
+            topic.dealer.turn(queue.partition)
+        data: list[bytearray] = []
+        size_max = (1 + HEADERS_SHARE_MAX) * self._options.max_request_size
+        left, size = deque(batches), 0
+        batches.clear()
+        while left:
+            batch = left.popleft()
+            try:
+                encoded = self._encoded(queue, batch)
+            except RaftmqError as error:
+                self._give_up(batch, error)
+                continue
+            if encoded is None:
+                self._on_skipped(batch)
+            elif len(encoded) > bytes_max and may_split(batch):
+                left.extendleft((*batch.split([batch.unskipped_count // 2]), batch))
+            elif batches and size + len(encoded) > size_max:
+                queue.put_back([batch, *left])
+                break
+            else:
+                batches.append(batch)
+                data.append(encoded)
+                size += len(encoded)
+        if batches:
+            by_leader.setdefault(place.leader, []).append(Part(place, queue, batches, data))
+        else:
+            queue.on_answer(batches)
+
+    def _encoded(self, queue: PartitionQueue, batch: ProducerBatch) -> bytearray | None:
+        """None: all of it stands there already. Raises RaftmqError: it cannot be encoded."""
+        if queue.numbering is None:
+            return batch.encode(self._options.codec)
+        return queue.numbering.encode(batch, self._options.codec)
+
+    def _requests(self, by_leader: dict[int, list[Part]], now: float) -> list[ProduceRequest]:
+        requests = []
+        for leader, parts in by_leader.items():
+            for together in portions(parts, self._options.max_request_size):
+                deadline = self._deadline(together, now)
+                requests.append(ProduceRequest(leader, deadline, together))
+        return requests
+
+    def _deadline(self, parts: list[Part], now: float) -> float:
+        latest = max([batch.opened_at for part in parts for batch in part.batches])
+        delivered = self._deadline_of(latest)
+        return min(now + self._options.request_timeout_ms / 1000, delivered)
+
+    def _deadline_of(self, since: float) -> float:
+        return since + self._options.delivery_seconds
+
+    def _on_skipped(self, batch: ProducerBatch) -> None:
+        """All of it stands there already."""
+        metadata = BatchMetadata(batch.topic, batch.partition, ABSENT, len(batch), is_skipped=True)
+        self._on_settled(batch, metadata)
+
+    # -- after -----------------------------------------------------------------------------
+
+    def _on_success(self, part: Part, answer: int | tuple[int, ...]) -> None:
+        for batch, base_offset in zip(part.batches, offsets_of(part.batches, answer), strict=True):
+            count = batch.unskipped_count
+            metadata = BatchMetadata(
+                batch.topic, batch.partition, base_offset, count, batch.is_repeated
+            )
+            if batch.outcome is None:
+                self._on_settled(batch, metadata)
+
+    def _on_failure(self, part: Part, error: RaftmqError, routes: Routes, now: float) -> None:
+        if self._named is not None:
+            error = self._named.told(error)
+        again: list[ProducerBatch] = []
+        numbering = part.queue.numbering
+        batches, innocent = blamed(part, error, now)
+        for batch in batches:
+            if batch.outcome is not None:  # it was late, and that was told
+                continue
+            is_late = self._is_late(batch, now)
+            if batch in innocent and not is_late:
+                again.append(batch)
+            elif self._may_repeat(batch, error, now):
+                batch.is_repeated = numbering is None and batch.may_have_happened
+                again.append(batch)
+            else:
+                may_pass = error.retriable or isinstance(error, self._renumbered)
+                is_out_of_time = is_late and (may_pass or batch in innocent)
+                self._give_up(batch, self._timed_out(batch) if is_out_of_time else error)
+        if numbering is not None and (
+            len(again) < len(batches) or isinstance(error, self._renumbered)
+        ):
+            numbering.end_epoch()
+        part.queue.put_back(again)
+        place = routes.find(part.queue.topic, part.queue.partition)
+        at_once = bool(innocent) or _is_elsewhere(place, part.place)
+        part.queue.on_failure(now, at_once=at_once)
+
+    def _may_repeat(self, batch: ProducerBatch, error: RaftmqError, now: float) -> bool:
+        batch.last_error = error
+        if isinstance(error, self._renumbered) and not batch.may_have_happened:
+            return batch.number is not None and not self._is_late(batch, now)
+        batch.attempts += 1
+        if not error.definite:
+            batch.may_have_happened = True
+        is_allowed = error.definite or self._options.acks != 0
+        # What nobody took, and nobody can have taken, has not been tried yet with acks=0.
+        is_left = batch.attempts <= self._options.repeats_max or (
+            self._options.acks == 0 and error.definite
+        )
+        return error.retriable and is_allowed and is_left and not self._is_late(batch, now)
+
+    def _is_late(self, batch: ProducerBatch, now: float) -> bool:
+        return now >= self._deadline_of(batch.opened_at)
+
+    def _timed_out(self, batch: ProducerBatch) -> DeliveryTimedOut:
+        seconds = self._options.delivery_seconds
+        reason = f": {batch.last_error}" if batch.last_error else ""
+        late = DeliveryTimedOut(f"not delivered within {seconds:g} s{reason}")
+        late.__cause__ = batch.last_error
+        return late
+
+    def _give_up(self, batch: ProducerBatch, error: RaftmqError) -> None:
+        outcome = _located(error, batch.topic, batch.partition)
+        self._end(outcome)
+        if batch.may_have_happened:
+            unknown = OutcomeUnknown(
+                f"{batch.unskipped_count} records may have been appended: {error}"
+            )
+            unknown.__cause__ = error
+            outcome = unknown.at(batch.topic, batch.partition)
+        self._on_settled(batch, outcome)
+
+    def _end(self, error: RaftmqError) -> None:
+        """Nothing follows what was given up, if the producer has a name."""
+        if self._named is not None:
+            self._named.end(error)
+
+
+def _located(error: RaftmqError, topic: str, partition: int | None = None) -> RaftmqError:
+    """Where it is not said already: what ends a producer is about one partition."""
+    return error.at(topic, partition) if error.topic is None else error.copied()
+
+
+def _is_elsewhere(place: Place | None, tried: Place) -> bool:
+    """Whether somebody else is to be asked than the last time."""
+    return place is not None and place.leader not in (ABSENT, tried.leader)
+
+
+def _missing(topic: str) -> str:
+    return f"there is no topic {topic!r}: make it first, raftmq topic create {topic}"
+
+
+# -- Blame ----------------------------------------------------------------------------------------
+# Which records a refusal is about, where a broker has refused them with others. Pure.
+#
+# A broker takes all batches of a request for a partition or none, and names the limit that was
+# broken. By that this side tells who broke it: only those records fail, and the others leave again.
+
+
+def may_split(batch: ProducerBatch) -> bool:
+    """What may have been appended stays as it is."""
+    return batch.unskipped_count > 1 and not batch.may_have_happened
+
+
+def blamed(
+    part: Part, error: RaftmqError, now: float
+) -> tuple[list[ProducerBatch], set[ProducerBatch]]:
+    """All batches of the part, some perhaps split now; and those that the error is not about.
+
+    Of those too large none is split here: that is done before they leave again.
+    """
+    if isinstance(error, MessageTooLarge) and error.allowed >= 0:
+        return part.batches, _those_that_fit(part, error.allowed, now)
+    if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
+        batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
+        innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
+        # Perhaps it is about one whose time was over: nobody knows its timestamps any more.
+        is_told = any(batch.outcome is not None for batch in batches)
+        return batches, innocent if len(innocent) < len(batches) or is_told else set()
+    return part.batches, set()
+
+
+def _those_that_fit(part: Part, bytes_max: int, now: float) -> set[ProducerBatch]:
+    sizes = list(map(len, part.data))
+    if max(sizes) <= bytes_max:
+        return set()  # whatever it is about: nothing would change
+    part.queue.limit_batches(bytes_max, part.place.topic_id, now)
+    return {
+        batch
+        for batch, size in zip(part.batches, sizes, strict=True)
+        if size <= bytes_max or may_split(batch)
+    }
+
+
+def _is_ahead(batch: ProducerBatch, highest: int) -> bool:
+    return batch.outcome is None and max(batch.timestamps()) > highest
+
+
+def _by_time(batch: ProducerBatch, highest: int) -> list[ProducerBatch]:
+    """Cut where records that are ahead begin and end."""
+    if batch.outcome is not None or not may_split(batch):
+        return [batch]
+    ahead = [timestamp > highest for timestamp in batch.timestamps()]
+    cuts = [at for at, (one, other) in enumerate(pairwise(ahead), 1) if one != other]
+    return [batch, *batch.split(cuts)] if cuts else [batch]

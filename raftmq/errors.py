@@ -1,0 +1,753 @@
+"""Every error that raftmq raises on purpose, with Kafka's error numbers.
+
+    RaftmqError
+    ├── CorruptRecord           bytes that are not what they claim to be
+    ├── UnsupportedCompression  codec unknown, or its package is not installed
+    ├── InvalidRecord           well-formed, but not allowed here
+    │   └── InvalidTimestamp    too far in the future
+    ├── MessageTooLarge         batch over max.message.bytes
+    ├── OffsetOutOfRange        below the log start or beyond the log end
+    │   └── LogTruncation       ... because the log lost records that were read already
+    ├── OffsetNotAvailable      a new leader does not know yet what is committed
+    ├── UnknownTopicOrPartition no such topic or partition, as far as that broker knows
+    ├── UnknownTopicId          the topic was deleted, or that broker has not heard of it yet
+    ├── LeaderNotAvailable      nobody leads the partition now
+    ├── NotLeaderOrFollower     this replica's part in the partition has changed meanwhile
+    │   └── LeaderElsewhere     ... and nothing was appended
+    ├── FencedLeaderEpoch       from a leader, or to one, that has been replaced since
+    ├── UnknownLeaderEpoch      of a leader that this broker has not heard of yet
+    ├── NotEnoughReplicas       too few in sync for acks=all; nothing was appended
+    ├── NotEnoughReplicasAfterAppend  ... and it was appended
+    ├── InvalidRequiredAcks     acks is neither -1 nor a number of replicas that there are
+    ├── FetchSessionIdNotFound  the broker has forgotten the session: begin a new one
+    ├── InvalidFetchSessionEpoch  the two sides disagree on the session: begin a new one
+    ├── TopicAuthorizationFailed  not allowed with this topic
+    ├── ClusterAuthorizationFailed  not allowed with this cluster, or not on this listener
+    ├── InconsistentClusterId   it belongs to another cluster
+    ├── StaleBrokerEpoch        from a broker process that has been replaced since
+    ├── BrokerIdNotRegistered   the cluster knows no such broker
+    ├── BrokerNotAvailable      its process does not run, or has ended before it was ready
+    ├── UnsupportedVersion      a request, or a version of one, that the other side does not know
+    ├── InvalidRequest          it decodes, but makes no sense
+    ├── InvalidTopic            not a name that a topic may have
+    ├── TopicAlreadyExists
+    ├── InvalidConfig           a bad topic or broker setting; names every bad key
+    ├── InvalidPartitions       no partitions, too many, or fewer than there are
+    ├── InvalidReplicationFactor  more replicas than active brokers, or than allowed
+    ├── InvalidReplicaAssignment  replicas on brokers that do not exist, or twice on one
+    ├── InvalidUpdateVersion    somebody else has changed it since it was read; nothing was changed
+    ├── PreferredLeaderNotAvailable  the first replica is not in sync
+    ├── EligibleLeadersNotAvailable  no replica may lead
+    ├── ElectionNotNeeded       it leads already
+    ├── InvalidCommand          a metadata command that is too large or does not decode
+    │   └── NewerCommand        one that only a newer version knows; this node must stop
+    ├── NotCoordinator          another broker coordinates the group
+    ├── InvalidGroupId          not a name that a group may have
+    ├── GroupIdNotFound         no such group
+    ├── NonEmptyGroup           it has members: have them leave first
+    ├── UnknownMemberId         the group has no such member, or not any more
+    ├── IllegalGeneration       of a generation of the group that is over
+    ├── OffsetMetadataTooLarge  the text that goes with a committed offset
+    ├── CoordinatorLoadInProgress  a new coordinator has not read the group's past yet
+    ├── CoordinatorNotAvailable nobody coordinates the group now
+    ├── InconsistentGroupProtocol  no assignor that all members know
+    ├── InvalidSessionTimeout   shorter or longer than the coordinator allows
+    ├── RebalanceInProgress     partitions are dealt out anew: join again
+    ├── MemberIdRequired        join once more, with the id that the answer gives
+    ├── GroupMaxSizeReached     the group has as many members as it may have
+    ├── FencedInstanceId        another process has joined under the same instance id
+    ├── GroupSubscribedToTopic  members of the group read the topic
+    ├── OutOfOrderSequence      not the number that comes next of that producer
+    ├── DuplicateSequence       it stands in the log already, nobody remembers where
+    ├── InvalidProducerEpoch    of an epoch of that producer that is over
+    ├── UnknownProducerId       nothing is known of that producer, and it does not begin at 0
+    ├── TooManyProducers        more than a partition remembers at a time
+    ├── ProducerFenced          another process goes on under the same producer name
+    ├── ReplayMismatch          a named producer sends something else than the first time
+    ├── NotController           this node does not lead the metadata quorum
+    ├── QuorumBusy              too many proposals wait already
+    ├── ProposalDiscarded       another command took its place in the log
+    ├── RequestTimedOut         no answer in time; it may have been carried out
+    ├── ProposalUncertain       the outcome of a proposal is unknown
+    ├── OutcomeUnknown          a client cannot know whether its request was carried out
+    ├── DeliveryTimedOut        a producer gave up, and certainly nothing was appended
+    ├── BufferFull              a producer's memory is used up for now
+    ├── Closed                  a client, producer or consumer that is not open
+    ├── Disconnected            the connection ended before the answer came
+    ├── Unreachable             no connection to an address, or no listening there
+    ├── RemoteProtocolError     a peer broke the protocol; its connection was closed
+    ├── StorageError            the disk refused; that log is offline until a restart
+    │   ├── DirectoryInUse      another process holds the data directory
+    │   └── CorruptJournal      the quorum's own files are damaged, or not this node's
+    └── ServerError             an answer with a number that has no class here
+
+`definite` answers one question: did the operation certainly not happen? `retriable` says that
+the same call may succeed later; `refresh_metadata` that the caller should first ask who leads.
+`_FIRST` says which of the classes that share a number stands for it (`error_for`).
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import ClassVar, Self, TypeVar
+
+from raftmq.error_numbers import ErrorCode as ErrorCode
+
+# -- What every error says ------------------------------------------------------------------------
+# The base of all errors: what every one of them says.
+
+
+class RaftmqError(Exception):
+    """Base of the tree; `str()` names the thing and, where there is one, the way out.
+
+    Attributes:
+        topic, partition, broker: which ones it is about; None where that is not known.
+    """
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    retriable: ClassVar[bool] = False
+    refresh_metadata: ClassVar[bool] = False
+    definite: ClassVar[bool] = True
+    topic: str | None = None
+    partition: int | None = None
+    broker: int | None = None
+
+    def __init_subclass__(cls) -> None:
+        """All are known by the place from which programs import them."""
+        super().__init_subclass__()
+        cls.__module__ = "raftmq.errors"
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if self.topic is None:
+            return text
+        where = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        is_told = re.search(rf"(?<![\w.-]){re.escape(where)}(?![\w.-])", text)
+        return text if is_told else f"{where}: {text}"
+
+    def at(self, topic: str, partition: int | None = None) -> Self:
+        """The same error, of one topic or partition: a failed request may have been about many."""
+        copy = self.copied()
+        copy.topic, copy.partition = topic, partition
+        return copy
+
+    def copied(self) -> Self:
+        """To be raised once more, by somebody else: each has its own traceback and notes."""
+        copy = type(self).__new__(type(self))
+        copy.args = self.args
+        copy.__dict__.update(self.__dict__)
+        if "__notes__" in copy.__dict__:  # a note on the copy is none on the original
+            copy.__notes__ = list(copy.__notes__)
+        copy.__cause__ = self.__cause__
+        return copy
+
+
+# -- Records --------------------------------------------------------------------------------------
+# Errors of records and of places in a log.
+
+
+class CorruptRecord(RaftmqError):
+    """Bytes that do not decode: says what is wrong and at which byte of which thing.
+
+    Attributes:
+        position: byte position of the damage, counted from the start of what was decoded
+            (a buffer) or of the file that `where` names; None where it has no position.
+        where: the file or log, when the bytes came from one.
+        offset: of the record in its log, where whoever noticed knows it.
+    """
+
+    code = ErrorCode.CORRUPT_MESSAGE
+    retriable = True
+
+    def __init__(
+        self, what: str, *, position: int | None = None, where: str = "", offset: int | None = None
+    ) -> None:
+        self.what, self.position, self.where, self.offset = what, position, where, offset
+        at = "" if position is None else f" at byte {position}"
+        super().__init__(f"corrupt record: {what}{at}{f' of {where}' if where else ''}")
+
+
+class UnsupportedCompression(RaftmqError):
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class InvalidRecord(RaftmqError):
+    code = ErrorCode.INVALID_RECORD
+
+
+class InvalidTimestamp(InvalidRecord):
+    """`allowed`: the highest one that the broker took just then; -1: it has not told."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+    allowed = -1
+
+
+class MessageTooLarge(RaftmqError):
+    """`allowed`: bytes of a batch that the topic takes; -1: not told, or not what it is about."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+    allowed = -1
+
+
+class OffsetOutOfRange(RaftmqError):
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class LogTruncation(OffsetOutOfRange):
+    """A leader that had not all records took over. `offset`: before it nothing has changed."""
+
+    def __init__(self, what: str, *, offset: int) -> None:
+        self.offset = offset
+        super().__init__(what)
+
+
+class OffsetNotAvailable(RaftmqError):
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+    retriable = True
+
+
+# -- Partitions -----------------------------------------------------------------------------------
+# Errors of partitions: who leads them, and how many hold what was written.
+
+
+class UnknownTopicOrPartition(RaftmqError):
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    retriable = True
+    refresh_metadata = True
+
+
+class UnknownTopicId(RaftmqError):
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    retriable = True
+    refresh_metadata = True
+
+
+class LeaderNotAvailable(RaftmqError):
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+    retriable = True
+    refresh_metadata = True
+
+
+class NotLeaderOrFollower(RaftmqError):
+    """Indefinite: what was appended here may stand in the new leader's log."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    retriable = True
+    refresh_metadata = True
+    definite = False
+
+
+class LeaderElsewhere(NotLeaderOrFollower):
+    """Nothing was appended: somebody else leads, or this broker has not taken up its part yet."""
+
+    definite = True
+
+
+class FencedLeaderEpoch(RaftmqError):
+    code = ErrorCode.FENCED_LEADER_EPOCH
+    retriable = True
+    refresh_metadata = True
+
+
+class UnknownLeaderEpoch(RaftmqError):
+    """Whoever asked knows more than the broker: ask again after a pause."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+    retriable = True
+
+
+class NotEnoughReplicas(RaftmqError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    retriable = True
+
+
+class NotEnoughReplicasAfterAppend(RaftmqError):
+    """Indefinite: the leader has it, and it is committed once the others come back."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    retriable = True
+    definite = False
+
+
+class InvalidRequiredAcks(RaftmqError):
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class FetchSessionIdNotFound(RaftmqError):
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    retriable = True
+
+
+class InvalidFetchSessionEpoch(RaftmqError):
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    retriable = True
+
+
+class PreferredLeaderNotAvailable(RaftmqError):
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    retriable = True
+    refresh_metadata = True
+
+
+class EligibleLeadersNotAvailable(RaftmqError):
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    retriable = True
+    refresh_metadata = True
+
+
+class ElectionNotNeeded(RaftmqError):
+    code = ErrorCode.ELECTION_NOT_NEEDED
+    retriable = True
+    refresh_metadata = True
+
+
+# -- Topics ---------------------------------------------------------------------------------------
+# Errors of topics: names, configuration, partitions and their replicas.
+
+
+class InvalidTopic(RaftmqError):
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TopicAlreadyExists(RaftmqError):
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidConfig(RaftmqError):
+    """`problems` holds one line per bad key."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+
+class InvalidPartitions(RaftmqError):
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(RaftmqError):
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignment(RaftmqError):
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class InvalidUpdateVersion(RaftmqError):
+    code = ErrorCode.INVALID_UPDATE_VERSION
+
+
+# -- Groups ---------------------------------------------------------------------------------------
+# Errors of consumer groups and of the offsets that they commit.
+
+
+class NotCoordinator(RaftmqError):
+    """Somebody else coordinates the group, or will in a moment: look it up again."""
+
+    code = ErrorCode.NOT_COORDINATOR
+    retriable = True
+    refresh_metadata = True
+
+
+class InvalidGroupId(RaftmqError):
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class GroupIdNotFound(RaftmqError):
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class NonEmptyGroup(RaftmqError):
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class UnknownMemberId(RaftmqError):
+    """The member has been put out, or another took its place: join anew."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class IllegalGeneration(RaftmqError):
+    """Partitions have been given to others since: join anew."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class OffsetMetadataTooLarge(RaftmqError):
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class CoordinatorLoadInProgress(RaftmqError):
+    """The coordinator is new and has not read yet what the one before it kept: ask again."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    retriable = True
+
+
+class CoordinatorNotAvailable(RaftmqError):
+    """Nobody coordinates the group for the moment: ask again."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    retriable = True
+    refresh_metadata = True
+
+
+class InconsistentGroupProtocol(RaftmqError):
+    """No assignor that all members of the group know: give them one in common."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidSessionTimeout(RaftmqError):
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+class RebalanceInProgress(RaftmqError):
+    """The group is dealing out its partitions anew: join again. Nothing was changed."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class MemberIdRequired(RaftmqError):
+    """The coordinator has given out a member id: join once more, with it."""
+
+    code = ErrorCode.MEMBER_ID_REQUIRED
+
+
+class GroupMaxSizeReached(RaftmqError):
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class FencedInstanceId(RaftmqError):
+    """Another process has joined with the same `group_instance_id`: only one of them may run."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class GroupSubscribedToTopic(RaftmqError):
+    """Members of the group read the topic: its offsets stay until they have left."""
+
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+# -- Producers ------------------------------------------------------------------------------------
+# Errors of the numbers that producers give to what they send.
+
+
+class OutOfOrderSequence(RaftmqError):
+    """Not the sequence number that comes next of that producer; nothing was appended."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class DuplicateSequence(RaftmqError):
+    """It stands in the log already, so long ago that nobody remembers where. Indefinite: it
+    happened, once.
+    """
+
+    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    definite = False
+
+
+class InvalidProducerEpoch(RaftmqError):
+    """Of an epoch of that producer that is over; nothing was appended."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class UnknownProducerId(RaftmqError):
+    """Nothing is known (any more) of that producer, and its sequence does not begin at 0; nothing
+    was appended.
+    """
+
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+class TooManyProducers(RaftmqError):
+    """The partition remembers as many producers as it may, and all have appended lately; nothing
+    was appended.
+    """
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    retriable = True
+
+
+class ProducerFenced(RaftmqError):
+    """Another process goes on under the same producer name; nothing was appended."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class ReplayMismatch(RaftmqError):
+    """A named producer sends something else than the first time in the same generation, or to
+    another number of partitions. Nothing of the records that fail with it was appended; other
+    partitions may have taken some of this run before. Raised in the client, and never travels.
+    """
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+# -- The cluster ----------------------------------------------------------------------------------
+# Errors of the cluster: its brokers, and the quorum that keeps the metadata.
+
+
+class TopicAuthorizationFailed(RaftmqError):
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class ClusterAuthorizationFailed(RaftmqError):
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class InconsistentClusterId(RaftmqError):
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+class StaleBrokerEpoch(RaftmqError):
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class BrokerIdNotRegistered(RaftmqError):
+    code = ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+class BrokerNotAvailable(RaftmqError):
+    code = ErrorCode.BROKER_NOT_AVAILABLE
+
+
+class InvalidCommand(RaftmqError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class NewerCommand(InvalidCommand):
+    """Whoever understands it applies it: a node that passed over it would know something else."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class NotController(RaftmqError):
+    """Definite: nothing was appended. `leader_id` is who leads, as far as this node knows."""
+
+    code = ErrorCode.NOT_CONTROLLER
+    retriable = True
+    refresh_metadata = True
+
+    def __init__(self, what: str, leader_id: int | None = None) -> None:
+        self.leader_id = leader_id
+        super().__init__(what)
+
+
+class QuorumBusy(RaftmqError):
+    """Definite: the queue of proposals is full; try again after a pause."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    retriable = True
+
+
+class ProposalDiscarded(RaftmqError):
+    """Definite: a new leader put another command in its place in the log."""
+
+    code = ErrorCode.NOT_CONTROLLER
+    retriable = True
+    refresh_metadata = True
+
+
+class ProposalUncertain(RaftmqError):
+    """It may have been applied, or may be later: retry with the same command id, or read."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+    refresh_metadata = True
+    definite = False
+
+
+# -- Requests -------------------------------------------------------------------------------------
+# Errors of requests and connections.
+
+
+class UnsupportedVersion(RaftmqError):
+    """`correlation_id` is that of the request, so that it can be answered; None: not known."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+    def __init__(self, what: str, *, correlation_id: int | None = None) -> None:
+        self.correlation_id = correlation_id
+        super().__init__(what)
+
+
+class InvalidRequest(RaftmqError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class RequestTimedOut(RaftmqError):
+    """Indefinite: it may have been carried out, or may be later."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+    refresh_metadata = True
+    definite = False
+
+
+class Disconnected(RaftmqError):
+    """Indefinite: the request may have been carried out."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+    retriable = True
+    refresh_metadata = True
+    definite = False
+
+
+class Unreachable(RaftmqError):
+    """`was_refused`: its machine answered, and nobody listens there. Else it may be silence."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+    retriable = True
+
+    def __init__(self, what: str, *, was_refused: bool = False) -> None:
+        self.was_refused = was_refused
+        super().__init__(what)
+
+
+class RemoteProtocolError(RaftmqError):
+    code = ErrorCode.NETWORK_EXCEPTION
+    retriable = True
+
+
+class ServerError(RaftmqError):
+    """Indefinite, as nothing is known of the error but its `number` and text."""
+
+    definite = False
+
+    def __init__(self, what: str, number: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
+        self.number = number
+        with suppress(ValueError):  # a number of a newer version
+            self.code = ErrorCode(number)
+        super().__init__(what)
+
+
+# -- Raised in clients only -----------------------------------------------------------------------
+# Errors that are raised in clients, and never travel.
+
+
+class OutcomeUnknown(RaftmqError):
+    """A client gave up: some attempt may have been carried out. What it met last is the cause."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+    definite = False
+
+
+class DeliveryTimedOut(RaftmqError):
+    """A producer gave up: it was never sent, or each attempt was refused. Definite."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+
+
+class BufferFull(RaftmqError):
+    """A producer has no room for another record now: wait for some, as `enqueue` does."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    retriable = True
+
+
+class Closed(RaftmqError):
+    """A client, producer or consumer that was closed, or was not opened yet."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+# -- Storage --------------------------------------------------------------------------------------
+# Errors of the disk.
+
+
+class StorageError(RaftmqError):
+    """A file operation failed. Indefinite: bytes of a failed write may be found after a restart."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    retriable = True
+    refresh_metadata = True
+    definite = False
+
+
+class DirectoryInUse(StorageError):
+    definite = True
+    retriable = False
+    refresh_metadata = False
+
+
+class CorruptJournal(StorageError):
+    """The node must stay out of the quorum; the message says what is damaged and the way back."""
+
+    definite = True
+    retriable = False
+    refresh_metadata = False
+
+
+# -- From numbers to classes ----------------------------------------------------------------------
+
+
+# Of the classes that share a number, the one that stands for it.
+_FIRST = (
+    UnsupportedVersion,
+    InvalidRequest,
+    InvalidRecord,
+    NotController,
+    QuorumBusy,
+    RequestTimedOut,
+    Disconnected,
+)
+
+
+AnyError = TypeVar("AnyError", bound=RaftmqError)
+
+
+def error_for(number: int, message: str) -> RaftmqError:
+    """The exception that an error number of an answer stands for.
+
+    It promises no more than the one that was raised over there: of classes that share a number,
+    it is indefinite if one of them is.
+    """
+    assert number != ErrorCode.NONE, "no error"
+    cls = _BY_NUMBER.get(number)
+    if cls is None:
+        return ServerError(message, number)
+    if cls is InvalidConfig:
+        return InvalidConfig([message])
+    if cls is CorruptRecord:
+        return CorruptRecord(message.removeprefix("corrupt record: "))
+    return cls(message)
+
+
+def without_frames(error: AnyError) -> AnyError:
+    """For whoever keeps it: frames in which it was raised know logs, whose files would stay open,
+    and often the one that keeps it, so that nobody but the garbage collector would let them go.
+    """
+    behind: list[BaseException | None] = [error]
+    while behind:
+        one = behind.pop()
+        if one is not None and one.__traceback__ is not None:
+            one.__traceback__ = None
+            behind += [one.__cause__, one.__context__]
+    return error
+
+
+def _by_number() -> dict[int, type[RaftmqError]]:
+    """Whoever has a number from its parent leaves it to the parent."""
+    found: dict[int, type[RaftmqError]] = {cls.code: cls for cls in _FIRST}
+    for cls in _descendants(RaftmqError):
+        if "code" in vars(cls):
+            first = found.setdefault(cls.code, cls)
+            assert first is cls or first in _FIRST, f"{cls} shares its number with {first}"
+    return found
+
+
+def _descendants(base: type[RaftmqError]) -> list[type[RaftmqError]]:
+    children = base.__subclasses__()
+    return children + [cls for child in children for cls in _descendants(child)]
+
+
+_BY_NUMBER = _by_number()

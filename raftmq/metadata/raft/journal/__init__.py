@@ -1,0 +1,1 @@
+"""The journal of a voter: log, term and vote on its disk."""

@@ -1,0 +1,340 @@
+"""The bytes of the journal: batches of records, and how a reader tells a whole one from a torn one.
+
+    batch:   magic | CRC-32C of all that follows | disk | version | sequence | records | bytes
+    record:  kind | body bytes | two numbers | body
+
+Pure. A batch is the unit of writing: all of its records count, or none. It carries the first
+bytes of the disk's random id, so that neither another node's file nor bytes inside of a command
+can pass for a batch of this journal. Integers are big-endian.
+
+| kind     | two numbers            | body                                    |
+|----------|------------------------|-----------------------------------------|
+| ENTRY    | index, term            | the command                             |
+| BOUNDS   | base index, its term   | last index, its term                    |
+| VOTE     | term, candidate + 1    |                                         |
+| COMMIT   | index, 0               |                                         |
+| IDENTITY | node id, starts        | standing, enrolled index, disk, cluster |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from raftmq.errors import CorruptRecord
+from raftmq.metadata.raft.net.messages import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+MAGIC = b"\xd1raftmq\n"
+VERSION = 1
+DISK_ID_BYTES = 16
+BATCH_BYTES_MAX = (1 << 32) - 1
+
+ENTRY, BOUNDS, VOTE, COMMIT, IDENTITY = range(1, 6)
+
+_HEADER = Struct(">8sI8sHQII")
+_CHECKED_FROM = 12  # what stands behind the CRC
+_CHECKED = Struct(">8sHQII")
+_RECORD = Struct(">BIQQ")
+_BOUNDS_BODY = Struct(">QQ")
+_IDENTITY_BODY = Struct(">BQ16sH")
+_VOTER = Struct(">Q")
+
+HEADER_BYTES = _HEADER.size
+RECORD_BYTES = _RECORD.size
+
+Entry: TypeAlias = tuple[bytes, int, int]  # command, index, term: what PySyncObj keeps
+Record: TypeAlias = tuple[int, int, int, bytes]  # kind, two numbers, body
+
+
+class Identity(NamedTuple):
+    """Whose journal this is. Standing and the numbers behind it only rise, the rest never changes.
+
+    `voters` are all of the quorum, sorted: two majorities of different sets need not meet.
+    """
+
+    disk_id: bytes
+    cluster_id: str
+    node_id: int
+    standing: Standing = Standing.BLANK
+    enrolled_index: int = 0  # of the entry that enrolled the disk; 0: none yet
+    start_count: int = 0
+    voters: tuple[int, ...] = ()
+
+    def may_become(self, later: Identity) -> bool:
+        is_same = self[:3] == later[:3] and self.voters == later.voters
+        return is_same and all(now <= then for now, then in zip(self[3:6], later[3:6], strict=True))
+
+
+class Bounds(NamedTuple):
+    """Keep, of the log so far, what stands above the base up to the last index.
+
+    One record for everything that shortens a log: a conflict lowers the last index, a compaction
+    raises the base, and where both are the same the log starts afresh. The terms are there to
+    be compared with what the reader has.
+    """
+
+    base_index: int
+    base_term: int
+    last_index: int
+    last_term: int
+
+
+class BatchHeader(NamedTuple):
+    """A whole batch that was found in a buffer."""
+
+    position: int
+    disk: bytes
+    version: int
+    sequence: int
+    record_count: int
+    payload_bytes: int
+
+    @property
+    def end(self) -> int:
+        return self.position + HEADER_BYTES + self.payload_bytes
+
+
+class BatchBuilder:
+    """Collects records on their way to one batch."""
+
+    def __init__(self) -> None:
+        self.record_count = 0
+        self._pieces: list[bytes] = []
+
+    def add_entry(self, entry: Entry) -> None:
+        command, index, term = entry
+        self._add(ENTRY, index, term, command)
+
+    def add_bounds(self, bounds: Bounds) -> None:
+        base_index, base_term, last_index, last_term = bounds
+        self._add(BOUNDS, base_index, base_term, _BOUNDS_BODY.pack(last_index, last_term))
+
+    def add_vote(self, term: int, voted_for: int | None) -> None:
+        assert voted_for is None or voted_for >= 0, f"a vote for {voted_for}"
+        self._add(VOTE, term, 0 if voted_for is None else voted_for + 1, b"")
+
+    def add_commit(self, index: int) -> None:
+        self._add(COMMIT, index, 0, b"")
+
+    def add_identity(self, identity: Identity) -> None:
+        disk_id, cluster_id, node_id, standing, enrolled_index, start_count, voters = identity
+        body = _IDENTITY_BODY.pack(standing, enrolled_index, disk_id, len(voters))
+        body += b"".join(map(_VOTER.pack, voters)) + cluster_id.encode()
+        self._add(IDENTITY, node_id, start_count, body)
+
+    def build(self, sequence: int, disk_id: bytes) -> bytes:
+        """The batch with this sequence number."""
+        payload = b"".join(self._pieces)
+        assert len(payload) <= BATCH_BYTES_MAX, f"a batch of {len(payload)} bytes"
+        checked = _CHECKED.pack(disk_id[:8], VERSION, sequence, self.record_count, len(payload))
+        checksum = crc32c(payload, crc32c(checked))
+        return b"".join((MAGIC, checksum.to_bytes(4, "big"), checked, payload))
+
+    def _add(self, kind: int, first: int, second: int, body: bytes) -> None:
+        self.record_count += 1
+        self._pieces += (_RECORD.pack(kind, len(body), first, second), body)
+
+
+def find_batch(data: bytes, position: int) -> BatchHeader | None:
+    """The whole and undamaged batch at this very byte, if there is one."""
+    if len(data) - position < HEADER_BYTES:
+        return None
+    magic, checksum, *fields = _HEADER.unpack_from(data, position)
+    header = BatchHeader(position, *fields)
+    if magic != MAGIC or header.end > len(data):
+        return None
+    checked = memoryview(data)[position + _CHECKED_FROM : header.end]
+    return header if crc32c(checked) == checksum else None
+
+
+def later_batches(data: bytes, position: int, disk: bytes) -> Iterator[BatchHeader]:
+    """Whole batches of this disk at any byte from `position` on, though what is before is not."""
+    while (position := data.find(MAGIC, position)) >= 0:
+        # The disk first: a CRC over a hostile length at every magic would take for ever.
+        claimed = data[position + _CHECKED_FROM : position + _CHECKED_FROM + len(disk)]
+        header = find_batch(data, position) if claimed == disk else None
+        if header:
+            yield header
+        position += 1
+
+
+def records(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records of a batch that `find_batch` found; CorruptRecord if they do not add up."""
+    position, end, count = header.position + HEADER_BYTES, header.end, 0
+    unpack, size = _RECORD.unpack_from, RECORD_BYTES
+    while position + size <= end:
+        kind, body_bytes, first, second = unpack(data, position)
+        body_at = position + size
+        position = body_at + body_bytes
+        count += 1
+        yield kind, first, second, data[body_at:position]
+    if position != end or count != header.record_count:
+        what = f"batch {header.sequence} does not hold the {header.record_count} records it claims"
+        raise CorruptRecord(what, position=header.position)
+
+
+def read_bounds(record: Record) -> Bounds:
+    _, base_index, base_term, body = record
+    return Bounds(base_index, base_term, *_BOUNDS_BODY.unpack(body))
+
+
+def read_vote(record: Record) -> tuple[int, int | None]:
+    _, term, candidate, _ = record
+    return term, candidate - 1 if candidate else None
+
+
+def read_identity(record: Record) -> Identity:
+    _, node_id, start_count, body = record
+    standing, enrolled_index, disk_id, voter_count = _IDENTITY_BODY.unpack_from(body)
+    end = _IDENTITY_BODY.size + voter_count * _VOTER.size
+    voters = tuple(voter for (voter,) in _VOTER.iter_unpack(body[_IDENTITY_BODY.size : end]))
+    return Identity(
+        disk_id, body[end:].decode(), node_id, Standing(standing), enrolled_index, start_count,
+        voters,
+    )  # fmt: skip
+
+
+# -- Journal state --------------------------------------------------------------------------------
+# What a journal says: the log, term and vote, the identity, and which segment holds what.
+#
+# Pure. Both the reader of a journal and its writer keep one of these, so that the two cannot differ
+# in what a record means. The log is a list of tuples, as PySyncObj wants it; its first is the base,
+# a stand-in for everything up to a snapshot's last entry.
+#
+# Invariants: indexes are contiguous and terms never fall; a segment's `highest_index` never exceeds
+# that of a later segment or the log's last index.
+
+
+BASE_COMMAND = b"\x01"  # PySyncObj's NO_OP: an entry that changes nothing
+
+
+class Entries:
+    """A contiguous run of entries above a base."""
+
+    def __init__(self, base_index: int, base_term: int) -> None:
+        self.items: list[Entry] = []
+        self.size_bytes = 0
+        self.restart(base_index, base_term)
+
+    @property
+    def first_index(self) -> int:
+        return self.items[0][1]
+
+    @property
+    def last_index(self) -> int:
+        return self.items[-1][1]
+
+    @property
+    def last_term(self) -> int:
+        return self.items[-1][2]
+
+    def term_at(self, index: int) -> int | None:
+        """None where the log has no such entry (any more)."""
+        position = index - self.first_index
+        return self.items[position][2] if 0 <= position < len(self.items) else None
+
+    def append(self, entry: Entry) -> None:
+        self.items.append(entry)
+        self.size_bytes += RECORD_BYTES + len(entry[0])
+
+    def above(self, index: int) -> list[Entry]:
+        assert index >= self.first_index, f"entry {index} is below the base {self.first_index}"
+        return self.items[index + 1 - self.first_index :]
+
+    def cut(self, last_index: int) -> None:
+        """Forget what stands above `last_index`."""
+        removed = self.above(last_index)
+        del self.items[len(self.items) - len(removed) :]
+        self.size_bytes -= _size_of(removed)
+
+    def rebase(self, index: int) -> None:
+        """Forget what stands up to `index`, which becomes the base."""
+        term, kept = self.term_at(index), self.above(index)
+        assert term is not None, f"entry {index} is not between base and end"
+        # Usually nearly all of a long log goes, on the event loop: count what stays.
+        self.size_bytes = _size_of(kept)
+        self.items = [(BASE_COMMAND, index, term), *kept]
+
+    def restart(self, index: int, term: int) -> None:
+        self.items = [(BASE_COMMAND, index, term)]
+        self.size_bytes = 0
+
+
+def _size_of(entries: list[Entry]) -> int:
+    return len(entries) * RECORD_BYTES + sum(len(command) for command, _, _ in entries)
+
+
+@dataclass
+class Segment:
+    """One file. No entry of the log above `highest_index` stands in it or in an older one."""
+
+    number: int
+    first_sequence: int
+    size_bytes: int = 0
+    highest_index: int = 0
+    batch_count: int = 0
+
+
+@dataclass
+class JournalState:
+    """All of it, after some batch."""
+
+    identity: Identity
+    segments: list[Segment]
+    log: Entries = field(default_factory=lambda: Entries(1, 0))
+    term: int = 0
+    voted_for: int | None = None
+    commit_index: int = 1
+    next_sequence: int = 1
+    torn_bytes: int = 0
+
+    @property
+    def bounds(self) -> Bounds:
+        log = self.log
+        return Bounds(*log.items[0][1:], log.last_index, log.last_term)
+
+    def cut(self, last_index: int) -> None:
+        """The log ends here now, whatever older segments hold."""
+        self.log.cut(last_index)
+        self.limit_segments(last_index)
+
+    def limit_segments(self, last_index: int) -> None:
+        for segment in self.segments:
+            segment.highest_index = min(segment.highest_index, last_index)
+
+    def restart(self, index: int, term: int) -> None:
+        """Nothing of the log counts any more; it starts after this entry."""
+        self.log.restart(index, term)
+        self.limit_segments(index)
+
+    @property
+    def first_live_segment(self) -> int:
+        """Nothing above the base stands in an older one; the last one always lives."""
+        base = self.log.first_index
+        live = (old.number for old in self.segments[:-1] if old.highest_index > base)
+        return next(live, self.segments[-1].number)
+
+    def start_of_segment(self, sequence: int) -> bytes:
+        """The first batch of the last segment: all that must outlive the removal of older ones.
+
+        Entries above what the older ones hold come with it.
+        """
+        log = self.log
+        held = max([log.first_index, *(older.highest_index for older in self.segments[:-1])])
+        held_term = log.term_at(held)
+        assert held_term is not None, f"a segment claims entry {held}, the log ends before"
+        batch = BatchBuilder()
+        batch.add_identity(self.identity)
+        batch.add_vote(self.term, self.voted_for)
+        batch.add_bounds(self.bounds._replace(last_index=held, last_term=held_term))
+        for entry in log.above(held):
+            batch.add_entry(entry)
+        batch.add_commit(self.commit_index)
+        return batch.build(sequence, self.identity.disk_id)

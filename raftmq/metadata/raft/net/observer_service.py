@@ -1,0 +1,209 @@
+"""A visitor: comes to one voter, asks how the quorum is, and leaves.
+
+Owns the visitor's side of the conversation over a stream that it is handed. A visitor belongs to
+no cluster and has no id: whoever reaches a voter may ask. What the answers of several voters mean
+together is for the caller to say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from raftmq.errors import RemoteProtocolError, Unreachable
+from raftmq.metadata.raft.net.connection import HANDSHAKE_SECONDS_MAX, open_connection, shake_hands
+from raftmq.metadata.raft.net.messages import (
+    APPEND_BYTES_MAX,
+    PROTOCOL_VERSION,
+    Hello,
+    ObserverEntries,
+    ObserverFetch,
+    ObserverOffer,
+    Refusal,
+    Role,
+    SnapshotFetch,
+    StatusReply,
+    StatusRequest,
+)
+from raftmq.metadata.raft.status import LeaderWatch, decode_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raftmq.metadata.raft.engine.node import RaftNode
+    from raftmq.metadata.raft.net.connection import Connection
+    from raftmq.metadata.raft.net.messages import AnyMessage
+    from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
+    from raftmq.metadata.raft.snapshot.transfer import SnapshotId
+    from raftmq.metadata.raft.status import QuorumStatus
+
+
+ANSWER_SECONDS_MAX = 5.0
+NO_NODE = -1
+_HELLO = Hello(PROTOCOL_VERSION, cluster_id="", role=Role.VISITOR, node_id=NO_NODE)
+
+
+async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
+    """The quorum as the voter at the other end sees it. The stream is closed afterwards.
+
+    Raises:
+        Unreachable: it refuses guests for now, hangs up, or is silent for HANDSHAKE_SECONDS_MAX,
+            or after its greeting for ANSWER_SECONDS_MAX.
+        RemoteProtocolError: it is no voter, or one of another version.
+    """
+    async with open_connection(stream, name="voter") as connection:
+        with trio.move_on_after(ANSWER_SECONDS_MAX):
+            await _introduce(connection)
+            return await _status(connection)
+    raise Unreachable(f"no answer within {ANSWER_SECONDS_MAX:g} s")
+
+
+async def _introduce(connection: Connection) -> None:
+    met = await shake_hands(connection, own=_HELLO, judge=_judge)
+    if met.refusal is not None:
+        raise Unreachable(f"refused: {met.refusal.reason}")
+    if met.is_silent:
+        raise Unreachable(f"no answer within {HANDSHAKE_SECONDS_MAX:g} s: paused, or very busy")
+    if met.rejected is not None:
+        hello, _ = met.rejected
+        here = (
+            f"a node ({hello.role.name.lower()}) of version {hello.protocol_version} answers there"
+        )
+        raise RemoteProtocolError(f"{here}, no voter of version {PROTOCOL_VERSION}")
+    if met.hello is None:
+        raise RemoteProtocolError(
+            "it hung up without a greeting, or is no voter of this version: give the address that"
+            " the voters know each other by"
+        )
+
+
+def _judge(hello: Hello) -> Refusal | None:
+    is_known = hello.protocol_version == PROTOCOL_VERSION and hello.role is Role.VOTER
+    return None if is_known else Refusal("a visitor asks voters of its own version only")
+
+
+async def _status(connection: Connection) -> QuorumStatus:
+    await connection.send(StatusRequest())
+    match await connection.receive():
+        case StatusReply(status=data):
+            return _decoded(data)
+        case Refusal(reason=reason):
+            raise Unreachable(f"refused: {reason}")
+        case None:
+            raise Unreachable("it hung up instead of answering")
+        case other:
+            raise RemoteProtocolError(f"a {type(other).__name__} instead of its status")
+
+
+def _decoded(data: bytes) -> QuorumStatus:
+    try:
+        return decode_status(data)
+    except ValueError as error:
+        raise RemoteProtocolError(f"its status does not decode: {error}") from error
+
+
+# -- Hosting --------------------------------------------------------------------------------------
+# What a voter tells those who do not vote: entries to observers, the status to visitors.
+#
+# Owns the answers to guests, how far each observer is, and the log line on which people read why
+# nobody leads. An observer pulls: it names the next index that it wants, and gets committed
+# entries, or the offer of a snapshot when those are gone. So a slow one holds up nobody. Only what
+# is applied here, and so committed and synced, is served. Where there is nothing to tell, the
+# answer comes late and says so: silence means trouble.
+
+
+ANSWER_SECONDS = 5.0  # after which an observer is told that there is nothing to tell
+FIRST_ENTRY = 2  # entry 1 stands for the beginning and is nowhere
+
+
+class _Guest:
+    """Attributes:
+    told: the leader and the term that it was told last.
+    """
+
+    def __init__(self, hello: Hello) -> None:
+        self.node_id, self.role = hello.node_id, hello.role
+        self.told: tuple[int | None, int] | None = None
+
+
+class Hosting:
+    """Attributes:
+    observers: the next index of each connected observer, by node id.
+    """
+
+    def __init__(
+        self, node: RaftNode, snapshotter: Snapshotter, *, make_status: Callable[[], bytes]
+    ) -> None:
+        self._node, self._snapshotter, self._make_status = node, snapshotter, make_status
+        self._news = trio.lowlevel.ParkingLot()
+        self._seen = (node.last_applied, self._leader())
+        self._leader_watch = LeaderWatch(node, now=trio.current_time())
+        self.observers: dict[int, int] = {}
+
+    def on_turn(self) -> None:
+        self._leader_watch.on_turn(trio.current_time())
+        seen = (self._node.last_applied, self._leader())
+        if seen != self._seen:
+            self._seen = seen
+            self._news.unpark_all()
+
+    async def serve(self, connection: Connection, hello: Hello) -> None:
+        """One guest, until it leaves or says what no guest says."""
+        guest = _Guest(hello)
+        try:
+            while (message := await connection.receive()) is not None:
+                await connection.send(await self._answer(guest, message))
+        finally:
+            if guest.role is Role.OBSERVER:  # a visitor may name any id
+                self.observers.pop(guest.node_id, None)
+
+    async def _answer(self, guest: _Guest, message: AnyMessage) -> AnyMessage:
+        match message:
+            case StatusRequest():
+                return StatusReply(self._make_status())
+            case ObserverFetch() if guest.role is Role.OBSERVER:
+                if self._is_of_another_history(message):
+                    return Refusal(
+                        f"the quorum was begun anew since observer {guest.node_id} followed it:"
+                        " start the observer anew, with an empty directory",
+                        is_final=True,
+                    )
+                self.observers[guest.node_id] = message.next_index
+                return await self._entries_from(guest, message.next_index)
+            case SnapshotFetch() if guest.role is Role.OBSERVER:
+                return await self._snapshotter.read_chunk(guest.node_id, message)
+        raise RemoteProtocolError(f"a {type(message).__name__} from {guest.role.name}")
+
+    def _is_of_another_history(self, message: ObserverFetch) -> bool:
+        ours, theirs = self._node.membership.quorum_id, message.quorum_id
+        return bool(ours) and bool(theirs) and ours != theirs
+
+    async def _entries_from(self, guest: _Guest, next_index: int) -> AnyMessage:
+        if next_index < FIRST_ENTRY:
+            raise RemoteProtocolError(
+                f"entry {next_index} is asked for, {FIRST_ENTRY} is the first"
+            )
+        with trio.move_on_after(ANSWER_SECONDS):
+            while self._node.last_applied < next_index and guest.told == self._leader():
+                await self._news.park()
+        if next_index <= self._node.journal.first_index:
+            snapshot = self._snapshotter.offer_to(guest.node_id)
+            if snapshot is not None:
+                return ObserverOffer(*_fields_of(snapshot))
+            next_index = self._node.last_applied + 1  # one is being installed: it will ask again
+        guest.told = self._leader()
+        return self._entries(next_index, *guest.told)
+
+    def _entries(self, next_index: int, leader_id: int | None, term: int) -> ObserverEntries:
+        node, end = self._node, self._node.last_applied + 1
+        is_news = next_index < end
+        entries = node.journal.entries(next_index, end, APPEND_BYTES_MAX) if is_news else ()
+        return ObserverEntries(node.commit_index, tuple(entries), leader_id, term)
+
+    def _leader(self) -> tuple[int | None, int]:
+        return self._node.heard_leader_id, self._node.term
+
+
+def _fields_of(snapshot: SnapshotId) -> tuple[int, int, int, int]:
+    return snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.crc

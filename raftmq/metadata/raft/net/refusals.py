@@ -1,0 +1,76 @@
+"""Who does not talk to whom, and why: said once in the log, not at every attempt.
+
+Owns what has been said. A refusal means that settings, addresses or directories are wrong
+somewhere, and that somebody must act: so it is a warning, and an error where others keep this node
+out for good. It is said again after the two have been connected.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from raftmq.metadata.raft.net.messages import Role
+
+if TYPE_CHECKING:
+    from raftmq.metadata.raft.net.messages import Hello, Refusal
+
+SAID_MAX = 1000  # then all is forgotten: strangers choose their names
+
+logger = logging.getLogger(__name__)
+
+
+class Refusals:
+    """Of one node. Voters are called by their numbers, whoever answers for them."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._said: dict[str, set[str]] = {}
+        self._said_count = 0
+
+    def on_refused_by(self, voter: int | None, refusal: Refusal) -> None:
+        """`voter` refused us; None: somebody who called did so before saying who it is."""
+        level = logging.ERROR if refusal.is_final else logging.WARNING
+        if voter is None:  # any fool may call us
+            level = logging.INFO
+        name = _name_of(voter)
+        line = "refused by %s: node=%d is_final=%s reason=%s"
+        if self._is_new(name, f"by {refusal.reason}"):
+            logger.log(level, line, name, self._node_id, refusal.is_final, refusal.reason)
+
+    def on_refusing(self, dialled: int | None, hello: Hello, refusal: Refusal) -> None:
+        """We refuse `hello`, who called us, or answered where we dialled a voter."""
+        caller = f"{hello.role.name.lower()}-{hello.node_id}"
+        name = caller if dialled is None else _name_of(dialled)
+        line = "refusing %s: node=%d answered=%s is_final=%s reason=%s"
+        if self._is_new(name, f"of {refusal.reason}"):
+            arguments = (name, self._node_id, caller, refusal.is_final, refusal.reason)
+            logger.log(self._level_of(dialled, hello, refusal), line, *arguments)
+
+    def forget(self, voter: int) -> None:
+        """They are connected: whatever comes next is news."""
+        self._said_count -= len(self._said.pop(_name_of(voter), ()))
+
+    def _level_of(self, dialled: int | None, hello: Hello, refusal: Refusal) -> int:
+        """A larger voter that asks why we do not call it is no fault of its own.
+
+        A guest that is refused for the moment comes back.
+        """
+        is_question = hello.role is Role.VOTER and dialled is None and hello.node_id > self._node_id
+        is_passing = hello.role is not Role.VOTER and dialled is None
+        harmless = not refusal.is_final and (is_question or is_passing)
+        return logging.INFO if harmless else logging.WARNING
+
+    def _is_new(self, name: str, what: str) -> bool:
+        if self._said_count >= SAID_MAX:
+            self._said.clear()
+            self._said_count = 0
+        said = self._said.setdefault(name, set())
+        is_new = what not in said
+        said.add(what)
+        self._said_count += is_new
+        return is_new
+
+
+def _name_of(voter: int | None) -> str:
+    return "somebody" if voter is None else f"voter-{voter}"

@@ -1,0 +1,521 @@
+"""The connections between the voters: at most one live one for each peer, and guests beside.
+
+Owns who is connected, what has arrived from them, and what waits for `flush`. Of two voters the
+smaller id dials. The larger one only asks, when it has not been called for long: the other may not
+know that it exists, or where, and then nobody would ever hear of it. Invariants:
+  1. `on_connected` and `on_disconnected` alternate for each peer, and are called where it happens.
+  2. Messages belong to a connection. Once it is gone (lost, dropped, or replaced by a newer one)
+     nothing of it is delivered any more, and nothing meant for it leaves on another.
+  3. On one connection messages arrive in the order in which they were sent, none left out.
+
+Must not know what the messages mean; the guard in front of the node does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from enum import Enum, auto
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias
+
+import trio
+
+from raftmq.errors import RaftmqError, RemoteProtocolError
+from raftmq.metadata.raft.net.connection import (
+    HANDSHAKE_SECONDS_MAX,
+    AddressT,
+    Caller,
+    Connection,
+    Limits,
+    judge_hello,
+    open_connection,
+    refuse,
+    shake_hands,
+)
+from raftmq.metadata.raft.net.messages import (
+    FRAME_BYTES_MAX,
+    SMALL_FRAME_BYTES_MAX,
+    Hello,
+    Refusal,
+    Role,
+    Welcome,
+    encode_frame,
+)
+from raftmq.metadata.raft.net.refusals import Refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from random import Random
+
+    from raftmq.metadata.raft.net.connection import Met, Network, Received
+    from raftmq.metadata.raft.net.messages import AnyMessage
+
+    Wrap = Callable[[trio.abc.Stream, bool], Awaitable[trio.abc.Stream]]
+    Identify = Callable[[trio.abc.Stream], int | None]
+    from collections.abc import Awaitable, Callable
+
+    from raftmq.metadata.raft.net.connection import Connection
+
+    ServeGuest: TypeAlias = Callable[[Connection, Hello], Awaitable[None]]
+    from collections.abc import Sequence
+
+
+logger = logging.getLogger(__name__)
+
+
+# -- Dialer ---------------------------------------------------------------------------------------
+# Keeps calling one voter until it answers, and again when the connection is gone.
+#
+# Owns the pauses and the address. What is done with a stream is decided by `meet`. Says once what
+# is wrong, not at every attempt. Whoever refuses us will do so again until somebody has acted: it
+# is called less and less often.
+
+
+DIAL_SECONDS_MAX = 3.0
+
+
+class Pauses(NamedTuple):
+    """Seconds between attempts: the first, and the longest after a failure or a refusal."""
+
+    seconds_min: float = 0.1
+    seconds_max: float = 0.5
+    refused_seconds_max: float = 5.0
+
+
+DIALLING = Pauses()
+
+
+class Outcome(Enum):
+    """What came of a stream."""
+
+    SERVED = auto()  # accepted, at least for a while
+    FAILED = auto()
+    REFUSED = auto()  # by us or by them
+
+
+class Dialer(Generic[AddressT]):
+    """`is_needed` is asked before each attempt."""
+
+    def __init__(
+        self,
+        peer: int,
+        address: AddressT,
+        network: Network[AddressT],
+        *,
+        random: Random,
+        pauses: Pauses = DIALLING,
+        is_needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._peer, self._address, self._network, self._random = peer, address, network, random
+        self._pauses, self._is_needed = pauses, is_needed
+        self._pause = pauses.seconds_min
+        self._pause_max = pauses.seconds_max
+        self._problem = ""
+        self._attempt = trio.CancelScope()
+
+    def set_address(self, address: AddressT) -> None:
+        """Call there from now on; whoever is being served is not disturbed."""
+        self._address = address
+        self._problem = ""
+        self._pause = self._pauses.seconds_min
+        self._attempt.cancel()
+
+    async def run(self, meet: Callable[[trio.abc.Stream], Awaitable[Outcome]]) -> None:
+        """For ever; `meet` serves a stream to its end and says what came of it."""
+        while True:
+            if self._is_needed():
+                stream = await self._dial()
+                self._note(Outcome.FAILED if stream is None else await meet(stream))
+                if stream is not None:
+                    self._problem = ""
+            await self._rest()
+
+    def _note(self, outcome: Outcome) -> None:
+        is_refused = outcome is Outcome.REFUSED
+        pauses = self._pauses
+        self._pause_max = pauses.refused_seconds_max if is_refused else pauses.seconds_max
+        self._pause = min(self._pause, self._pause_max)
+        if outcome is Outcome.SERVED:
+            self._pause = pauses.seconds_min
+
+    async def _dial(self) -> trio.abc.Stream | None:
+        address, problem = self._address, f"no answer within {DIAL_SECONDS_MAX:g} s"
+        try:
+            with trio.move_on_after(DIAL_SECONDS_MAX) as self._attempt:
+                return await self._network.dial(address)
+        except (OSError, RaftmqError) as error:
+            problem = str(error) or repr(error)
+        if address == self._address:  # otherwise it does not matter any more
+            self._tell(problem)
+        return None
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            where = f"peer={self._peer} address={self._address!s}"
+            logger.info("voter unreachable: %s reason=%s", where, problem)
+
+    async def _rest(self) -> None:
+        """Each pause is twice the last one, give or take a fifth, so that nodes do not march."""
+        with trio.move_on_after(self._pause * self._random.uniform(0.8, 1.2)) as self._attempt:
+            self._pause = min(self._pause * 2, self._pause_max)
+            await trio.sleep_forever()
+
+
+# -- Guests ---------------------------------------------------------------------------------------
+# Connections of those who do not vote: observers and visitors.
+#
+# Owns how many there may be at a time and how each of them ends. What they are served is the
+# business of `serve_guest`, which the driver hands in; it is cancelled when its connection ends.
+
+
+GUESTS_MAX = 64
+
+
+class Guests:
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def serve(
+        self, connection: Connection, hello: Hello, serve_guest: ServeGuest | None
+    ) -> None:
+        """Until the guest leaves, or `serve_guest` returns."""
+        if serve_guest is None:
+            await refuse(connection, Refusal("no guests are served here yet: come back later"))
+            return
+        if self._count >= GUESTS_MAX:
+            reason = f"{self._count} guests are here already: ask another voter, or later"
+            await refuse(connection, Refusal(reason))
+            return
+        self._count += 1
+        try:
+            await serve_until_closed(connection, hello, serve_guest)
+        finally:
+            self._count -= 1
+
+
+async def serve_until_closed(connection: Connection, hello: Hello, serve_guest: ServeGuest) -> None:
+    async def cancel_when_closed() -> None:
+        await connection.wait_closed()
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel_when_closed)
+        try:
+            await serve_guest(connection, hello)
+            await connection.finish("served")
+        except RemoteProtocolError as error:
+            connection.close(str(error), is_fault=True)
+
+
+# -- Inbox ----------------------------------------------------------------------------------------
+# Messages that have arrived from other voters and that the driver has not taken yet.
+#
+# Owns their order and each connection's share of the memory. Holds nothing of a connection that has
+# been dropped: whoever takes messages gets those of live connections only.
+
+
+SHARE_BYTES_MAX = 8 << 20  # of one connection, give or take the last read
+
+
+class Inbox:
+    def __init__(self, share_bytes_max: int) -> None:
+        self._share_bytes_max = share_bytes_max
+        self._messages: deque[tuple[Link, AnyMessage]] = deque()
+        self._shares: dict[Link, int] = {}
+        self._room = trio.lowlevel.ParkingLot()
+
+    def put(self, link: Link, messages: Sequence[AnyMessage], size_bytes: int) -> None:
+        self._messages.extend((link, message) for message in messages)
+        self._shares[link] = self._shares.get(link, 0) + size_bytes
+
+    async def wait_room(self, link: Link) -> None:
+        """Return when the share of `link` is not used up; until then nobody reads for it."""
+        while self._shares.get(link, 0) >= self._share_bytes_max:
+            await self._room.park()
+
+    def take(self) -> list[tuple[int, AnyMessage]]:
+        """Everything, with the voters who sent it, in the order of arrival."""
+        taken = [(link.peer, message) for link, message in self._messages]
+        self._messages.clear()
+        self._shares.clear()
+        self._room.unpark_all()
+        return taken
+
+    def drop(self, link: Link) -> None:
+        """What `link` brought is forgotten."""
+        if self._shares.pop(link, None) is not None:
+            self._messages = deque(item for item in self._messages if item[0] is not link)
+            self._room.unpark_all()
+
+
+# -- Transport ------------------------------------------------------------------------------------
+
+
+STRANGERS_MAX = 128  # streams that have not introduced themselves yet
+UNCALLED_SECONDS_MAX = 10.0  # then a smaller voter, who should call us, is asked why it does not
+INQUIRY_PAUSES = Pauses(5.0, 20.0, 20.0)
+
+
+class Link:
+    """A connection with a voter whom both sides accepted."""
+
+    def __init__(self, connection: Connection, hello: Hello, *, number: int) -> None:
+        self.peer, self.connection, self.hello = hello.node_id, connection, hello
+        self.number = number  # of its stream, in the order in which they came
+        self.held: list[bytes] = []  # frames that wait for `flush`
+
+
+class Transport(Generic[AddressT]):
+    """Set the callbacks before `run`; they are called on the loop and must not wait.
+
+    `addresses` holds all voters, this one included: there it listens. `on_refused` is told only of
+    refusals after which this node must stop.
+    `wrap(stream, server_side)` adds TLS, and raises OSError, RaftmqError or what streams raise;
+    `identify(stream)` reads the node id from the certificate.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        addresses: Mapping[int, AddressT],
+        network: Network[AddressT],
+        *,
+        make_hello: Callable[[], Hello],
+        check_hello: Callable[[Hello], Refusal | None],
+        random: Random,
+        identify: Identify | None = None,
+        wrap: Wrap | None = None,
+        limits: Limits | None = None,
+        share_bytes_max: int = SHARE_BYTES_MAX,
+    ) -> None:
+        self._node_id, self._network = node_id, network
+        self._voters = frozenset(addresses)
+        self._listen_address = addresses[node_id]
+        self._make_hello, self._check_hello = make_hello, check_hello
+        self._identify, self._wrap, self._limits = identify, wrap, limits
+        self._links: dict[int, Link] = {}
+        self._inbox = Inbox(share_bytes_max)
+        self._guests = Guests()
+        self._strangers: set[trio.abc.Stream] = set()
+        self._stream_numbers = count(1)
+        self._newest: dict[int, int] = {}  # number of the newest link that each peer ever had
+        self._refusals = Refusals(node_id)
+        self._missed_since = dict.fromkeys(addresses, trio.current_time())
+        self._dialers = {
+            peer: self._dialer(peer, addresses[peer], random)
+            for peer in sorted(addresses)
+            if peer != node_id
+        }
+        self.on_connected: Callable[[int, Hello], None] = lambda _peer, _hello: None
+        self.on_disconnected: Callable[[int], None] = lambda _peer: None
+        self.on_refused: Callable[[int, Refusal], None] = lambda _peer, _refusal: None
+        self.wake: Callable[[], None] = lambda: None  # something arrived, or changed
+        self.serve_guest: ServeGuest | None = None
+
+    def _dialer(self, peer: int, address: AddressT, random: Random) -> Dialer[AddressT]:
+        if peer > self._node_id:
+            return Dialer(peer, address, self._network, random=random)
+        is_needed = partial(self._is_missed, peer)
+        return Dialer(
+            peer, address, self._network, random=random, pauses=INQUIRY_PAUSES, is_needed=is_needed
+        )
+
+    def _is_missed(self, peer: int) -> bool:
+        is_long_ago = trio.current_time() - self._missed_since[peer] >= UNCALLED_SECONDS_MAX
+        return peer not in self._links and is_long_ago
+
+    @property
+    def connected(self) -> frozenset[int]:
+        return frozenset(peer for peer in self._links if self.is_connected(peer))
+
+    def is_connected(self, peer: int) -> bool:
+        link = self._links.get(peer)
+        return link is not None and not link.connection.is_closed
+
+    def set_address(self, peer: int, address: AddressT) -> None:
+        """From now on `peer` is dialled there; a live connection stays."""
+        assert peer in self._voters, f"{peer} is no voter"
+        assert peer != self._node_id, "the own address does not change while running"
+        self._dialers[peer].set_address(address)
+
+    def take_inbox(self) -> list[tuple[int, AnyMessage]]:
+        """All that has arrived on connections that are not reported as lost, oldest first."""
+        return self._inbox.take()
+
+    def send(self, peer: int, message: AnyMessage) -> bool:
+        """Keep `message` for the next `flush`; False, and it is gone, without a connection."""
+        link = self._links.get(peer)
+        if link is None or link.connection.is_closed:
+            return False
+        link.held.append(encode_frame(message))
+        return True
+
+    def flush(self) -> None:
+        """Let go of what was sent, on the connections for which it was sent."""
+        for link in list(self._links.values()):
+            held, link.held = link.held, []
+            if not all(link.connection.send_soon(frame) for frame in held):
+                self._lose(link, "frames were left over")
+
+    def disconnect(self, peer: int, reason: str) -> None:
+        """Drop the connection, if there is one; `on_disconnected` is called before this returns."""
+        link = self._links.get(peer)
+        if link is not None:
+            self._lose(link, reason)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen and dial until cancelled; started once it listens."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._network.serve, self._accept, self._listen_address)
+            for peer, dialer in self._dialers.items():
+                nursery.start_soon(dialer.run, partial(self._meet_voter, peer))
+            task_status.started()
+
+    async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> Outcome:
+        """Serve a stream to `peer`, whom we dialled."""
+        return await self._meet(stream, dialled=peer)
+
+    async def _accept(self, stream: trio.abc.Stream) -> None:
+        if len(self._strangers) >= STRANGERS_MAX:
+            logger.warning("stream closed at once: reason=%d wait already", STRANGERS_MAX)
+            await trio.aclose_forcefully(stream)
+            return
+        self._strangers.add(stream)
+        try:
+            await self._meet(stream, dialled=None)
+        finally:
+            self._strangers.discard(stream)
+
+    async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> Outcome:
+        number = next(self._stream_numbers)
+        name = f"stream-{number}" if dialled is None else f"voter-{dialled}"
+        wrapped = await self._wrapped(stream, name, is_server=dialled is None)
+        if wrapped is None:
+            return Outcome.FAILED
+        async with open_connection(wrapped, name=name, limits=self._limits) as connection:
+            own = self._make_hello()
+            if dialled is None:
+                connection.expect(frame_bytes_max=SMALL_FRAME_BYTES_MAX)
+            judge = partial(self._judge, own, self._caller(wrapped, dialled), connection)
+            met = await shake_hands(connection, own=own, judge=judge)
+            self._strangers.discard(stream)
+            if met.refusal is not None or met.rejected is not None:
+                self._note_refusal(met, dialled)
+                return Outcome.REFUSED
+            if met.hello is not None and met.hello.role is not Role.VOTER:
+                connection.name = _guest_name(met.hello)
+                await self._guests.serve(connection, met.hello, self.serve_guest)
+            elif met.hello is not None and dialled is not None and dialled < self._node_id:
+                connection.close("the smaller id dials: we only asked")
+            elif met.hello is not None:
+                return await self._serve_voter(Link(connection, met.hello, number=number), own)
+        return Outcome.FAILED
+
+    async def _wrapped(
+        self, stream: trio.abc.Stream, name: str, *, is_server: bool
+    ) -> trio.abc.Stream | None:
+        """The stream inside TLS, if there is to be any; None, and closed, if that fails."""
+        if self._wrap is None:
+            return stream
+        wrapped, reason = None, f"not done within {HANDSHAKE_SECONDS_MAX:g} s"
+        try:
+            with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
+                wrapped = await self._wrap(stream, is_server)
+        except (OSError, RaftmqError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            reason = repr(error)
+        finally:
+            if wrapped is None:
+                await trio.aclose_forcefully(stream)
+        if wrapped is None:
+            logger.warning("no TLS: with=%s reason=%s", name, reason)
+        return wrapped
+
+    def _caller(self, stream: trio.abc.Stream, dialled: int | None) -> Caller:
+        certificate = self._identify(stream) if self._identify else None
+        return Caller(dialled, certificate, needs_certificate=self._identify is not None)
+
+    def _judge(
+        self, own: Hello, caller: Caller, connection: Connection, hello: Hello
+    ) -> Refusal | None:
+        refusal = judge_hello(hello, own=own, voters=self._voters, caller=caller)
+        if refusal is None and hello.role is Role.VOTER:
+            refusal = self._check_hello(hello)
+            if refusal is None:  # and what follows our Welcome may come with theirs
+                connection.expect(frame_bytes_max=FRAME_BYTES_MAX)
+        return refusal
+
+    def _note_refusal(self, met: Met, dialled: int | None) -> None:
+        hello = met.rejected[0] if met.rejected else met.hello
+        if dialled is None and hello is not None and hello.node_id in self._missed_since:
+            self._missed_since[hello.node_id] = trio.current_time()  # it does call us
+        if met.rejected is not None:
+            self._refusals.on_refusing(dialled, *met.rejected)
+        if met.refusal is not None:
+            self._on_refusal(met.hello.node_id if met.hello else dialled, met.refusal)
+
+    def _on_refusal(self, peer: int | None, refusal: Refusal) -> None:
+        """Believed only of a voter: any fool may call us."""
+        self._refusals.on_refused_by(peer, refusal)
+        if peer is not None and refusal.must_stop:
+            self.on_refused(peer, refusal)
+            self.wake()
+
+    async def _serve_voter(self, link: Link, told: Hello) -> Outcome:
+        """To the end; `told` is how we introduced ourselves. FAILED if it never began."""
+        link.connection.name = f"voter-{link.peer}"
+        if link.number < self._newest.get(link.peer, 0):
+            link.connection.close("a newer one was served before: these bytes are late")
+        elif self._make_hello() != told:
+            link.connection.close("what we said of ourselves holds no more: once again")
+        if link.connection.is_closed:
+            return Outcome.FAILED
+        self._gain(link)
+        try:
+            while (received := await link.connection.receive_many()) is not None:
+                self._deliver(link, received)
+                await self._inbox.wait_room(link)
+        finally:
+            self._lose(link, "the transport stops")
+        return Outcome.SERVED
+
+    def _deliver(self, link: Link, received: Received) -> None:
+        assert self._links.get(link.peer) is link, "a closed connection delivers nothing"
+        for message in received.messages:
+            if isinstance(message, Refusal):
+                self._lose(link, f"refused by them: {message.reason!r}")
+                self._on_refusal(link.peer, message)
+                return
+            if isinstance(message, Hello | Welcome):
+                self._lose(link, f"{type(message).__name__} after the handshake")
+                return
+        self._inbox.put(link, received.messages, received.size_bytes)
+        self.wake()
+
+    def _gain(self, link: Link) -> None:
+        """The newest connection is the one: the other side knows of no older one."""
+        older = self._links.get(link.peer)
+        if older is not None:
+            self._lose(older, "replaced by a newer one")
+        self._links[link.peer], self._newest[link.peer] = link, link.number
+        self._refusals.forget(link.peer)
+        logger.info("voter connected: peer=%d", link.peer)
+        self.on_connected(link.peer, link.hello)
+        self.wake()
+
+    def _lose(self, link: Link, reason: str) -> None:
+        """Does nothing where the connection has been given up before."""
+        link.connection.close(reason)
+        self._inbox.drop(link)
+        if self._links.get(link.peer) is link:
+            del self._links[link.peer]
+            self._missed_since[link.peer] = trio.current_time()
+            self.on_disconnected(link.peer)
+            self.wake()
+
+
+def _guest_name(hello: Hello) -> str:
+    """An observer's id is its own; a visitor has none."""
+    return "visitor" if hello.role is Role.VISITOR else f"observer-{hello.node_id}"

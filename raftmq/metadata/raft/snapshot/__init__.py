@@ -1,0 +1,1 @@
+"""Snapshots of the quorum: their bytes, their files, and their way to other nodes."""

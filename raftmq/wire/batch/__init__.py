@@ -1,0 +1,1 @@
+"""Record batches: headers, columns, compression, control records; bytes to records and back."""

@@ -1,0 +1,270 @@
+"""What a caller hands in to be encoded, checked and brought into the form that is written.
+
+Owns every InvalidRecord of the codec that concerns a column: lengths, types, ranges, limits.
+Invariant: what passes here is encoded without an error, whatever the record format (tags are the
+exception: Kafka's format has no place for them). Nothing is done per record in Python for
+columns of plain bytes, and timestamps cost one subtraction each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
+
+import msgspec
+
+from raftmq.errors import InvalidRecord
+from raftmq.wire.batch.columns import (
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    Key,
+    Value,
+    is_increasing,
+)
+from raftmq.wire.batch.directory import Tags, problem_of_tags
+from raftmq.wire.batch.header import RECORDS_MAX
+from raftmq.wire.batch.record_headers import HEADERS_MAX, FlatHeaders
+
+Item = TypeVar("Item")
+GivenHeaders = Mapping[str, Value] | Sequence[tuple[str, Value]] | None
+
+
+class CheckedRecords(NamedTuple):
+    """All records of a batch to be written; a column is None where it holds nothing."""
+
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+    offset_deltas: list[int] | None  # None: 0, 1, 2 ...
+    timestamp_deltas: list[int] | None  # None: every record has the base timestamp
+    keys: Sequence[Key] | None
+    values: Sequence[Value] | None
+    headers: list[FlatHeaders] | None
+    tags: list[Tags] | None
+
+
+class Timestamps(NamedTuple):
+    base: int
+    latest: int
+    deltas: list[int] | None
+
+
+def check_records(
+    *,
+    values: Sequence[object],
+    keys: Sequence[object] | None = None,
+    headers: Sequence[GivenHeaders] | None = None,
+    tags: Sequence[object] | None = None,
+    timestamps: Sequence[int] | None = None,
+    timestamp: int | None = None,
+    offset_deltas: Sequence[int] | None = None,
+) -> CheckedRecords:
+    """Check all columns of a batch.
+
+    Raises:
+        InvalidRecord: and names the column and, where it is one item, its index.
+    """
+    count = check_lengths(
+        values,
+        keys=keys,
+        headers=headers,
+        tags=tags,
+        timestamps=timestamps,
+        offset_deltas=offset_deltas,
+    )
+    times = check_timestamps(timestamps, timestamp, count)
+    return CheckedRecords(
+        record_count=count,
+        base_timestamp=times.base,
+        max_timestamp=times.latest,
+        offset_deltas=check_offset_deltas(offset_deltas, count),
+        timestamp_deltas=times.deltas,
+        keys=check_keys(keys),
+        values=check_values(values),
+        headers=check_headers(headers),
+        tags=check_tags(tags),
+    )
+
+
+def check_lengths(values: Sequence[object], **columns: Sequence[object] | None) -> int:
+    """The record count, once every column agrees about it."""
+    count = len(values)
+    if not 1 <= count <= RECORDS_MAX:
+        raise InvalidRecord(f"{count} values, a batch holds 1 to {RECORDS_MAX} records")
+    for name, column in columns.items():
+        if column is not None and len(column) != count:
+            raise InvalidRecord(f"{len(column)} {name} for {count} values")
+    return count
+
+
+def check_values(values: Sequence[object]) -> Sequence[Value] | None:
+    """Bytes and None; None altogether where no record has a value."""
+    if _is_plain(values):
+        return _as_list(values)
+    return _or_none([check_value(item, f"values[{index}]") for index, item in enumerate(values)])
+
+
+def check_keys(keys: Sequence[object] | None) -> Sequence[Key] | None:
+    """Bytes, integers and None; strings become UTF-8. None altogether where there are no keys."""
+    if keys is None:
+        return None
+    if _is_plain(keys):
+        return _as_list(keys)
+    return _or_none([check_key(item, f"keys[{index}]") for index, item in enumerate(keys)])
+
+
+def _is_plain(column: Sequence[object]) -> bool:
+    """All bytes. Counting types runs in C, at a third of what a loop here would take."""
+    return list(map(type, column)).count(bytes) == len(column)
+
+
+def _as_list(column: Sequence[object]) -> Sequence[bytes]:
+    """The encoder knows lists and tuples, not whatever else counts as a sequence."""
+    return cast("Sequence[bytes]", column if isinstance(column, (list, tuple)) else list(column))
+
+
+def _or_none(column: list[Item]) -> list[Item] | None:
+    return None if column.count(None) == len(column) else column  # type: ignore[arg-type]
+
+
+def check_value(item: object, name: str) -> Value:
+    if item is None:
+        return None
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        return bytes(item)
+    raise InvalidRecord(f"{name} is a {type(item).__name__}, expected bytes or None")
+
+
+def check_key(item: object, name: str) -> Key:
+    if isinstance(item, int) and not isinstance(item, bool):
+        return check_int64(item, name)
+    if isinstance(item, str):
+        return encode_text(item, name)
+    if item is None or isinstance(item, (bytes, bytearray, memoryview)):
+        return check_value(item, name)
+    raise InvalidRecord(f"{name} is a {type(item).__name__}, expected bytes, str, int or None")
+
+
+def check_int64(item: object, name: str) -> int:
+    if not isinstance(item, int) or isinstance(item, bool):
+        raise InvalidRecord(f"{name} is a {type(item).__name__}, expected int")
+    if not INT64_MIN <= item <= INT64_MAX:
+        raise InvalidRecord(f"{name} = {item} does not fit into 64 bits")
+    return int(item)
+
+
+def _to_integers(column: Sequence[object], name: str) -> list[int]:
+    try:
+        return msgspec.convert(list(column), list[int])
+    except msgspec.ValidationError:
+        return [check_int64(item, f"{name}[{index}]") for index, item in enumerate(column)]
+
+
+def encode_text(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecord(f"{name} is not valid Unicode: {error}") from error
+
+
+def check_timestamps(
+    timestamps: Sequence[int] | None, timestamp: int | None, count: int
+) -> Timestamps:
+    """Milliseconds, either one for each record or a single one for all of them."""
+    if (timestamps is None) == (timestamp is None):
+        raise InvalidRecord("give either timestamps or timestamp")
+    if timestamps is None:
+        single = check_int64(timestamp, "timestamp")
+        return Timestamps(single, single, None)
+    given = _to_integers(timestamps, "timestamps")
+    base = given[0]
+    deltas = [each - base for each in given]
+    # Sorting what is nearly sorted already takes a third of the time of min and max.
+    ordered = sorted(deltas)
+    earliest, latest = base + ordered[0], base + ordered[-1]
+    if earliest < INT64_MIN or latest > INT64_MAX or latest - earliest > INT64_MAX:
+        raise InvalidRecord(f"timestamps {earliest} to {latest} do not fit into 64 bits")
+    return Timestamps(base, latest, deltas if ordered[0] != ordered[-1] else None)
+
+
+def check_offset_deltas(deltas: Sequence[int] | None, count: int) -> list[int] | None:
+    """Strictly increasing from 0 or more; None altogether where they are 0, 1, 2 ..."""
+    if deltas is None:
+        return None
+    deltas = _to_integers(deltas, "offset_deltas")
+    if deltas[0] < 0 or deltas[-1] > INT32_MAX or not is_increasing(deltas):
+        raise InvalidRecord("offset_deltas must be strictly increasing, from 0 to 2^31 - 1")
+    return None if deltas[-1] == count - 1 else deltas
+
+
+def check_headers(headers: Sequence[GivenHeaders] | None) -> list[FlatHeaders] | None:
+    """Names (in UTF-8) and values in turn; None altogether where no record has any."""
+    if headers is None:
+        return None
+    names: dict[object, bytes] = {}  # the same few occur in record after record
+    checked = [
+        _to_flat(each, f"headers[{index}]", names) if each else []
+        for index, each in enumerate(headers)
+    ]
+    return checked if any(checked) else None
+
+
+def _to_flat(given: object, where: str, names: dict[object, bytes]) -> FlatHeaders:
+    if isinstance(given, Mapping):
+        given = list(given.items())
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes, bytearray)):
+        raise InvalidRecord(f"{where} is a {type(given).__name__}, expected a mapping or pairs")
+    if len(given) > HEADERS_MAX:
+        raise InvalidRecord(f"{where}: {len(given)} headers, allowed {HEADERS_MAX}")
+    flat: FlatHeaders = []
+    try:
+        for name, value in given:
+            flat.append(names.get(name) or _to_name(name, where, names))
+            flat.append(value if type(value) is bytes else check_value(value, f"{where}: {name!r}"))
+    except (TypeError, ValueError) as error:  # no pair, or a name that is not even hashable
+        raise InvalidRecord(f"{where}: expected pairs of name and value: {error}") from error
+    return flat
+
+
+def _to_name(name: object, where: str, names: dict[object, bytes]) -> bytes:
+    if not isinstance(name, str):
+        raise InvalidRecord(f"{where}: the name is a {type(name).__name__}, expected str")
+    names[name] = encode_text(name, where)
+    return names[name]
+
+
+def check_tags(tags: Sequence[object] | None) -> list[Tags] | None:
+    """Each record's tags sorted and unique; None altogether where no record has any."""
+    if tags is None:
+        return None
+    known: dict[tuple[object, ...], Tags] = {}  # the same few sets occur again and again
+    checked = [
+        _to_tags(each, f"tags[{index}]", known) if each else () for index, each in enumerate(tags)
+    ]
+    return checked if any(checked) else None
+
+
+def _to_tags(given: object, where: str, known: dict[tuple[object, ...], Tags]) -> Tags:
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        raise InvalidRecord(f"{where} is a {type(given).__name__}, expected a list of str")
+    written = tuple(given)
+    try:
+        if written in known:
+            return known[written]
+    except TypeError as error:
+        raise InvalidRecord(f"{where}: a tag that is not a str: {error}") from error
+    known[written] = _sorted_tags(written, where)
+    return known[written]
+
+
+def _sorted_tags(written: tuple[object, ...], where: str) -> Tags:
+    for tag in written:
+        if not isinstance(tag, str):
+            raise InvalidRecord(f"{where}: a tag is a {type(tag).__name__}, expected str")
+        encode_text(tag, where)
+    result = tuple(sorted(cast("set[str]", set(written))))
+    problem = problem_of_tags(result)
+    if problem:
+        raise InvalidRecord(f"{where}: {problem}")
+    return result

@@ -1,0 +1,196 @@
+"""The chunks of one columns batch, written and read as one sequence of records in offset order.
+
+Owns how records are dealt out to chunks by their tags, and the way back: `ChunkedContents` is
+what a batch holds behind its header. Invariant: the chunks' offset deltas are disjoint and lie
+within 0 to the batch's last offset delta.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from functools import cached_property
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, TypeVar
+
+from crc32c import crc32c
+
+from raftmq.model import Compression
+from raftmq.wire.batch.columns import Chunk, Columns, Computed, encode_chunk, is_increasing
+from raftmq.wire.batch.compression import compress
+from raftmq.wire.batch.directory import TAGGED_CHUNKS_MAX, ChunkEntry, encode_directory
+from raftmq.wire.batch.record_headers import NO_HEADERS, pack_headers, pack_mixed_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from raftmq.wire.batch.arguments import CheckedRecords
+    from raftmq.wire.batch.columns import Key, Value
+    from raftmq.wire.batch.directory import Tags
+    from raftmq.wire.batch.header import Account, Origin
+    from raftmq.wire.batch.record_headers import Headers
+
+Item = TypeVar("Item")
+
+
+def encode_chunks(
+    records: CheckedRecords, codec: Compression, account: Account | None = None
+) -> list[bytes]:
+    """Directory and chunks, as pieces to be joined."""
+    entries: list[ChunkEntry] = []
+    pieces: list[bytes] = []
+    for tags, indexes in _deal_out(records):
+        chosen = records if indexes is None else _choose(records, indexes)
+        packed = _pack_headers(chosen, mixed=tags is None)
+        columns = Columns(
+            chosen.offset_deltas, chosen.timestamp_deltas, chosen.keys, chosen.values, packed
+        )
+        stored, length = _compressed(encode_chunk(columns), codec)
+        entries.append(_entry(chosen.record_count, stored, length, tags))
+        pieces += stored
+    return [encode_directory(entries, account), *pieces]
+
+
+def _deal_out(records: CheckedRecords) -> list[tuple[Tags | None, list[int] | None]]:
+    """Each chunk's tags (None: mixed) and which records go there (None: all of them)."""
+    if records.tags is None:
+        return [((), None)]
+    groups: dict[Tags | None, list[int]] = {}
+    mixed: list[int] = []
+    for index, tags in enumerate(records.tags):
+        if tags in groups or len(groups) < TAGGED_CHUNKS_MAX:
+            groups.setdefault(tags, []).append(index)
+        else:
+            mixed.append(index)
+    if mixed:
+        groups[None] = mixed
+    return [(records.tags[0], None)] if len(groups) == 1 else list(groups.items())
+
+
+def _choose(records: CheckedRecords, indexes: list[int]) -> CheckedRecords:
+    """Only the records at `indexes`."""
+    offsets = _pick(records.offset_deltas, indexes) or indexes
+    return records._replace(
+        record_count=len(indexes),
+        offset_deltas=None if offsets[-1] == len(indexes) - 1 else offsets,
+        timestamp_deltas=_pick(records.timestamp_deltas, indexes),
+        keys=_pick(records.keys, indexes),
+        values=_pick(records.values, indexes),
+        headers=_pick(records.headers, indexes),
+        tags=_pick(records.tags, indexes),
+    )
+
+
+def _pick(column: Sequence[Item] | None, indexes: list[int]) -> list[Item] | None:
+    return None if column is None else [column[index] for index in indexes]
+
+
+def _pack_headers(records: CheckedRecords, *, mixed: bool) -> list[bytes | None] | None:
+    if mixed:
+        headers = records.headers or [[]] * records.record_count
+        return list(map(pack_mixed_headers, records.tags or (), headers))
+    return None if records.headers is None else list(map(pack_headers, records.headers))
+
+
+def _compressed(pieces: list[bytes], codec: Compression) -> tuple[list[bytes], int]:
+    """The pieces as they are stored, and their length before compression."""
+    length = sum(map(len, pieces))
+    if codec is Compression.NONE:
+        return pieces, length
+    return [compress(codec, b"".join(pieces))], length
+
+
+def _entry(count: int, stored: list[bytes], length: int, tags: Tags | None) -> ChunkEntry:
+    crc = 0
+    for piece in stored:
+        crc = crc32c(piece, crc)
+    return ChunkEntry(count, sum(map(len, stored)), crc, length, tags)
+
+
+class ChunkedContents:
+    """The records of all chunks, as columns in offset order."""
+
+    def __init__(self, chunks: Sequence[Chunk], last_offset_delta: int, origin: Origin) -> None:
+        self.chunks = chunks
+        self._last_offset_delta = last_offset_delta
+        self._origin = origin
+
+    @cached_property
+    def offset_deltas(self) -> range | array[int]:
+        order = self._order
+        deltas = self.chunks[0].opened.offset_deltas
+        if order is not None:
+            deltas = array("I", map(self._concatenated_deltas().__getitem__, order))
+            if not is_increasing(deltas):
+                raise self._origin.corrupt("two chunks claim the same offset")
+        if deltas[-1] > self._last_offset_delta:
+            raise self._origin.corrupt(
+                f"offset delta {deltas[-1]}, the last one is {self._last_offset_delta}"
+            )
+        return deltas
+
+    @cached_property
+    def _order(self) -> array[int] | None:
+        """Record numbers, counted through all chunks, in offset order; None: as they lie."""
+        if len(self.chunks) == 1:
+            return None
+        deltas = self._concatenated_deltas()
+        return array("I", sorted(range(len(deltas)), key=deltas.__getitem__))
+
+    def _concatenated_deltas(self) -> array[int]:
+        deltas = array("I")
+        for chunk in self.chunks:
+            deltas.extend(chunk.opened.offset_deltas)
+        return deltas
+
+    @cached_property
+    def timestamp_deltas(self) -> array[int] | None:
+        columns = [chunk.opened.timestamp_deltas for chunk in self.chunks]
+        if self._order is None:
+            return columns[0]
+        if not any(columns):
+            return None
+        deltas = array("q")
+        for chunk, column in zip(self.chunks, columns, strict=True):
+            deltas.extend(iter(column) if column else repeat(0, chunk.entry.record_count))
+        return array("q", map(deltas.__getitem__, self._order))
+
+    def keys(self) -> Sequence[Key]:
+        return self._merged(Chunk.keys)
+
+    def values(self) -> Sequence[Value]:
+        return self._merged(Chunk.values)
+
+    def _merged(self, read: Callable[[Chunk], Sequence[Item]]) -> Sequence[Item]:
+        deltas = self.offset_deltas  # checked, and decoded before anything larger is
+        if self._order is None:
+            return read(self.chunks[0])
+        column: list[Item] = []
+        for chunk in self.chunks:
+            column.extend(read(chunk))
+        assert len(column) == len(deltas)
+        return list(map(column.__getitem__, self._order))
+
+    def headers(self) -> Sequence[Headers]:
+        count = len(self.offset_deltas)
+        if not any(chunk.opened.headers for chunk in self.chunks):
+            return (NO_HEADERS,) * count
+        if self._order is None:
+            return Computed(count, self.chunks[0].headers_at)
+        return Computed(count, lambda index: Chunk.headers_at(*self._place_of(index)))
+
+    def tags(self) -> Sequence[Tags]:
+        count = len(self.offset_deltas)
+        if self._order is None and (tags := self.chunks[0].entry.tags) is not None:
+            return (tags,) * count
+        return Computed(count, lambda index: Chunk.tags_at(*self._place_of(index)))
+
+    def _place_of(self, index: int) -> tuple[Chunk, int]:
+        """The chunk of a record, and its index in there."""
+        number = index if self._order is None else self._order[index]
+        chunk = bisect_right(self._chunk_starts, number) - 1
+        return self.chunks[chunk], number - self._chunk_starts[chunk]
+
+    @cached_property
+    def _chunk_starts(self) -> list[int]:
+        return list(accumulate([chunk.entry.record_count for chunk in self.chunks], initial=0))

@@ -1,0 +1,219 @@
+"""The directory of a columns batch: which chunks follow, and what a broker may know of them.
+
+Owns its layout, its limits and the limits of tags. Never opens a chunk: with header and
+directory alone a broker finds the chunks whose tags somebody asked for. Invariant: lengths and
+counts of the chunks add up to exactly the batch that the directory stands in.
+
+     u32 length | {0: [[record count, byte length, CRC-32C, uncompressed length, tags] ...]}
+
+The map is msgpack of at most NESTING_MAX levels. Keys from 128 on are ignored and keys below
+refused, so that what a reader must understand and what it may overlook can both be added. A named
+producer's digest and generation have keys 128 and 129, and stand first and at full width, so that
+their place is known. Tags are a sorted list, empty for untagged records; nil marks the mixed chunk,
+whose records carry their own.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+
+from raftmq.model import Compression
+from raftmq.wire.batch.compression import codec_of
+from raftmq.wire.batch.header import (
+    BATCH_BYTES_MAX,
+    DIGEST_MAX,
+    GENERATION_MAX,
+    HEADER_SIZE,
+    RECORDS_MAX,
+    Account,
+    BatchHeader,
+    Origin,
+)
+from raftmq.wire.nesting import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from raftmq.errors import CorruptRecord
+    from raftmq.wire.batch.header import Buffer
+
+Tags = tuple[str, ...]
+
+TAGGED_CHUNKS_MAX = 64  # one per tag set; records of further sets share the mixed chunk
+TAGS_MAX = 16  # of one record
+TAG_BYTES_MAX = 255  # of one tag, in UTF-8
+DIRECTORY_BYTES_MAX = 512 << 10  # the fullest one that can be written is about half of it
+CHUNKS_KEY = 0
+IGNORED_KEYS_START = 128
+DIGEST_KEY, GENERATION_KEY = 128, 129
+
+LENGTH = Struct(">I")
+_FIXMAP, _FIXMAP_END = 0x80, 0x90
+_ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])
+_ACCOUNT = Struct(">4sI3sQB")  # markers, digest, markers, generation, CHUNKS_KEY
+_UINT8, _UINT32, _UINT64 = 0xCC, 0xCE, 0xCF
+_BEFORE_DIGEST = bytes([_FIXMAP + 3, _UINT8, DIGEST_KEY, _UINT32])
+_BEFORE_GENERATION = bytes([_UINT8, GENERATION_KEY, _UINT64])
+ACCOUNT_END = HEADER_SIZE + LENGTH.size + _ACCOUNT.size  # so many bytes of a batch show it
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)]
+_Bytes = Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)]
+_Crc = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF_FFFF)]
+_TagList = Annotated[tuple[str, ...], msgspec.Meta(max_length=TAGS_MAX)]
+
+
+class ChunkEntry(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
+):
+    """What the directory says about one chunk."""
+
+    record_count: _Count
+    byte_length: _Bytes  # as stored
+    crc: _Crc  # of the stored bytes
+    uncompressed_length: _Bytes
+    tags: _TagList | None  # None: the mixed chunk
+
+
+class Directory(NamedTuple):
+    """`entries` in the order of their chunks, the first of which begins at `chunks_position`."""
+
+    entries: list[ChunkEntry]
+    chunks_position: int
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_MAP = Decoder[dict[int, msgspec.Raw]](dict[int, msgspec.Raw])
+_ENTRIES = msgspec.msgpack.Decoder(
+    Annotated[list[ChunkEntry], msgspec.Meta(min_length=1, max_length=TAGGED_CHUNKS_MAX + 1)]
+)
+
+
+def encode_directory(entries: Sequence[ChunkEntry], account: Account | None = None) -> bytes:
+    """The directory with its length in front. `account`: of a named producer."""
+    encoded = _ENCODER.encode({CHUNKS_KEY: entries})
+    if account is not None:
+        generation, digest, _ = account  # the count of partitions is the fence's to say
+        assert 0 <= digest <= DIGEST_MAX, digest
+        assert 0 <= generation <= GENERATION_MAX, generation
+        said = _ACCOUNT.pack(_BEFORE_DIGEST, digest, _BEFORE_GENERATION, generation, CHUNKS_KEY)
+        encoded = said + encoded[len(_ONLY_CHUNKS) :]
+    return LENGTH.pack(len(encoded)) + encoded
+
+
+def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account | None:
+    """What a named producer says with the columns batch at `position`; None: nothing.
+
+    No more of the batch than `ACCOUNT_END` bytes needs to be there; whether its directory is sound
+    is for `read_directory` to say.
+    """
+    if not header.is_columns or min(header.size, len(buffer) - position) < ACCOUNT_END:
+        return None
+    return _account_at(buffer, position + HEADER_SIZE + LENGTH.size)
+
+
+def _account_at(buffer: Buffer, position: int) -> Account | None:
+    before, digest, between, generation, key = _ACCOUNT.unpack_from(buffer, position)
+    if (before, between, key) != (_BEFORE_DIGEST, _BEFORE_GENERATION, CHUNKS_KEY):
+        return None
+    return Account(generation, digest) if generation <= GENERATION_MAX else None
+
+
+def read_directory(
+    buffer: Buffer, position: int, header: BatchHeader, *, where: str = ""
+) -> Directory:
+    """Decode and check the directory of the columns batch at `position`.
+
+    Raises:
+        CorruptRecord: it is malformed, or does not add up to the batch.
+        UnsupportedCompression: the chunks are compressed with a codec that nobody has.
+    """
+    codec = codec_of(header.attributes)
+    try:
+        packed, chunks_position = _find_directory(buffer, position, header)
+        entries = _ENTRIES.decode(_packed_entries(packed))
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise _corrupt(str(error), position, where) from error
+    room = position + header.size - chunks_position
+    problem = _problem_of_sums(entries, header.record_count, room) or _problem_of(entries, codec)
+    if problem:
+        raise _corrupt(problem, position, where)
+    return Directory(entries, chunks_position)
+
+
+def _corrupt(what: str, position: int, where: str) -> CorruptRecord:
+    return Origin(position + HEADER_SIZE, where).corrupt(f"directory: {what}")
+
+
+def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple[memoryview, int]:
+    start, end = position + HEADER_SIZE + LENGTH.size, position + header.size
+    if start > end:
+        raise ValueError("no room for it")
+    (length,) = LENGTH.unpack_from(buffer, position + HEADER_SIZE)
+    if length > min(end - start, DIRECTORY_BYTES_MAX):
+        raise ValueError(f"it claims {length} bytes")
+    return memoryview(buffer)[start : start + length], start + length
+
+
+def _packed_entries(packed: memoryview) -> Buffer:
+    """The value of key 0; a map of nothing else, as almost all are, needs no decoding for it, nor
+    does one that a named producer has written.
+    """
+    if packed[:2] == _ONLY_CHUNKS:
+        return packed[2:]
+    if len(packed) >= _ACCOUNT.size and _account_at(packed, 0) is not None:
+        return packed[_ACCOUNT.size :]
+    if not packed or not _FIXMAP <= packed[0] < _FIXMAP_END:
+        raise ValueError("not a map of at most 15 entries")
+    fields = _MAP.decode(packed)
+    if len(fields) != packed[0] - _FIXMAP:
+        raise ValueError("a key occurs twice")
+    unknown = [key for key in fields if key != CHUNKS_KEY and key < IGNORED_KEYS_START]
+    if unknown or CHUNKS_KEY not in fields:
+        raise ValueError(f"unknown keys {unknown}" if unknown else "no chunks")
+    return fields[CHUNKS_KEY]
+
+
+def _problem_of_sums(entries: list[ChunkEntry], record_count: int, room: int) -> str:
+    counted = sum([entry.record_count for entry in entries])
+    if counted != record_count:
+        return f"chunks hold {counted} records, the batch {record_count}"
+    length = sum([entry.byte_length for entry in entries])
+    if length != room:
+        return f"chunks claim {length} bytes, {room} follow"
+    return ""
+
+
+def _problem_of(entries: list[ChunkEntry], codec: Compression) -> str:
+    """What is wrong with one of the entries, or an empty string."""
+    for entry in entries:
+        if codec is Compression.NONE and entry.byte_length != entry.uncompressed_length:
+            return f"an uncompressed chunk claims {entry.uncompressed_length} bytes uncompressed"
+        if entry.tags and (problem := problem_of_tags(entry.tags)):
+            return problem
+    return _problem_of_tag_sets([entry.tags for entry in entries]) if len(entries) > 1 else ""
+
+
+def _problem_of_tag_sets(tag_sets: list[Tags | None]) -> str:
+    if len(set(tag_sets)) != len(tag_sets):
+        return "two chunks of one tag set"
+    if None in tag_sets[:-1]:
+        return "the mixed chunk is not the last"
+    if len(tag_sets) > TAGGED_CHUNKS_MAX and tag_sets[-1] is not None:
+        return f"more than {TAGGED_CHUNKS_MAX} tagged chunks"
+    return ""
+
+
+def problem_of_tags(tags: Tags) -> str:
+    """What makes this no set of tags in its one written form, or an empty string."""
+    if not tags:
+        return ""
+    if len(tags) > TAGS_MAX:
+        return f"{len(tags)} tags, allowed {TAGS_MAX}"
+    if list(tags) != sorted(set(tags)):
+        return "tags that are not sorted or not unique"
+    if not all(0 < len(tag.encode()) <= TAG_BYTES_MAX for tag in tags):
+        return f"a tag that has not 1 to {TAG_BYTES_MAX} bytes"
+    return ""

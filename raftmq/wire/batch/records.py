@@ -1,0 +1,447 @@
+"""Record batches: columns of Python objects to bytes and back.
+
+Owns the whole of a batch: which of the two record formats follows the header, and the header's
+fields that depend on the records. Decoding checks everything that is cheap at once (header, CRC,
+directory); columns are decoded when they are first touched, and then a malformed one raises
+CorruptRecord from there. Never reads a clock: timestamps are handed in.
+
+Bounds: all columns of a batch together cost at most twice its bytes (uncompressed ones, where it
+is compressed) + 128 bytes a record. Headers and tags of single records are not kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from raftmq.errors import InvalidRecord, MessageTooLarge
+from raftmq.model import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Compression,
+    RecordFormat,
+    TimestampType,
+)
+from raftmq.wire.batch.arguments import CheckedRecords, GivenHeaders, check_records
+from raftmq.wire.batch.chunks import ChunkedContents, encode_chunks
+from raftmq.wire.batch.columns import INT64_MAX, INT64_MIN, Chunk, Key, Shifted, Value
+from raftmq.wire.batch.compression import codec_of, compress, decompress
+from raftmq.wire.batch.control import (
+    ControlRecord,
+    ControlType,
+    pack_fence,
+    pack_marker,
+    read_control,
+)
+from raftmq.wire.batch.directory import ACCOUNT_END, Tags, read_account, read_directory
+from raftmq.wire.batch.header import (
+    BATCH_BYTES_MAX,
+    COLUMNS_BIT,
+    COMPRESSION_BITS,
+    CONTROL_BIT,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    Origin,
+    check_batch,
+    is_named,
+    read_header,
+    seal,
+)
+from raftmq.wire.batch.kafka_records import KafkaContents, encode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from raftmq.wire.batch.header import Account, BatchHeader, Buffer
+    from raftmq.wire.batch.record_headers import Headers
+
+
+NO_LEADER_EPOCH = -1
+
+
+class Record(NamedTuple):
+    """One record. Its timestamp is in milliseconds since 1970-01-01 UTC, -1 where it has none."""
+
+    offset: int
+    timestamp: int
+    key: Key
+    value: Value
+    headers: Headers
+    tags: Tags
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """What a reader is ready to spend on one batch that somebody else wrote."""
+
+    uncompressed_bytes_max: int = 64 << 20
+
+
+class Contents(Protocol):
+    """What stands behind the header, whichever the format. Everything in offset order."""
+
+    @property
+    def offset_deltas(self) -> range | array[int]: ...
+    @property
+    def timestamp_deltas(self) -> array[int] | None: ...
+    def keys(self) -> Sequence[Key]: ...
+    def values(self) -> Sequence[Value]: ...
+    def headers(self) -> Sequence[Headers]: ...
+    def tags(self) -> Sequence[Tags]: ...
+
+
+class RecordBatch:
+    """One decoded batch. Holds on to the buffer that it was decoded from, and copies none of it.
+
+    The columns `offsets`, `timestamps`, `keys`, `values`, `headers` and `tags` run parallel.
+    Touching one for the first time may raise CorruptRecord, or UnsupportedCompression.
+    """
+
+    def __init__(
+        self, buffer: Buffer, header: BatchHeader, origin: Origin, limits: DecodeLimits
+    ) -> None:
+        self.header = header
+        self._origin = origin
+        self._limits = limits
+        self._buffer = memoryview(buffer)
+        self.chunks = self._find_chunks() if header.is_columns else ()
+
+    @classmethod
+    def decode(
+        cls,
+        buffer: Buffer,
+        position: int = 0,
+        *,
+        limits: DecodeLimits = DecodeLimits(),
+        where: str = "",
+    ) -> RecordBatch:
+        """The batch at `position`, which must lie whole in `buffer`.
+
+        Raises:
+            CorruptRecord: header, CRC or directory are not right.
+            UnsupportedCompression: a codec that raftmq does not know.
+        """
+        header = check_batch(buffer, position, where=where)
+        return cls(buffer, header, Origin(position, where), limits)
+
+    @property
+    def is_control(self) -> bool:
+        return self.header.is_control
+
+    @cached_property
+    def offsets(self) -> Sequence[int]:
+        deltas, base = self._contents.offset_deltas, self.header.base_offset
+        if isinstance(deltas, range):
+            return range(base, base + len(deltas))
+        return Shifted(base, deltas)
+
+    @cached_property
+    def timestamps(self) -> Sequence[int]:
+        count = self.header.record_count
+        if self.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return array("q", [self.header.max_timestamp]) * count
+        deltas, base = self._contents.timestamp_deltas, self.header.base_timestamp
+        if deltas is None:
+            return array("q", [base]) * count
+        if not _fits(base, deltas):
+            raise self._origin.corrupt("a timestamp of more than 64 bits")
+        return Shifted(base, deltas)
+
+    @cached_property
+    def keys(self) -> Sequence[Key]:
+        return self._contents.keys()
+
+    @cached_property
+    def values(self) -> Sequence[Value]:
+        return self._contents.values()
+
+    @cached_property
+    def headers(self) -> Sequence[Headers]:
+        return self._contents.headers()
+
+    @cached_property
+    def tags(self) -> Sequence[Tags]:
+        return self._contents.tags()
+
+    def records(self) -> Iterator[Record]:
+        columns = (
+            self.offsets, self.timestamps, self.keys, self.values, self.headers, self.tags
+        )  # fmt: skip
+        return map(Record._make, zip(*columns, strict=True))
+
+    @property
+    def control(self) -> ControlRecord:
+        """What a control batch says; only there for one.
+
+        Raises:
+            CorruptRecord: not exactly one record, or not what its type promises.
+        """
+        assert self.is_control
+        if self.header.record_count != 1:
+            raise self._origin.corrupt(f"control batch of {self.header.record_count} records")
+        return read_control(self.keys[0], self.values[0], self._origin)
+
+    def _find_chunks(self) -> Sequence[Chunk]:
+        header, origin = self.header, self._origin
+        if header.is_control:
+            raise origin.corrupt("a control batch of columns")
+        directory = read_directory(self._buffer, origin.position, header, where=origin.where)
+        codec = codec_of(header.attributes)
+        if codec is not Compression.NONE:
+            length = sum([entry.uncompressed_length for entry in directory.entries])
+            if length > self._limits.uncompressed_bytes_max:
+                raise origin.corrupt(
+                    f"claims {length} bytes uncompressed,"
+                    f" allowed {self._limits.uncompressed_bytes_max}"
+                )
+        chunks, position = [], directory.chunks_position
+        for entry in directory.entries:
+            stored = self._buffer[position : position + entry.byte_length]
+            chunks.append(Chunk(entry, stored, codec, Origin(position, origin.where)))
+            position += entry.byte_length
+        return chunks
+
+    @cached_property
+    def _contents(self) -> Contents:
+        header = self.header
+        if header.is_columns:
+            return ChunkedContents(self.chunks, header.last_offset_delta, self._origin)
+        origin = self._origin.plus(HEADER_SIZE)
+        length_max = self._limits.uncompressed_bytes_max
+        codec = codec_of(header.attributes)
+        stored = self._buffer[origin.position : self._origin.position + header.size]
+        data = decompress(codec, stored, origin, length_max=length_max)
+        return KafkaContents(bytes(data), header, origin)
+
+
+def _fits(base: int, deltas: array[int]) -> bool:
+    """Whether all sums have 64 bits; of deltas with 32 it needs no look at them to say so."""
+    if deltas.itemsize == 4 and abs(base) < 1 << 62:
+        return True
+    return base + min(deltas) >= INT64_MIN and base + max(deltas) <= INT64_MAX
+
+
+def encode_batch(
+    *,
+    values: Sequence[Value],
+    keys: Sequence[Key | str] | None = None,
+    headers: Sequence[GivenHeaders] | None = None,
+    tags: Sequence[Sequence[str] | None] | None = None,
+    timestamps: Sequence[int] | None = None,
+    timestamp: int | None = None,
+    offset_deltas: Sequence[int] | None = None,
+    compression: Compression = Compression.NONE,
+    record_format: RecordFormat = RecordFormat.COLUMNS,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    transactional: bool = False,
+    account: Account | None = None,
+) -> bytearray:
+    """Encode parallel columns as one batch, whose records have the offsets 0, 1, 2 ...
+
+    Timestamps are milliseconds: one for each record, or a single one for all of them.
+    `offset_deltas` leaves gaps between the offsets. `account`: of a named producer.
+
+    Raises:
+        InvalidRecord: names the column and the index of what cannot be encoded.
+        MessageTooLarge: over 1 GiB.
+        UnsupportedCompression: the codec's package is not installed.
+    """
+    _check_choices(compression, record_format)
+    records = check_records(
+        values=values,
+        keys=keys,
+        headers=headers,
+        tags=tags,
+        timestamps=timestamps,
+        timestamp=timestamp,
+        offset_deltas=offset_deltas,
+    )
+    attributes = int(compression) | (TRANSACTIONAL_BIT if transactional else 0)
+    pieces = _encode_contents(records, compression, record_format, account)
+    if record_format is RecordFormat.COLUMNS:
+        attributes |= COLUMNS_BIT
+    header = _Fields(
+        attributes, base_offset, leader_epoch, producer_id, producer_epoch, base_sequence
+    )
+    return _assemble(header, records, pieces)
+
+
+def _check_choices(compression: object, record_format: object) -> None:
+    """A number or a name in place of one of ours would be taken for something else."""
+    if not isinstance(compression, Compression):
+        raise InvalidRecord(f"compression is {compression!r}, expected a Compression")
+    if not isinstance(record_format, RecordFormat):
+        raise InvalidRecord(f"record_format is {record_format!r}, expected a RecordFormat")
+
+
+class _Fields(NamedTuple):
+    """The header's fields that do not follow from the records."""
+
+    attributes: int
+    base_offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+def _encode_contents(
+    records: CheckedRecords,
+    compression: Compression,
+    record_format: RecordFormat,
+    account: Account | None,
+) -> list[bytes]:
+    try:
+        if record_format is RecordFormat.COLUMNS:
+            return encode_chunks(records, compression, account)
+        if account is not None:
+            raise InvalidRecord("record_format is KAFKA, which has no place for an account")
+        return [compress(compression, encode_records(records))]
+    except OverflowError as error:  # a length of 32 bits cannot say it
+        raise MessageTooLarge(f"a value or key is too large: {error}") from error
+
+
+def _assemble(fields: _Fields, records: CheckedRecords, pieces: list[bytes]) -> bytearray:
+    count, deltas = records.record_count, records.offset_deltas
+    if sum(map(len, pieces)) + HEADER_SIZE > BATCH_BYTES_MAX:
+        raise MessageTooLarge(f"a batch of more than {BATCH_BYTES_MAX} bytes")
+    try:
+        header = HEADER.pack(
+            fields.base_offset,
+            0,  # length and CRC: see `seal`
+            fields.leader_epoch,
+            MAGIC,
+            0,
+            fields.attributes,
+            deltas[-1] if deltas else count - 1,
+            records.base_timestamp,
+            records.max_timestamp,
+            fields.producer_id,
+            fields.producer_epoch,
+            fields.base_sequence,
+            count,
+        )
+    except struct.error as error:
+        raise InvalidRecord(f"a header field is out of range: {error}: {fields}") from error
+    return seal(bytearray().join((header, *pieces)))
+
+
+def encode_control_batch(
+    *,
+    kind: ControlType,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The marker that ends the transaction of a producer in one partition."""
+    assert kind in (ControlType.ABORT, ControlType.COMMIT), kind
+    key, value = pack_marker(kind, coordinator_epoch)
+    records = check_records(values=[value], keys=[key], timestamp=timestamp)
+    attributes = TRANSACTIONAL_BIT | CONTROL_BIT
+    fields = _Fields(
+        attributes, base_offset, leader_epoch, producer_id, producer_epoch, NO_SEQUENCE
+    )
+    return _assemble(fields, records, [encode_records(records)])
+
+
+def encode_fence(
+    account: Account,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    next_sequence: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The marker behind which a named producer goes on in that epoch, with `next_sequence`."""
+    key, value = pack_fence(account)
+    records = check_records(values=[value], keys=[key], timestamp=timestamp)
+    fields = _Fields(
+        CONTROL_BIT, base_offset, leader_epoch, producer_id, producer_epoch, next_sequence
+    )
+    return _assemble(fields, records, [encode_records(records)])
+
+
+def check_structure(buffer: Buffer, position: int, header: BatchHeader, *, where: str = "") -> None:
+    """Check what a broker can check of a batch that lies whole in `buffer`, payload unopened.
+
+    The directory must add up to exactly this batch. Kafka records have none: nothing is checked.
+
+    Raises:
+        CorruptRecord: the directory is malformed or does not add up.
+        UnsupportedCompression: the chunks are compressed with a codec that nobody has.
+    """
+    if header.is_columns:
+        if header.is_control:
+            raise Origin(position, where).corrupt("a control batch of columns")
+        read_directory(buffer, position, header, where=where)
+
+
+def stamp_log_append_time(batch: bytearray, now_ms: int) -> None:
+    """Give all records of one whole batch the broker's time, in place, and a new CRC."""
+    header = read_header(batch)
+    stamped = header._replace(
+        attributes=header.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=now_ms
+    )
+    HEADER.pack_into(batch, 0, *stamped)
+    seal(batch)
+
+
+# -- Accounts -------------------------------------------------------------------------------------
+# What a batch of a named producer says of its producer: by its directory, or as a fence. Pure.
+#
+# Owns the difference between the two, and how much of a batch has to be read for it: whoever walks
+# from header to header need not read the records.
+
+
+FENCE_BYTES_MAX = 1024  # of a whole batch; today's have less than 100
+
+
+def account_length(header: BatchHeader) -> int:
+    """How many bytes of a batch, from its first one on, say what it says; 0: it says nothing."""
+    if not is_named(header.producer_id):
+        return 0
+    if not header.is_control:
+        return ACCOUNT_END if header.is_columns and header.size >= ACCOUNT_END else 0
+    return header.size if _may_be_fence(header) else 0
+
+
+def account_of(buffer: Buffer, position: int, header: BatchHeader) -> Account | None:
+    """What the batch at `position` says, of which `account_length` bytes must be there; None if it
+    says nothing.
+
+    Raises:
+        CorruptRecord: a fence that is not sound.
+    """
+    if not account_length(header):
+        return None
+    if not header.is_control:
+        return read_account(buffer, position, header)
+    return RecordBatch.decode(buffer, position).control.account
+
+
+def _may_be_fence(header: BatchHeader) -> bool:
+    is_plain = not header.is_columns and not header.attributes & COMPRESSION_BITS
+    return (
+        is_plain
+        and HEADER_SIZE < header.size <= FENCE_BYTES_MAX
+        and header.producer_epoch >= 0
+        and header.base_sequence >= 0
+    )

@@ -1,0 +1,124 @@
+"""What a program may ask of the sink, checked. Pure.
+
+Invariant: there is no option by which a row counts as written before every replica in sync has it.
+Kafka's names where the meaning is Kafka's; `delivery`, `transactionalId`, `generation` and
+`partitioner` are raftmq's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from raftmq.client.producer.options import ProducerOptions
+from raftmq.client.producer.partitioners import HASHES
+from spark_io.options.reader import ACKS, PRODUCER, OptionReader, client_names
+from spark_io.options.source import LABEL, bootstrap_of, label_of, refuse_security
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Delivery: TypeAlias = Literal["idempotent", "at_least_once"]
+
+ID_CHARS_MAX = 200  # the name of a task is longer by its number
+CODECS = ("none", "gzip", "lz4", "zstd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """Attributes:
+    bootstrap: where brokers listen.
+    topic: of all rows; None: each row has a column for it.
+    delivery: "idempotent": what stands there from an earlier attempt is skipped, if rows come in
+        the same order; other rows are an error. "at_least_once": they are written again.
+    transactional_id: names a job, or a stream in place of its query id, over all its runs.
+    generation: of a batch with `transactional_id`: which rows, as the number of the nightly run.
+    client_id: a label for the logs of brokers.
+    producer: options of raftmq's producer that differ from its defaults.
+    """
+
+    bootstrap: tuple[str, ...]
+    topic: str | None = None
+    delivery: Delivery = "idempotent"
+    transactional_id: str | None = None
+    generation: int | None = None
+    client_id: str = LABEL
+    producer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_named(self) -> bool:
+        """Tasks write under names, by which brokers know what stands there already."""
+        return self.delivery == "idempotent"
+
+
+def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
+    """
+    Raises:
+        InvalidConfig: all problems at once.
+    """
+    reader = OptionReader(options)
+    _check_fixed(reader)
+    found = SinkOptions(
+        bootstrap=bootstrap_of(reader),
+        topic=reader.text("topic"),
+        delivery=_delivery(reader),
+        transactional_id=_transactional_id(reader),
+        generation=reader.number("generation"),
+        client_id=label_of(reader),
+        producer=_producer(reader),
+    )
+    _check_name(reader, found, is_stream=is_stream)
+    reader.check(lambda: ProducerOptions(**found.producer), PRODUCER)
+    reader.raise_problems()
+    return found
+
+
+def _check_fixed(reader: OptionReader) -> None:
+    """What cannot be chosen may be said as it is."""
+    acks = ": the sink is done with a row once every replica in sync has it"
+    reader.choice(*ACKS, choices=("all", "-1"), why=acks)
+    idempotence = ": brokers always find what the client sends twice"
+    reader.choice(*client_names("enable.idempotence"), choices=("true",), why=idempotence)
+    refuse_security(reader)
+
+
+def _delivery(reader: OptionReader) -> Delivery:
+    why = "; exactly_once comes with transactions, and until then idempotent is the nearest"
+    word = reader.choice("delivery", choices=("idempotent", "at_least_once"), why=why)
+    return "at_least_once" if word == "at_least_once" else "idempotent"
+
+
+def _transactional_id(reader: OptionReader) -> str | None:
+    text = reader.text("transactionalId")
+    if text is not None and not (text.isprintable() and len(text) <= ID_CHARS_MAX):
+        limit = f"1 to {ID_CHARS_MAX} characters that can be printed"
+        reader.tell(f"transactionalId = {text!r}: expected {limit}")
+    return text
+
+
+def _producer(reader: OptionReader) -> dict[str, Any]:
+    found: dict[str, Any] = dict(reader.client_numbers(PRODUCER))
+    if codec := reader.choice(*client_names("compression.type"), choices=CODECS):
+        found["compression"] = None if codec == "none" else codec
+    if partitioner := reader.choice("partitioner", choices=tuple(HASHES)):
+        found["partitioner"] = partitioner
+    return found
+
+
+def _check_name(reader: OptionReader, found: SinkOptions, *, is_stream: bool) -> None:
+    """What a name and its generation need of each other."""
+    if not found.is_named:
+        why = "with delivery = at_least_once nothing is looked up by name; leave one of them out"
+        reader.refuse("transactionalId", "generation", why=why)
+    elif is_stream:
+        reader.refuse(
+            "generation", why="in a stream it is the number of the microbatch; leave it out"
+        )
+    elif found.transactional_id is None:
+        reader.refuse("generation", why="it is that of a transactionalId; say one, or leave it out")
+    elif not reader.has("generation"):
+        reader.tell(
+            f"transactionalId = {found.transactional_id!r} without generation: a run with the same "
+            "one is taken for the same rows, which are skipped; say the number of this piece of "
+            "work, such as 20261122 of a nightly run"
+        )
