@@ -25,10 +25,10 @@ from benchmarks.report import Report
 from raftmq.disk.files import FileSlice, OsFiles
 from raftmq.model import Address
 from raftmq.rpc.channel import open_channel
-from raftmq.rpc.context import Identity, Listener
+from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import (
     BrokerHeartbeat,
@@ -68,8 +68,8 @@ class Exchange:
             ApiKey.PROPOSE: self._take,
             ApiKey.DESCRIBE_CLUSTER: lambda _context, _body, _payload: self._answer,
         }
-        self._server = Server(
-            Identity("bench", 1), handlers, authorize=lambda _context, _body: None
+        self._server = RpcServer(
+            ServerIdentity("bench", 1), handlers, authorize=lambda _context, _body: None
         )
 
     async def serve(self, stream: trio.abc.Stream) -> None:

@@ -41,9 +41,9 @@ from raftmq.metadata.commands import (
     CommitOffsets,
     CreateTopic,
     GroupCommits,
-    OffsetCommit,
     PartitionId,
     RegisterBroker,
+    StoredOffset,
     UnfenceBroker,
 )
 from raftmq.metadata.image import slot_of
@@ -162,7 +162,7 @@ async def _prepare(quorum: MetadataQuorum) -> int:
 
 
 def commands_for(module: Module, slot_epoch: int) -> tuple[AnyCommand, AnyCommand]:
-    commit = OffsetCommit(module.topic_id, 0, module.lines, NO_EPOCH)
+    commit = StoredOffset(module.topic_id, 0, module.lines, NO_EPOCH)
     return (
         CreateTopic(module.topic_id, module.name, ((BROKER,),)),
         CommitOffsets(slot_of(GROUP), slot_epoch, (GroupCommits(GROUP, (commit,)),)),

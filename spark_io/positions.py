@@ -65,7 +65,7 @@ class Since:
 Position: TypeAlias = Earliest | Latest | At | Since
 
 
-class Ask(Protocol):
+class OffsetLookup(Protocol):
     """Who knows offsets. Answers are of exactly the partitions that were asked for."""
 
     def earliest(self, keys: Collection[Key], /) -> dict[Key, int]: ...
@@ -76,7 +76,7 @@ class Ask(Protocol):
         """None: all records are older."""
 
 
-def resolve(position: Position, keys: Collection[Key], ask: Ask) -> Offsets:
+def resolve(position: Position, keys: Collection[Key], ask: OffsetLookup) -> Offsets:
     """The offsets of `keys`. Each question is asked once at most, and never about nothing.
 
     Raises:
@@ -123,7 +123,7 @@ def shown(keys: Iterable[Key]) -> str:
     return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _since(position: Since, keys: Collection[Key], ask: Ask) -> dict[Key, int]:
+def _since(position: Since, keys: Collection[Key], ask: OffsetLookup) -> dict[Key, int]:
     given = position.timestamps
     moments = dict.fromkeys(keys, given) if isinstance(given, int) else flat(given)
     _check_names(position.option, moments, keys, "")
@@ -133,7 +133,7 @@ def _since(position: Since, keys: Collection[Key], ask: Ask) -> dict[Key, int]:
     return {key: LATEST if offset is None else offset for key, offset in found.items()}
 
 
-def _without_marks(marked: Mapping[Key, int], ask: Ask) -> dict[Key, int]:
+def _without_marks(marked: Mapping[Key, int], ask: OffsetLookup) -> dict[Key, int]:
     return {
         **marked,
         **_asked(ask.earliest, [key for key, offset in marked.items() if offset == EARLIEST]),

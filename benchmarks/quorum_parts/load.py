@@ -14,8 +14,8 @@ from raftmq.metadata.commands import (
     BrokerRegistered,
     CommitOffsets,
     GroupCommits,
-    OffsetCommit,
     RegisterBroker,
+    StoredOffset,
     UnfenceBroker,
 )
 from raftmq.metadata.image import slot_of
@@ -50,7 +50,7 @@ async def prepare(quorum: MetadataQuorum) -> None:
 def commit(image: MetadataImage, client: int, offset: int) -> CommitOffsets:
     group = f"load-{client:04}"
     slot = slot_of(group)
-    one = OffsetCommit(b"topic-of-16-byte", client, offset, metadata=METADATA)
+    one = StoredOffset(b"topic-of-16-byte", client, offset, metadata=METADATA)
     return CommitOffsets(slot, image.slots[slot].epoch, (GroupCommits(group, (one,)),))
 
 

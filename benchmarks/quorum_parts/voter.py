@@ -24,7 +24,7 @@ import trio
 from benchmarks.quorum_parts.figures import resident_mib
 from benchmarks.quorum_parts.load import StallWatch, commit, prepare, run_load
 from raftmq.errors import RaftmqError
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
 from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
@@ -48,7 +48,7 @@ class Voter:
     requests: what it can be asked to do, by name.
     """
 
-    def __init__(self, quorum: RaftQuorum, limits: Limits, nursery: trio.Nursery) -> None:
+    def __init__(self, quorum: RaftQuorum, limits: QuorumLimits, nursery: trio.Nursery) -> None:
         self._quorum, self._limits, self._nursery = quorum, limits, nursery
         self._watch: StallWatch | None = None
         self.requests: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
@@ -129,7 +129,7 @@ class Voter:
 
 
 async def serve(config: dict[str, Any]) -> None:
-    limits = Limits(snapshot_entries=NEVER, snapshot_bytes=NEVER)
+    limits = QuorumLimits(snapshot_entries=NEVER, snapshot_bytes=NEVER)
     settings = QuorumSettings(
         Path(config["directory"]),
         "benchmark",

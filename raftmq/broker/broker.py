@@ -20,29 +20,29 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import trio
 
-from raftmq.broker.broker_clock import OwnClock
-from raftmq.broker.controller_leadership import ControllerOffice
+from raftmq.broker.broker_clock import BrokerClock
+from raftmq.broker.controller_leadership import ControllerLeadership
 from raftmq.broker.controller_link import ControllerLink
-from raftmq.broker.groups.coordinator import Coordinator
+from raftmq.broker.groups.coordinator import GroupCoordinator
 from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
-from raftmq.broker.groups.offset_requests import Expiry, OffsetRequests
-from raftmq.broker.lifetime import Lifetime, Profile, Surroundings, wait_known
+from raftmq.broker.groups.offset_requests import OffsetExpiry, OffsetRequests
+from raftmq.broker.lifetime import BrokerProfile, Lifetime, LifetimeEnvironment, wait_known
 from raftmq.broker.meta import open_meta
-from raftmq.broker.metadata_changes import Changes
+from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.broker.replication.isr_proposals import IsrProposals
 from raftmq.broker.replication.leader_fetcher import Fetchers
-from raftmq.broker.replication.replica_repair import DamageReports, Repairs
+from raftmq.broker.replication.replica_repair import DamageReports, ReplicaRepair
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
 from raftmq.broker.replication.rot_watch import RotWatch
-from raftmq.broker.requests.fetch import Fetching, Replicating
+from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import WaitingFetches
-from raftmq.broker.requests.metadata import ClusterMetadata, Descriptions
-from raftmq.broker.requests.offsets import Offsets, RecordDeletion
-from raftmq.broker.requests.produce import Producing
-from raftmq.broker.requests.producer_fencing import Fences
-from raftmq.broker.requests.producer_ids import ProducerIds
-from raftmq.broker.requests.proposals import Proposals
-from raftmq.broker.requests.topics import Elections, TopicConfigs, Topics
+from raftmq.broker.requests.metadata import MetadataRequests, TopicDescriptions
+from raftmq.broker.requests.offsets import ListOffsetsRequests, RecordDeletion
+from raftmq.broker.requests.produce import ProduceRequests
+from raftmq.broker.requests.producer_fencing import ProducerFencing
+from raftmq.broker.requests.producer_ids import ProducerIdAllocation
+from raftmq.broker.requests.proposals import ControllerRequests
+from raftmq.broker.requests.topics import ElectionRequests, TopicConfigRequests, TopicRequests
 from raftmq.broker.settings import BROKERS
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.metadata.commands import Endpoint
@@ -53,10 +53,10 @@ from raftmq.metadata.raft.opening import open_quorum
 from raftmq.metadata.raft.settings import QuorumSettings
 from raftmq.model import Address
 from raftmq.partition.storage.directory import open_log_directory, run_in_thread
-from raftmq.rpc.context import Identity
+from raftmq.rpc.context import ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.protocol import connections_within
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.messages.hello import Hello
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.flusher import RunSync
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.network import Network
-    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.protocol import RpcLimits
     from raftmq.rpc.server import Handler
     from raftmq.wire.apis import ApiKey
     from raftmq.wire.bodies import Request
@@ -138,7 +138,7 @@ SOFTWARE = "raftmq"
 CATCH_UP_MS = 5000
 
 
-class Host:
+class NodeEnvironment:
     """What a node stands on; simulations hand in their own.
 
     Attributes:
@@ -178,7 +178,7 @@ class Broker:
     def __init__(
         self,
         settings: BrokerSettings,
-        host: Host,
+        host: NodeEnvironment,
         quorum: MetadataQuorum,
         directory: LogDirectory,
         meta: MetaFile,
@@ -194,9 +194,9 @@ class Broker:
             on_left=self._on_left,
             **host.rpc_arguments(),
         )
-        self.clock = OwnClock(node_id, directory.now_ms)
+        self.clock = BrokerClock(node_id, directory.now_ms)
         directory.now_ms = self.clock.stamp_ms
-        self.office = ControllerOffice(
+        self.office = ControllerLeadership(
             node_id,
             quorum,
             host.network,
@@ -218,7 +218,7 @@ class Broker:
         self._fetchers = Fetchers(
             node_id, self._peers, broker_epoch=self._epoch, random=host.random
         )
-        self._changes = Changes(quorum, self._link)
+        self._changes = MetadataChanges(quorum, self._link)
         self._damage_reports = DamageReports(
             node_id,
             self._link,
@@ -226,17 +226,17 @@ class Broker:
             catch_up=partial(self._changes.catch_up, timeout_ms=CATCH_UP_MS),
         )
         self._coordinator = self._make_coordinator(command_numbers)
-        self._expiry = Expiry(self._coordinator, self.clock.confirmed_ms)
-        self._producer_ids = ProducerIds(node_id, self._link, broker_epoch=self._epoch)
-        self._repairs = Repairs(
+        self._expiry = OffsetExpiry(self._coordinator, self.clock.confirmed_ms)
+        self._producer_ids = ProducerIdAllocation(node_id, self._link, broker_epoch=self._epoch)
+        self._repairs = ReplicaRepair(
             node_id, self.replicas, directory, self._damage_reports, self._peers, host.random
         )
         self._rot_watch = RotWatch(self.replicas, directory, self._repairs.watch)
         self.replicas.connect(self._fetchers, self._proposals, self._repairs, self._rot_watch.doubt)
         self.lifetime = self._make_lifetime()
         self._waiting_fetches = WaitingFetches()
-        self._server = Server(
-            Identity(settings.cluster_id, node_id),
+        self._server = RpcServer(
+            ServerIdentity(settings.cluster_id, node_id),
             table_of(self._families()),
             authorize=authorize,
             limits=self._limits(),
@@ -246,8 +246,8 @@ class Broker:
             **host.rpc_arguments(),
         )
 
-    def _make_coordinator(self, sequences: Iterator[int]) -> Coordinator:
-        return Coordinator(
+    def _make_coordinator(self, sequences: Iterator[int]) -> GroupCoordinator:
+        return GroupCoordinator(
             self.settings.node_id,
             self.quorum,
             self._link,
@@ -258,7 +258,7 @@ class Broker:
             now_ms=self.clock.stamp_ms,
         )
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> RpcLimits:
         """As set, with no more connections than leave the disks their descriptors."""
         limits, descriptors = self.settings.limits, self._host.descriptors_max
         logs = len(self._directory.found())
@@ -277,11 +277,11 @@ class Broker:
         )
         boot_id = self._host.files.boot_id()
         return Lifetime(
-            Profile(settings.node_id, endpoints, boot_id, settings.rack),
+            BrokerProfile(settings.node_id, endpoints, boot_id, settings.rack),
             self._meta,
             self.quorum,
             self._link,
-            Surroundings(
+            LifetimeEnvironment(
                 self.replicas.damaged,
                 self._directory.oldest_pending_age,
                 self._on_epoch,
@@ -293,17 +293,17 @@ class Broker:
     def _families(self) -> Iterator[Family]:
         replicas, directory, quorum = self.replicas, self._directory, self.quorum
         changes = self._changes
-        yield Producing(replicas)
-        yield Fences(replicas)
-        yield Fetching(replicas, directory, self._waiting_fetches, self._host.random)
-        yield Replicating(
+        yield ProduceRequests(replicas)
+        yield ProducerFencing(replicas)
+        yield FetchRequests(replicas, directory, self._waiting_fetches, self._host.random)
+        yield ReplicaFetchRequests(
             replicas,
             directory,
             self._waiting_fetches,
             self._host.random,
             registered_epoch=self._registered_epoch,
         )
-        yield Offsets(replicas, directory)
+        yield ListOffsetsRequests(replicas, directory)
         yield RecordDeletion(
             self.settings.node_id,
             replicas,
@@ -313,21 +313,21 @@ class Broker:
             voters=self.settings.voters,
         )
         yield self._rot_watch
-        yield ClusterMetadata(
+        yield MetadataRequests(
             quorum,
             cluster_id=self.settings.cluster_id,
             voters=self.settings.voters,
             wrong_clocks=lambda: self.clock.wrong,
         )
-        yield Descriptions(quorum)
-        yield Topics(changes, self._host.random, voters=self.settings.voters)
-        yield TopicConfigs(changes)
-        yield Elections(changes)
+        yield TopicDescriptions(quorum)
+        yield TopicRequests(changes, self._host.random, voters=self.settings.voters)
+        yield TopicConfigRequests(changes)
+        yield ElectionRequests(changes)
         yield self._producer_ids
         yield MemberRequests(self._coordinator, self._host.random)
         yield OffsetRequests(self._coordinator)
         yield GroupRequests(self._coordinator)
-        yield Proposals(quorum, self.office)
+        yield ControllerRequests(quorum, self.office)
 
     def _hello(self) -> Hello:
         return Hello(self.settings.cluster_id, self.settings.node_id, software=SOFTWARE)
@@ -402,7 +402,7 @@ class Broker:
 
 
 @asynccontextmanager
-async def open_broker(settings: BrokerSettings, host: Host) -> AsyncIterator[Broker]:
+async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncIterator[Broker]:
     """Be a node for as long as the body runs; it listens when the body begins.
 
     Raises:
@@ -436,7 +436,9 @@ async def open_broker(settings: BrokerSettings, host: Host) -> AsyncIterator[Bro
 
 
 @asynccontextmanager
-async def _open_metadata(settings: BrokerSettings, host: Host) -> AsyncIterator[MetadataQuorum]:
+async def _open_metadata(
+    settings: BrokerSettings, host: NodeEnvironment
+) -> AsyncIterator[MetadataQuorum]:
     quorum_settings = QuorumSettings(
         settings.directory / "quorum",
         settings.cluster_id,

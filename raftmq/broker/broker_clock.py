@@ -16,9 +16,9 @@ import trio
 from raftmq.metadata.clocks import (
     CONFIRMED_SECONDS_MAX,
     JUMP_MS_MAX,
-    Reading,
-    Verdict,
-    WrongClock,
+    ClockOffset,
+    ClockReading,
+    ClockVerdict,
     still_holds,
 )
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class OwnClock:
+class BrokerClock:
     """`now_ms`: the wall clock."""
 
     def __init__(self, broker_id: int, now_ms: Callable[[], int]) -> None:
         self._broker_id, self._now_ms = broker_id, now_ms
-        self._confirmed: Reading | None = None
+        self._confirmed: ClockReading | None = None
         # What the confirmed clocks showed while this one was wrong; the monotonic one counts on.
-        self._known: Reading | None = None
-        self._verdict, self._answered_at = Verdict(), -CONFIRMED_SECONDS_MAX
+        self._known: ClockReading | None = None
+        self._verdict, self._answered_at = ClockVerdict(), -CONFIRMED_SECONDS_MAX
         self._is_wrong = self._was_refused = False
 
-    def read(self) -> Reading:
-        return Reading(self._now_ms(), trio.current_time())
+    def read(self) -> ClockReading:
+        return ClockReading(self._now_ms(), trio.current_time())
 
     @property
-    def wrong(self) -> tuple[WrongClock, ...]:
+    def wrong(self) -> tuple[ClockOffset, ...]:
         """Whose clocks are wrong, as the controller has said a moment ago."""
         is_new = trio.current_time() - self._answered_at <= CONFIRMED_SECONDS_MAX
         return self._verdict.wrong if is_new else ()
 
-    def on_answer(self, told: Reading, verdict: Verdict) -> None:
+    def on_answer(self, told: ClockReading, verdict: ClockVerdict) -> None:
         """The controller has heard this reading.
 
         That the clock is off counts once it was said twice in a row: machines that slept together
@@ -62,7 +62,7 @@ class OwnClock:
             self._known = told._replace(wall_ms=told.wall_ms - verdict.ahead_ms)
         self._maybe_tell(before, verdict)
 
-    def _maybe_tell(self, before: Verdict, verdict: Verdict) -> None:
+    def _maybe_tell(self, before: ClockVerdict, verdict: ClockVerdict) -> None:
         """A controller that has heard nobody else yet calls nobody wrong: it is over only when the
         clock is confirmed.
         """
@@ -101,6 +101,6 @@ class OwnClock:
         return None if is_refused else reading.wall_ms
 
 
-def _is_off(verdict: Verdict) -> bool:
+def _is_off(verdict: ClockVerdict) -> bool:
     """Others are confirmed, and this clock is not."""
     return verdict.ahead_ms is not None and not verdict.is_confirmed

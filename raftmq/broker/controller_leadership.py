@@ -32,10 +32,10 @@ from raftmq.metadata.commands import (
     SetFeatureLevel,
     UnfenceBroker,
 )
-from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome, Propose
+from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome, ProposeCommand
 from raftmq.metadata.controller.controller import TICK_SECONDS
 from raftmq.model import Address
-from raftmq.wire.messages.cluster import BrokerHeartbeatReply, WrongClock
+from raftmq.wire.messages.cluster import BrokerHeartbeatReply, WrongClockRow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.commands import AnyResult
     from raftmq.metadata.controller import Effect, HeartbeatAnswer
     from raftmq.metadata.image import BrokerState, MetadataImage
-    from raftmq.metadata.liveness import Heartbeat
+    from raftmq.metadata.liveness import BrokerContact
     from raftmq.metadata.quorum import Leadership, MetadataQuorum
     from raftmq.rpc.network import Network
 
@@ -96,7 +96,7 @@ class ControllerTerm:
             if self.is_current:
                 self._perform(self._controller.on_tick(now=trio.current_time(), image=self._image))
 
-    def on_heartbeat(self, said: Heartbeat) -> HeartbeatAnswer:
+    def on_heartbeat(self, said: BrokerContact) -> HeartbeatAnswer:
         return self._controller.on_heartbeat(said, now=trio.current_time(), image=self._image)
 
     def on_connection_reset(self, broker_id: int) -> None:
@@ -115,20 +115,20 @@ class ControllerTerm:
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Propose():
+                case ProposeCommand():
                     self._nursery.start_soon(self._propose, effect)
                 case ProbeBroker():
                     self._nursery.start_soon(self._probe, effect)
                 case never:
                     assert_never(never)
 
-    async def _propose(self, effect: Propose) -> None:
+    async def _propose(self, effect: ProposeCommand) -> None:
         result = await self._result_of(effect)
         if self.is_current:
             now, image = trio.current_time(), self._image
             self._perform(self._controller.on_result(effect, result, now=now, image=image))
 
-    async def _result_of(self, effect: Propose) -> AnyResult | None:
+    async def _result_of(self, effect: ProposeCommand) -> AnyResult | None:
         """None if it is unknown, or nobody took it: the controller asks again."""
         try:
             result = await self._quorum.propose(effect.command)
@@ -174,7 +174,7 @@ async def _dialled(network: Network, address: Address) -> ProbeOutcome:
     return ProbeOutcome.TIMED_OUT
 
 
-def _tell(effect: Propose, result: AnyResult) -> None:
+def _tell(effect: ProposeCommand, result: AnyResult) -> None:
     command = effect.command
     if isinstance(result, Refused):
         logger.info("proposal refused: command=%s reason=%s", command, result.message)
@@ -196,7 +196,7 @@ def _tell(effect: Propose, result: AnyResult) -> None:
 BARRIER_PAUSE_SECONDS = 0.1
 
 
-class ControllerOffice:
+class ControllerLeadership:
     """`run` takes office whenever this node leads.
 
     Args:
@@ -234,7 +234,7 @@ class ControllerOffice:
             else:
                 await self._quorum.wait_leadership_changed(leadership)
 
-    def on_heartbeat(self, said: Heartbeat) -> BrokerHeartbeatReply:
+    def on_heartbeat(self, said: BrokerContact) -> BrokerHeartbeatReply:
         """
         Raises:
             NotController: no office is held here, or not with all that this broker knows.
@@ -251,7 +251,7 @@ class ControllerOffice:
         if answer.code == ErrorCode.STALE_BROKER_EPOCH:
             raise StaleBrokerEpoch(f"{who} is not registered under epoch {said.broker_epoch}")
         assert answer.code == ErrorCode.NONE, f"{answer} to {said}"
-        wrong = tuple(WrongClock(*one) for one in answer.clocks.wrong)
+        wrong = tuple(WrongClockRow(*one) for one in answer.clocks.wrong)
         return BrokerHeartbeatReply(
             answer.is_fenced,
             answer.may_stop,

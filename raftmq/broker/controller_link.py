@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
-    from raftmq.metadata.liveness import Heartbeat
+    from raftmq.metadata.liveness import BrokerContact
     from raftmq.metadata.quorum import Leadership, MetadataQuorum
     from raftmq.rpc.peers import Peers
     from raftmq.rpc.reply import Answer
@@ -67,7 +67,7 @@ class ControllerLink:
         quorum: MetadataQuorum,
         peers: Peers,
         *,
-        beat_here: Callable[[Heartbeat], BrokerHeartbeatReply] | None = None,
+        beat_here: Callable[[BrokerContact], BrokerHeartbeatReply] | None = None,
     ) -> None:
         self._broker_id, self._quorum, self._peers = broker_id, quorum, peers
         self._beat_here = beat_here
@@ -104,7 +104,7 @@ class ControllerLink:
 
     async def heartbeat(
         self,
-        said: Heartbeat,
+        said: BrokerContact,
         *,
         timeout: float = HEARTBEAT_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> BrokerHeartbeatReply:
@@ -158,7 +158,7 @@ class ControllerLink:
             return (await self._quorum.read_barrier()).version
         raise NotController(f"node {self._broker_id} is not confirmed as the leader in time")
 
-    def _beat(self, said: Heartbeat) -> BrokerHeartbeatReply:
+    def _beat(self, said: BrokerContact) -> BrokerHeartbeatReply:
         if self._beat_here is None:
             raise NotController(f"node {self._broker_id} holds no office", None)
         return self._beat_here(said)

@@ -24,7 +24,7 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.metadata.apply.brokers import DAMAGED_MAX
-from raftmq.metadata.clocks import Verdict, WrongClock
+from raftmq.metadata.clocks import ClockOffset, ClockVerdict
 from raftmq.metadata.commands import (
     NO_EPOCH,
     SUPPORTED_LEVEL,
@@ -32,13 +32,13 @@ from raftmq.metadata.commands import (
     Refused,
     RegisterBroker,
 )
-from raftmq.metadata.liveness import HEARTBEAT_SECONDS, Heartbeat
+from raftmq.metadata.liveness import HEARTBEAT_SECONDS, BrokerContact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from raftmq.broker.broker_clock import OwnClock
+    from raftmq.broker.broker_clock import BrokerClock
     from raftmq.broker.controller_link import ControllerLink
     from raftmq.broker.meta import MetaFile
     from raftmq.metadata.commands import AnyResult, Endpoint
@@ -56,7 +56,7 @@ _WAITED_FOR = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.DUPLICATE_BROKER_REGI
 logger = logging.getLogger(__name__)
 
 
-class Profile(NamedTuple):
+class BrokerProfile(NamedTuple):
     """What a broker tells of itself, and does not change while it runs.
 
     Attributes:
@@ -69,7 +69,7 @@ class Profile(NamedTuple):
     rack: str | None = None
 
 
-class Surroundings(NamedTuple):
+class LifetimeEnvironment(NamedTuple):
     """What it asks of the rest of the broker. None of it may wait.
 
     Attributes:
@@ -82,7 +82,7 @@ class Surroundings(NamedTuple):
     damaged: Callable[[], Sequence[tuple[bytes, int]]]
     pending_flush_seconds: Callable[[], float]
     on_epoch: Callable[[int], None]
-    clock: OwnClock
+    clock: BrokerClock
 
 
 class Lifetime:
@@ -93,11 +93,11 @@ class Lifetime:
 
     def __init__(
         self,
-        profile: Profile,
+        profile: BrokerProfile,
         file: MetaFile,
         quorum: MetadataQuorum,
         link: ControllerLink,
-        around: Surroundings,
+        around: LifetimeEnvironment,
         *,
         random: Random,
     ) -> None:
@@ -256,7 +256,7 @@ class Lifetime:
 
     async def _beat(self) -> None:
         is_stopping, reading = self._stop_wanted.is_set(), self._around.clock.read()
-        said = Heartbeat(
+        said = BrokerContact(
             self._profile.broker_id,
             self.broker_epoch,
             self._quorum.image.version,
@@ -274,8 +274,8 @@ class Lifetime:
         self._note_heard("")
         self._heard_at = trio.current_time()
         self.is_fenced = reply.is_fenced
-        wrong = tuple(WrongClock(it.broker_id, it.ahead_ms) for it in reply.wrong_clocks)
-        verdict = Verdict(reply.is_clock_confirmed, wrong, reply.clock_ahead_ms)
+        wrong = tuple(ClockOffset(it.broker_id, it.ahead_ms) for it in reply.wrong_clocks)
+        verdict = ClockVerdict(reply.is_clock_confirmed, wrong, reply.clock_ahead_ms)
         self._around.clock.on_answer(reading, verdict)
         self._may_stop = is_stopping and reply.may_shut_down
 

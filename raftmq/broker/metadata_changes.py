@@ -61,7 +61,7 @@ class Proposer(Protocol):
         """The version that holds all that was acknowledged; raises a RaftmqError like `propose`."""
 
 
-class Step(NamedTuple):
+class ChangeStep(NamedTuple):
     """One command, and how to see that it was applied.
 
     `is_shown`: wait no longer. `proves`: nothing but this command can have led to such an image;
@@ -73,10 +73,10 @@ class Step(NamedTuple):
     proves: Look | None = None
 
 
-Change: TypeAlias = tuple[Step, ...]
+Change: TypeAlias = tuple[ChangeStep, ...]
 
 
-class Outcome(NamedTuple):
+class ChangeOutcome(NamedTuple):
     """`done`: how many of the change's commands were applied for certain.
 
     `is_uncertain`: the next one may have been, too, or may be later.
@@ -95,7 +95,7 @@ class Outcome(NamedTuple):
         return "" if self.error is None else clip_message(str(self.error))
 
 
-class Changes:
+class MetadataChanges:
     def __init__(self, quorum: MetadataQuorum, proposer: Proposer) -> None:
         self._quorum, self._proposer = quorum, proposer
 
@@ -122,20 +122,20 @@ class Changes:
 
     async def make(
         self, wanted: Sequence[Change | RaftmqError], *, timeout_ms: int, is_dry_run: bool = False
-    ) -> list[Outcome]:
+    ) -> list[ChangeOutcome]:
         """Carry out each change, several at a time; outcomes in the order of `wanted`.
 
         An error in the place of a change is its outcome. A dry run tries them on this broker's
         image, each for itself.
         """
         deadline = trio.current_time() + timeout_ms / 1000
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, ChangeOutcome] = {}
         waiting = iter(enumerate(wanted))
 
         async def work() -> None:
             for number, change in waiting:
                 if isinstance(change, RaftmqError):
-                    outcomes[number] = Outcome(0, change)
+                    outcomes[number] = ChangeOutcome(0, change)
                 elif is_dry_run:
                     outcomes[number] = await self._rehearse(change)
                 else:
@@ -146,7 +146,7 @@ class Changes:
                 nursery.start_soon(work)
         return [outcomes[number] for number in range(len(wanted))]
 
-    async def _rehearse(self, change: Change) -> Outcome:
+    async def _rehearse(self, change: Change) -> ChangeOutcome:
         await trio.lowlevel.checkpoint()  # there may be a thousand of them
         image = self.image
         try:
@@ -155,27 +155,27 @@ class Changes:
                 envelope = Envelope(FORMAT_VERSION, step.command)
                 image, result = apply(image, image.version + 1, envelope)
                 if isinstance(result, Refused):
-                    return Outcome(0, error_for(result.code, result.message))
+                    return ChangeOutcome(0, error_for(result.code, result.message))
         except RaftmqError as error:  # too large
-            return Outcome(0, error)
-        return Outcome(0)
+            return ChangeOutcome(0, error)
+        return ChangeOutcome(0)
 
-    async def _carry_out(self, change: Change, deadline: float) -> Outcome:
+    async def _carry_out(self, change: Change, deadline: float) -> ChangeOutcome:
         """One step after the other, as each builds on the one before."""
         for done, step in enumerate(change):
             try:
                 result = await self._propose(step.command, deadline)
             except RaftmqError as error:
                 if error.definite:
-                    return Outcome(done, error)
+                    return ChangeOutcome(done, error)
                 if not await self._has_happened(step, deadline):
-                    return Outcome(done, error, is_uncertain=True)
+                    return ChangeOutcome(done, error, is_uncertain=True)
             else:
                 if isinstance(result, Refused):
-                    return Outcome(done, error_for(result.code, result.message))
+                    return ChangeOutcome(done, error_for(result.code, result.message))
         if change:
             await self._wait_shown(change[-1].is_shown, deadline)
-        return Outcome(len(change))
+        return ChangeOutcome(len(change))
 
     async def _propose(self, command: AnyCommand, deadline: float) -> AnyResult:
         seconds = deadline - trio.current_time()
@@ -185,7 +185,7 @@ class Changes:
             )
         return await self._proposer.propose(command, timeout=seconds)
 
-    async def _has_happened(self, step: Step, deadline: float) -> bool:
+    async def _has_happened(self, step: ChangeStep, deadline: float) -> bool:
         if step.proves is None:
             return False
         latest = trio.current_time() + UNCERTAIN_SECONDS_MAX

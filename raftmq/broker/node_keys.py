@@ -18,7 +18,7 @@ from raftmq.errors import InvalidConfig
 from raftmq.metadata.apply.limits import MEMBERS_MAX
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.raft.settings import CLUSTER_ID_LENGTH_MAX, NODE_ID_MAX
-from raftmq.rpc.protocol import Limits, parse_address
+from raftmq.rpc.protocol import RpcLimits, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000
 CONNECTIONS_MOST = 1_000_000
 UNHANDLED_BYTES_MOST = 1 << 40
 RULES = GroupSettings()
-LIMITS = Limits()
+LIMITS = RpcLimits()
 _LISTENER_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 

@@ -50,7 +50,7 @@ from raftmq.metadata.raft.engine.timing import Timing
 from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.metadata.raft.settings import brief
 from raftmq.rpc.context import Listener
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 OPTIONAL = ("groups", "limits")  # sections in which every key has a default
 
 
-class Origin(NamedTuple):
+class SettingOrigin(NamedTuple):
     """Where a value comes from that is not the file's, and the text that was given there."""
 
     source: str
@@ -90,7 +90,7 @@ class SettingsReader:
     problems: one line for each, with its key.
     """
 
-    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, Origin]) -> None:
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, SettingOrigin]) -> None:
         self._values, self._origins = values, origins
         self.problems: list[str] = []
         self._meant: set[str] = set()  # keys that are there, misspelt: not missing as well
@@ -397,7 +397,7 @@ class BrokerSettings:
     groups: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     clock_difference_ms_max: int = DIFFERENCE_MS_MAX
     is_replacement: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: RpcLimits = field(default_factory=RpcLimits)
 
     def __post_init__(self) -> None:
         problems = list(name_problems([one.name for one in self.listeners]))
@@ -453,7 +453,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def parse_settings(
-    values: Mapping[str, Any], origins: Mapping[str, Origin] | None = None
+    values: Mapping[str, Any], origins: Mapping[str, SettingOrigin] | None = None
 ) -> BrokerSettings:
     """See `load_settings`. `origins` tells, by dotted key, what does not come from the file."""
     reader = SettingsReader(values, origins or {})
@@ -481,7 +481,7 @@ def parse_settings(
         groups=CoordinatorSettings(GroupSettings(**rules), retention_ms),
         is_replacement=is_replacement,
         clock_difference_ms_max=difference_ms or DIFFERENCE_MS_MAX,
-        limits=Limits(**limits),
+        limits=RpcLimits(**limits),
     )
 
 

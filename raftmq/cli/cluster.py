@@ -53,12 +53,12 @@ def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str 
 
     Exit code 7 if something is not. With --wait, 5 if nobody has answered until --timeout.
     """
-    from raftmq.cli.clusters.cluster_health import Look, look_once, watch_health
+    from raftmq.cli.clusters.cluster_health import HealthOptions, look_once, watch_health
     from raftmq.cli.clusters.cluster_health import wait_healthy as wait_until
 
     if wait and watch:
         raise CommandError("--wait and --watch: choose one", ExitCode.USAGE)
-    look = Look(bootstrap, timeout, as_json=output == "json")
+    look = HealthOptions(bootstrap, timeout, as_json=output == "json")
     run = wait_until if wait else watch_health if watch else look_once
     return run(look)
 

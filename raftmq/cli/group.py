@@ -108,9 +108,9 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 
     Exit code 3 if there is no such group.
     """
-    from raftmq.cli.clusters.group_reads import Look, show_lag, watch_lag
+    from raftmq.cli.clusters.group_reads import GroupListOptions, show_lag, watch_lag
 
-    look = Look(name, bootstrap, timeout, as_json=output == "json")
+    look = GroupListOptions(name, bootstrap, timeout, as_json=output == "json")
     return watch_lag(look) if watch else show_lag(look)
 
 
@@ -180,10 +180,10 @@ def reset_offsets(
 
     Exit code 3 if there is no such group, topic or partition, 1 if the group has members.
     """
-    from raftmq.cli.clusters.group_reset import Order, reset_offsets, wish_of
+    from raftmq.cli.clusters.group_reset import ResetOrder, reset_offsets, wish_of
 
     wish = wish_of(name, to, shift, topics, partitions)
-    order = Order(wish, bootstrap, timeout, as_json=output == "json")
+    order = ResetOrder(wish, bootstrap, timeout, as_json=output == "json")
     return reset_offsets(order, is_dry=dry_run, is_sure=is_sure)
 
 

@@ -128,9 +128,9 @@ def create(
     replicas cannot be added later. Exit code 4 if a topic of this name exists; nothing is changed
     then.
     """
-    from raftmq.cli.clusters.topic_changes import Wanted, create_topic
+    from raftmq.cli.clusters.topic_changes import NewTopicOptions, create_topic
 
-    wanted = Wanted(name, partitions, replication_factor, settings)
+    wanted = NewTopicOptions(name, partitions, replication_factor, settings)
     return create_topic(wanted, bootstrap, timeout, if_not_exists=if_not_exists)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import msgspec
 
-from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import LeaderNotAvailable, RaftmqError, ServerError, error_for
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.topics import (
@@ -63,7 +63,7 @@ async def create_topic(
         _raise_error_of(created)
         return created
 
-    return await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.FORBIDDEN)
+    return await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.FORBIDDEN)
 
 
 async def delete_topic(
@@ -87,7 +87,7 @@ async def delete_topic(
         outcome: TopicOutcome = _only_one(answer.body.topics, "DeleteTopics", broker_id)
         _raise_error_of(outcome)
 
-    await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.FORBIDDEN)
+    await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.FORBIDDEN)
 
 
 async def describe_topic(
@@ -104,7 +104,7 @@ async def describe_topic(
     async def attempt(broker_id: int) -> TopicDescription:
         return await _all_pages(cluster, broker_id, name, deadline=deadline)
 
-    found = await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.HARMLESS)
+    found = await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)
     _raise_error_of(found)
     return found
 
@@ -119,7 +119,7 @@ async def wait_leaders(
             time was over.
     """
     deadline = anyio.current_time() + timeout_seconds
-    attempts = cluster.new_attempts(deadline=deadline, repeats=Repeats.HARMLESS)
+    attempts = cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
     while True:
         try:
             await cluster.refresh(name, deadline=deadline)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import InvalidRecord
 from raftmq.wire.batch.header import iter_batches
 from raftmq.wire.bodies import ABSENT, ACKS_ALL, ACKS_NONE
@@ -18,7 +18,7 @@ from raftmq.wire.messages.produce import PartitionProduced, Produce, ProducePart
 
 if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
-    from raftmq.client.routing.routes import Place
+    from raftmq.client.routing.routes import LeaderPlace
     from raftmq.wire.batch.header import Buffer
 
 TIMEOUT_SECONDS = 30.0
@@ -53,7 +53,7 @@ async def produce(
     _check(data, where=f"batches for {topic}-{partition}")
     deadline = anyio.current_time() + timeout_seconds
 
-    async def attempt(place: Place) -> int:
+    async def attempt(place: LeaderPlace) -> int:
         timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         body = _question(place, len(data), acks=acks, timeout_ms=timeout_ms)
         if acks == ACKS_NONE:
@@ -65,11 +65,11 @@ async def produce(
         produced, _ = await cluster.ask_leader(place, body, (data,), deadline=deadline)
         return produced.base_offset
 
-    repeats = Repeats.ACCEPTED if retries_unknown else Repeats.FORBIDDEN
+    repeats = RepeatEffect.ACCEPTED if retries_unknown else RepeatEffect.FORBIDDEN
     return await cluster.at_leader(topic, partition, attempt, deadline=deadline, repeats=repeats)
 
 
-def _question(place: Place, length: int, *, acks: int, timeout_ms: int) -> Produce:
+def _question(place: LeaderPlace, length: int, *, acks: int, timeout_ms: int) -> Produce:
     wanted = ProducePartition(place.topic_id, place.partition, place.leader_epoch, length)
     return Produce(acks, timeout_ms, (wanted,))
 

@@ -42,7 +42,7 @@ from raftmq.local.running import NodeProcess, Running, changing, read_running, w
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from raftmq.local.plan import Layout, Plan
+    from raftmq.local.plan import ClusterPlan, Layout
     from raftmq.local.process import Process
     from raftmq.model import Address
 
@@ -131,7 +131,7 @@ class LocalCluster:
         plan: its nodes, addresses and ports.
     """
 
-    def __init__(self, layout: Layout, plan: Plan, closing: ExitStack) -> None:
+    def __init__(self, layout: Layout, plan: ClusterPlan, closing: ExitStack) -> None:
         self.directory, self.plan = layout.root, plan
         self._layout, self._closing = layout, closing
 
@@ -149,8 +149,8 @@ class LocalCluster:
         Args:
             directory: made if it is not there. One with other things in it is refused.
             brokers: how many; None: as many as there are, or else 3.
-            port: where the first one listens for clients, the others as `Plan` says; 0: on free
-                ports; None: where they were last, or else 9292.
+            port: where the first one listens for clients, the others as `ClusterPlan` says; 0: on
+                free ports; None: where they were last, or else 9292.
             detach: the processes stay when this one ends, and when the `with` is over. Else they
                 end with it, whatever it dies of.
 

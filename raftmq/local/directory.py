@@ -20,7 +20,7 @@ from uuid import uuid4
 import msgspec
 
 from raftmq.errors import DirectoryInUse, InvalidConfig, StorageError
-from raftmq.local.plan import FORMAT_VERSION, NODES_DEFAULT, PORT_DEFAULT, Layout, Plan
+from raftmq.local.plan import FORMAT_VERSION, NODES_DEFAULT, PORT_DEFAULT, ClusterPlan, Layout
 from raftmq.local.process import Process, has_ended, wait_end
 from raftmq.local.running import read_running, replace_json, write_file
 
@@ -51,7 +51,7 @@ def is_ours(layout: Layout) -> bool:
     return layout.plan.is_file()
 
 
-def read_plan(layout: Layout) -> Plan:
+def read_plan(layout: Layout) -> ClusterPlan:
     """Raises StorageError if it is not readable, or of a newer version."""
     data = layout.plan.read_bytes()
     try:
@@ -61,14 +61,14 @@ def read_plan(layout: Layout) -> Plan:
                 f"{layout.plan} has format {version}, this raftmq knows {FORMAT_VERSION}:"
                 " upgrade it, or choose another directory"
             )
-        return msgspec.json.decode(data, type=Plan)
+        return msgspec.json.decode(data, type=ClusterPlan)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise StorageError(
             f"{layout.plan} is not readable: {error}: choose another directory"
         ) from error
 
 
-def write_plan(layout: Layout, plan: Plan) -> None:
+def write_plan(layout: Layout, plan: ClusterPlan) -> None:
     """With the settings of its nodes; the plan last, when there is all that it promises."""
     for node_id in plan.node_ids:
         write_file(layout.settings(node_id), plan.settings(node_id, layout).encode())
@@ -98,14 +98,16 @@ def hold(layout: Layout) -> Iterator[None]:
         yield
 
 
-def plan_for(layout: Layout, *, brokers: int | None, port: int | None) -> Plan:
+def plan_for(layout: Layout, *, brokers: int | None, port: int | None) -> ClusterPlan:
     """The plan that is there, or a new one; its port is 0 where free ones are wanted.
 
     Raises InvalidConfig if another number of brokers is there.
     """
     if not is_ours(layout):
         cluster_id = f"local-{uuid4().hex[:12]}"  # so that two never take each other for their own
-        plan = Plan(cluster_id=cluster_id, brokers=brokers or NODES_DEFAULT, port=PORT_DEFAULT)
+        plan = ClusterPlan(
+            cluster_id=cluster_id, brokers=brokers or NODES_DEFAULT, port=PORT_DEFAULT
+        )
     else:
         plan = read_plan(layout)
     if brokers not in (None, plan.brokers):

@@ -76,7 +76,7 @@ FORMAT_VERSION = 1
 assert NODES_MAX <= BROKERS_OFFSET, "ports of two purposes would meet"
 
 
-class Endpoint(NamedTuple):
+class NodeEndpoint(NamedTuple):
     """Attributes:
     purpose: what it listens for, in words.
     """
@@ -86,7 +86,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Attributes:
     brokers: how many; their ids count from 1.
     port: the base port, where node 1 listens for clients; 0 only until free ones were found.
@@ -110,10 +110,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """For clients."""
         return Address(HOST, self.port + node_id - 1)
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[NodeEndpoint]:
         purposes = {"clients": 0, "other brokers": BROKERS_OFFSET, "other voters": VOTERS_OFFSET}
         return [
-            Endpoint(node_id, purpose, self.address(node_id).port + offset)
+            NodeEndpoint(node_id, purpose, self.address(node_id).port + offset)
             for node_id in self.node_ids
             for purpose, offset in purposes.items()
         ]

@@ -18,14 +18,14 @@ from raftmq.errors import Unreachable
 from raftmq.local.plan import HOST, PORT_MAX
 
 if TYPE_CHECKING:
-    from raftmq.local.plan import Endpoint, Plan
+    from raftmq.local.plan import ClusterPlan, NodeEndpoint
 
 _HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_000
 _TRIES = 200
 
 
-def keep_ports(plan: Plan) -> ExitStack:
+def keep_ports(plan: ClusterPlan) -> ExitStack:
     """Whatever keeps them, until it is closed; listeners with SO_REUSEADDR are let through.
 
     Raises:
@@ -38,7 +38,7 @@ def keep_ports(plan: Plan) -> ExitStack:
         return keepers.pop_all()
 
 
-def keep_free_ports(plan: Plan) -> tuple[Plan, ExitStack]:
+def keep_free_ports(plan: ClusterPlan) -> tuple[ClusterPlan, ExitStack]:
     """The plan on ports of which nobody knows yet. Raises Unreachable if there are none."""
     for port in Random().sample(_candidates(), _TRIES):
         moved = msgspec.structs.replace(plan, port=port)
@@ -55,7 +55,7 @@ def _candidates() -> range:
     return range(_LOWEST, PORT_MAX)  # the kernel leaves no room: better those than none
 
 
-def _keep(keepers: ExitStack, endpoint: Endpoint, *, is_new: bool) -> bool:
+def _keep(keepers: ExitStack, endpoint: NodeEndpoint, *, is_new: bool) -> bool:
     """Whether the port could be had: `is_new` also finds out others who only keep it.
 
     Without SO_REUSEADDR it cannot be had for a minute after it served a connection, which is no
@@ -73,7 +73,7 @@ def _keep(keepers: ExitStack, endpoint: Endpoint, *, is_new: bool) -> bool:
     return True
 
 
-def _said_of(taken: list[Endpoint]) -> str:
+def _said_of(taken: list[NodeEndpoint]) -> str:
     wants = ", ".join(
         f"port {one.port} (broker {one.node_id} wants it for {one.purpose})" for one in taken
     )

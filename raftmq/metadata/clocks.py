@@ -28,14 +28,14 @@ CONFIRMED_SECONDS_MAX = 6.0  # so long a confirmation holds
 JUMP_MS_MAX = 1_000  # a wall clock may be slewed, and a process may be slow to read two clocks
 
 
-class WrongClock(NamedTuple):
+class ClockOffset(NamedTuple):
     """`ahead_ms`: of the median of the others that are heard; negative: it is behind."""
 
     broker_id: int
     ahead_ms: int
 
 
-class Verdict(NamedTuple):
+class ClockVerdict(NamedTuple):
     """What the controller answers to one broker.
 
     Attributes:
@@ -45,7 +45,7 @@ class Verdict(NamedTuple):
     """
 
     is_confirmed: bool = False
-    wrong: tuple[WrongClock, ...] = ()
+    wrong: tuple[ClockOffset, ...] = ()
     ahead_ms: int | None = None
 
 
@@ -64,27 +64,27 @@ class Clocks(NamedTuple):
     awaited_count: int = 0
     difference_ms_max: int = DIFFERENCE_MS_MAX
 
-    def verdict(self, broker_id: int) -> Verdict:
+    def verdict(self, broker_id: int) -> ClockVerdict:
         own_ms = self.heard.get(broker_id)
         if own_ms is None:
-            return Verdict()
+            return ClockVerdict()
         ordered = sorted(self.heard.values())
         if ordered[-1] - ordered[0] <= self.difference_ms_max:  # as ever
             is_confirmed = 2 * len(ordered) > self.registered_count
-            return Verdict(is_confirmed, ahead_ms=0 if is_confirmed else None)
+            return ClockVerdict(is_confirmed, ahead_ms=0 if is_confirmed else None)
         confirmed = [
             clock_ms
             for clock_ms in ordered
             if 2 * self._agreeing(ordered, clock_ms) > self.registered_count
         ]
         ahead_ms = own_ms - confirmed[len(confirmed) // 2] if confirmed else None
-        return Verdict(own_ms in confirmed, tuple(self._wrong(ordered)), ahead_ms)
+        return ClockVerdict(own_ms in confirmed, tuple(self._wrong(ordered)), ahead_ms)
 
-    def _wrong(self, ordered: list[int]) -> list[WrongClock]:
+    def _wrong(self, ordered: list[int]) -> list[ClockOffset]:
         """While some are awaited, nobody is wrong whom they may yet agree with."""
         count = len(ordered) + self.awaited_count
         return [
-            WrongClock(broker_id, clock_ms - _median_of_others(ordered, clock_ms))
+            ClockOffset(broker_id, clock_ms - _median_of_others(ordered, clock_ms))
             for broker_id, clock_ms in sorted(self.heard.items())
             if 2 * (self._agreeing(ordered, clock_ms) + self.awaited_count) <= count
         ]
@@ -101,14 +101,14 @@ def _median_of_others(ordered: list[int], clock_ms: int) -> int:
     return others[len(others) // 2]
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """Both clocks of one process at one moment: of the wall, and the monotonic one in seconds."""
 
     wall_ms: int
     now: float
 
 
-def still_holds(confirmed: Reading, reading: Reading) -> bool:
+def still_holds(confirmed: ClockReading, reading: ClockReading) -> bool:
     """Whether what was confirmed of a clock may be believed of its next reading."""
     seconds = reading.now - confirmed.now
     jumped_ms = reading.wall_ms - confirmed.wall_ms - seconds * 1000

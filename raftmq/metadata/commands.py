@@ -74,7 +74,7 @@ class Endpoint(Value, frozen=True):
     port: int
 
 
-class Member(Value, frozen=True):
+class GroupMemberRecord(Value, frozen=True):
     """A member of a consumer group. Subscription and assignment are the client's own bytes."""
 
     member_id: str
@@ -87,7 +87,7 @@ class Member(Value, frozen=True):
     assignment: bytes = b""
 
 
-class OffsetCommit(Value, frozen=True):
+class StoredOffset(Value, frozen=True):
     """One committed offset of a group: the next offset to be read."""
 
     topic_id: bytes
@@ -99,7 +99,7 @@ class OffsetCommit(Value, frozen=True):
     expected: int | None = None  # compare-and-set: the offset that must be there now; -1: none
 
 
-class Replica(Value, frozen=True):
+class ProposedIsrMember(Value, frozen=True):
     """A member of a proposed ISR, with the incarnation that the leader talked to."""
 
     broker_id: int
@@ -200,7 +200,7 @@ class DeleteTopic(Command, frozen=True, tag=9):
     topic_id: bytes
 
 
-class CreatePartitions(Command, frozen=True, tag=10):
+class AddPartitions(Command, frozen=True, tag=10):
     topic_id: bytes
     expected_count: int  # partitions that the topic has now
     assignments: tuple[tuple[int, ...], ...]  # of the new ones
@@ -223,7 +223,7 @@ class AlterPartition(Command, frozen=True, tag=12):
     partition: int
     leader_epoch: int
     partition_epoch: int
-    isr: tuple[Replica, ...]
+    isr: tuple[ProposedIsrMember, ...]
     recovery_state: RecoveryState = RecoveryState.RECOVERED
 
 
@@ -273,7 +273,7 @@ class SaveGroup(Command, frozen=True, tag=17):
     protocol_type: str = "consumer"
     protocol: str = ""
     leader: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMemberRecord, ...] = ()
     changed_at_ms: int = 0
 
 
@@ -281,7 +281,7 @@ class GroupCommits(Value, frozen=True):
     """The offsets of one group that arrived within one tick of its coordinator."""
 
     group: str
-    commits: tuple[OffsetCommit, ...]
+    commits: tuple[StoredOffset, ...]
 
 
 class CommitOffsets(Command, frozen=True, tag=18):
@@ -341,7 +341,7 @@ class RaiseLogStart(Command, frozen=True, tag=23):
 
 AnyCommand: TypeAlias = (
     RegisterBroker | FenceBroker | UnfenceBroker | BeginControlledShutdown | UnregisterBroker
-    | ReviewPartitions | FinishReview | CreateTopic | DeleteTopic | CreatePartitions
+    | ReviewPartitions | FinishReview | CreateTopic | DeleteTopic | AddPartitions
     | AlterTopicConfig | AlterPartition | ReassignPartition | ElectLeader | AllocateProducerIds
     | AssignSlot | SaveGroup | CommitOffsets | DeleteGroup | DeleteOffsets | SetFeatureLevel
     | ReportDamage | RaiseLogStart
@@ -399,7 +399,7 @@ class PartitionAltered(Result, frozen=True, tag=4):
     recovery_state: RecoveryState
 
 
-class ProducerIds(Result, frozen=True, tag=5):
+class ProducerIdBlock(Result, frozen=True, tag=5):
     """Ids first ... first + count - 1 belong to whoever asked."""
 
     first: int
@@ -422,7 +422,7 @@ class OffsetsCommitted(Result, frozen=True, tag=6):
 
 
 AnyResult: TypeAlias = (
-    Done | Refused | BrokerRegistered | PartitionAltered | ProducerIds | OffsetsCommitted
+    Done | Refused | BrokerRegistered | PartitionAltered | ProducerIdBlock | OffsetsCommitted
 )
 
 

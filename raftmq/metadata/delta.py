@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from raftmq.metadata.commands import PartitionId
-    from raftmq.metadata.image import Change, MetadataImage, PartitionState
+    from raftmq.metadata.image import MetadataImage, PartitionState, TouchedKey
 
 CHANGES_MAX = 100_000  # touched things that a ChangeLog remembers
 
@@ -34,7 +34,7 @@ class MetadataDelta(NamedTuple):
 
     since: int
     image: MetadataImage
-    changes: frozenset[Change]
+    changes: frozenset[TouchedKey]
     is_complete: bool
 
 
@@ -49,7 +49,7 @@ class ChangeLog:
 
     def reset(self, image: MetadataImage) -> None:
         """Start anew at `image`, which came from elsewhere: a snapshot."""
-        self._steps: deque[tuple[int, tuple[Change, ...]]] = deque()
+        self._steps: deque[tuple[int, tuple[TouchedKey, ...]]] = deque()
         self._count = 0
         self._start = self._newest = image.version
 
@@ -72,7 +72,7 @@ class ChangeLog:
         assert image.version == self._newest, f"asked at {image.version}, not {self._newest}"
         if not self._start <= version <= self._newest:
             return MetadataDelta(version, image, frozenset(), is_complete=False)
-        changes: set[Change] = set()
+        changes: set[TouchedKey] = set()
         for step_version, touched in reversed(self._steps):
             if step_version <= version:
                 break

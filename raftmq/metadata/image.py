@@ -28,7 +28,7 @@ from raftmq.metadata.commands import (
     NO_EPOCH,
     AnyResult,
     Endpoint,
-    Member,
+    GroupMemberRecord,
     PartitionId,
     RecoveryState,
     Value,
@@ -107,7 +107,7 @@ class GroupState(Value, frozen=True):
     protocol_type: str = "consumer"
     protocol: str = ""
     leader: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[GroupMemberRecord, ...] = ()
     changed_at_ms: int = 0
 
 
@@ -130,7 +130,7 @@ class OriginState(NamedTuple):
 
 
 class ChangeKind(IntFlag):
-    """Which part of the image a `Change` touched."""
+    """Which part of the image a `TouchedKey` touched."""
 
     BROKER = 1
     TOPIC = 2
@@ -142,7 +142,7 @@ class ChangeKind(IntFlag):
     FEATURE_LEVEL = 128
 
 
-class Change(NamedTuple):
+class TouchedKey(NamedTuple):
     """One touched thing: `key` is what the image's map of that kind is keyed by."""
 
     kind: ChangeKind
@@ -168,7 +168,7 @@ class MetadataImage(NamedTuple):
     # Ids, in order, for brokers that were down. No rule of `apply` may read it: nodes of an earlier
     # version have none (docs/decisions/0030).
     deleted_topics: tuple[bytes, ...] = ()
-    changes: tuple[Change, ...] = ()  # what the command at `version` touched
+    changes: tuple[TouchedKey, ...] = ()  # what the command at `version` touched
 
     def topic_named(self, name: str) -> TopicState | None:
         topic_id = self.topic_ids.get(name)

@@ -92,37 +92,37 @@ class Section(Value, frozen=True, tag_field="kind"):
     """Base of the union; each subclass has a number for ever."""
 
 
-class Brokers(Section, frozen=True, tag=1):
+class BrokersSection(Section, frozen=True, tag=1):
     rows: tuple[BrokerState, ...]
 
 
-class Topics(Section, frozen=True, tag=2):
+class TopicsSection(Section, frozen=True, tag=2):
     rows: tuple[TopicState, ...]
 
 
-class Partitions(Section, frozen=True, tag=3):
+class PartitionsSection(Section, frozen=True, tag=3):
     """Each row stands after the section with its topic."""
 
     rows: tuple[PartitionsRow, ...]
 
 
-class Groups(Section, frozen=True, tag=4):
+class GroupsSection(Section, frozen=True, tag=4):
     rows: tuple[GroupRow, ...]
 
 
-class Offsets(Section, frozen=True, tag=5):
+class OffsetsSection(Section, frozen=True, tag=5):
     rows: tuple[OffsetsRow, ...]
 
 
-class Origins(Section, frozen=True, tag=6):
+class OriginsSection(Section, frozen=True, tag=6):
     rows: tuple[OriginRow, ...]
 
 
-class Results(Section, frozen=True, tag=7):
+class ResultsSection(Section, frozen=True, tag=7):
     rows: tuple[ResultRow, ...]
 
 
-class End(Section, frozen=True, tag=8):
+class EndSection(Section, frozen=True, tag=8):
     """The last slice; counts that are known only now."""
 
     offsets: int
@@ -130,7 +130,16 @@ class End(Section, frozen=True, tag=8):
     deleted_topics: tuple[bytes, ...] = ()
 
 
-AnySection: TypeAlias = Brokers | Topics | Partitions | Groups | Offsets | Origins | Results | End
+AnySection: TypeAlias = (
+    BrokersSection
+    | TopicsSection
+    | PartitionsSection
+    | GroupsSection
+    | OffsetsSection
+    | OriginsSection
+    | ResultsSection
+    | EndSection
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _version_decoder = Decoder[FormatVersion](FormatVersion)

@@ -27,7 +27,7 @@ FLUSH_SECONDS_MAX = 2.0  # a flush that waits for longer means that the disk is 
 THAW_SECONDS = 5.0  # a disk that froze is trusted again after so long without a slow flush
 
 
-class Heartbeat(NamedTuple):
+class BrokerContact(NamedTuple):
     """What a broker says of itself every second."""
 
     broker_id: int
@@ -39,7 +39,7 @@ class Heartbeat(NamedTuple):
 
 
 @dataclass(slots=True)
-class Session:
+class BrokerSession:
     """What was heard of one incarnation of a broker."""
 
     broker_epoch: int
@@ -70,13 +70,13 @@ class Session:
         )
 
 
-class Sessions:
+class BrokerSessions:
     """The sessions of all registered brokers."""
 
     def __init__(self) -> None:
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, BrokerSession] = {}
 
-    def __getitem__(self, broker_id: int) -> Session:
+    def __getitem__(self, broker_id: int) -> BrokerSession:
         return self._sessions[broker_id]
 
     def track(self, brokers: Iterable[BrokerState], *, now: float) -> None:
@@ -86,10 +86,10 @@ class Sessions:
         for broker in brokers:
             session = before.get(broker.broker_id)
             if session is None or session.broker_epoch != broker.broker_epoch:
-                session = Session(broker.broker_epoch, heard_at=now)
+                session = BrokerSession(broker.broker_epoch, heard_at=now)
             self._sessions[broker.broker_id] = session
 
-    def on_heartbeat(self, heartbeat: Heartbeat, *, now: float) -> None:
+    def on_heartbeat(self, heartbeat: BrokerContact, *, now: float) -> None:
         session = self._sessions[heartbeat.broker_id]
         assert session.broker_epoch == heartbeat.broker_epoch, "of another incarnation"
         session.heard_at, session.has_spoken, session.is_dead = now, True, False

@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raftmq.errors import InvalidPartitions, InvalidReplicationFactor
-from raftmq.metadata.commands import CreatePartitions, CreateTopic
+from raftmq.metadata.commands import AddPartitions, CreateTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ class Chance(Protocol):
     def random(self) -> float: ...
 
 
-class Host(NamedTuple):
+class BrokerUsage(NamedTuple):
     """An active broker, with what it has to do already."""
 
     broker_id: int
@@ -56,7 +56,7 @@ def place_topic(
     replication_factor: int,
     configs: Mapping[str, str],
     chance: Chance,
-) -> tuple[CreateTopic | CreatePartitions, ...]:
+) -> tuple[CreateTopic | AddPartitions, ...]:
     """The commands that create a topic: the first makes it, the others let it grow.
 
     Raises:
@@ -74,7 +74,7 @@ def place_topic(
 
 def place_partitions(
     image: MetadataImage, topic_id: bytes, *, partition_count: int, chance: Chance
-) -> tuple[CreatePartitions, ...]:
+) -> tuple[AddPartitions, ...]:
     """The commands that grow a topic to `partition_count`, replicated like its first partition.
 
     Raises:
@@ -97,36 +97,34 @@ def place_partitions(
 
 def creation(
     topic_id: bytes, name: str, assignments: Assignments, configs: Mapping[str, str]
-) -> tuple[CreateTopic | CreatePartitions, ...]:
+) -> tuple[CreateTopic | AddPartitions, ...]:
     """The commands that create a topic with these replicas."""
     made = COMMAND_PARTITIONS_MAX
     create = CreateTopic(topic_id, name, assignments[:made], dict(configs))
     return create, *growth(topic_id, assignments[made:], first=made)
 
 
-def growth(
-    topic_id: bytes, assignments: Assignments, *, first: int
-) -> tuple[CreatePartitions, ...]:
+def growth(topic_id: bytes, assignments: Assignments, *, first: int) -> tuple[AddPartitions, ...]:
     """Each expects the count that the one before it leaves, so that none is applied out of turn."""
     step = COMMAND_PARTITIONS_MAX
     return tuple(
-        CreatePartitions(topic_id, first + start, assignments[start : start + step])
+        AddPartitions(topic_id, first + start, assignments[start : start + step])
         for start in range(0, len(assignments), step)
     )
 
 
-def hosts_of(image: MetadataImage) -> list[Host]:
+def hosts_of(image: MetadataImage) -> list[BrokerUsage]:
     """All active brokers, by id."""
     leaders = Counter(partition.replicas[0] for partition in image.partitions.values())
     return [
-        Host(broker_id, broker.rack, len(image.hosted_by(broker_id)), leaders[broker_id])
+        BrokerUsage(broker_id, broker.rack, len(image.hosted_by(broker_id)), leaders[broker_id])
         for broker_id, broker in sorted(image.brokers.items())
         if image.is_active(broker_id)
     ]
 
 
 def place(
-    hosts: Sequence[Host], *, partition_count: int, replication_factor: int, chance: Chance
+    hosts: Sequence[BrokerUsage], *, partition_count: int, replication_factor: int, chance: Chance
 ) -> Assignments:
     """The replicas of each partition, its preferred leader first.
 
@@ -142,7 +140,7 @@ def place(
     return _choose_leaders(replicas, {host.broker_id: host.leader_count for host in hosts})
 
 
-def _check_factor(hosts: Sequence[Host], replication_factor: int) -> None:
+def _check_factor(hosts: Sequence[BrokerUsage], replication_factor: int) -> None:
     if not 1 <= replication_factor <= REPLICAS_MAX:
         raise InvalidReplicationFactor(
             f"replication factor {replication_factor}: allowed 1 to {REPLICAS_MAX}"
@@ -193,7 +191,7 @@ class _Rack:
 class _Racks:
     """All racks, in a heap: first the one with the fewest replicas for its size, then chance."""
 
-    def __init__(self, hosts: Iterable[Host], chance: Chance) -> None:
+    def __init__(self, hosts: Iterable[BrokerUsage], chance: Chance) -> None:
         self._random = chance.random
         racks: dict[str | None, _Rack] = {}
         for host in hosts:

@@ -19,21 +19,21 @@ from raftmq.metadata.commands import PartitionId
 from raftmq.metadata.image import EMPTY_IMAGE, MetadataImage, OriginState, Tallying
 from raftmq.metadata.image_format import (
     FORMAT_VERSION,
-    Brokers,
-    End,
+    BrokersSection,
+    EndSection,
     GroupRow,
-    Groups,
+    GroupsSection,
     Header,
     OffsetRow,
-    Offsets,
     OffsetsRow,
+    OffsetsSection,
     OriginRow,
-    Origins,
-    Partitions,
+    OriginsSection,
     PartitionsRow,
+    PartitionsSection,
     ResultRow,
-    Results,
-    Topics,
+    ResultsSection,
+    TopicsSection,
     decode_header,
     decode_section,
     join,
@@ -59,14 +59,16 @@ ROW_ITEMS_MAX = 128  # partitions or offsets; a large topic or group takes sever
 def encode_image(image: MetadataImage) -> Iterator[bytes]:
     """The slices, made one by one as they are asked for; each at most SLICE_BYTES_MAX."""
     yield from slices_of(_header_of(image))
-    yield from pack(Brokers, image.brokers.values())
-    yield from pack(Topics, image.topics.values())
-    yield from pack(Partitions, _partition_rows(image))
-    yield from pack(Groups, (GroupRow(name, group) for name, group in image.groups.items()))
-    yield from pack(Offsets, _offset_rows(image))
-    yield from pack(Origins, _origin_rows(image))
-    yield from pack(Results, _result_rows(image))
-    yield from slices_of(End(_offset_count(image), _result_count(image), image.deleted_topics))
+    yield from pack(BrokersSection, image.brokers.values())
+    yield from pack(TopicsSection, image.topics.values())
+    yield from pack(PartitionsSection, _partition_rows(image))
+    yield from pack(GroupsSection, (GroupRow(name, group) for name, group in image.groups.items()))
+    yield from pack(OffsetsSection, _offset_rows(image))
+    yield from pack(OriginsSection, _origin_rows(image))
+    yield from pack(ResultsSection, _result_rows(image))
+    yield from slices_of(
+        EndSection(_offset_count(image), _result_count(image), image.deleted_topics)
+    )
 
 
 def _header_of(image: MetadataImage) -> Header:
@@ -142,7 +144,7 @@ def decode_image(slices: Iterable[bytes]) -> MetadataImage:
         if end is not None:
             refuse(f"section {number} stands behind the end")
         section = decode_section(number, data)
-        if isinstance(section, End):
+        if isinstance(section, EndSection):
             end = section
         else:
             reader.read(section)
@@ -175,21 +177,21 @@ class _ImageReader:
 
     def read(self, section: AnySection) -> None:
         match section:
-            case Brokers(rows):
+            case BrokersSection(rows):
                 self._brokers.update((row.broker_id, row) for row in rows)
-            case Topics(rows):
+            case TopicsSection(rows):
                 self._topics.update((row.topic_id, row) for row in rows)
                 self._topic_ids.update((row.name, row.topic_id) for row in rows)
-            case Partitions(rows):
+            case PartitionsSection(rows):
                 for partitions in rows:
                     self._read_partitions(partitions)
-            case Groups(rows):
+            case GroupsSection(rows):
                 self._groups.update((row.name, row.state) for row in rows)
-            case Offsets(rows):
+            case OffsetsSection(rows):
                 self._read_offsets(rows)
-            case Origins(rows):
+            case OriginsSection(rows):
                 self._origins.update((row.origin, row) for row in rows)
-            case Results(rows):
+            case ResultsSection(rows):
                 self._read_results(rows)
 
     def _read_partitions(self, row: PartitionsRow) -> None:
@@ -239,7 +241,7 @@ class _ImageReader:
                 self._results[row.origin] = Map().mutate()
             self._results[row.origin][row.sequence] = row.result
 
-    def finish(self, end: End) -> MetadataImage:
+    def finish(self, end: EndSection) -> MetadataImage:
         header = self._header
         image = MetadataImage(
             version=header.version,
@@ -271,7 +273,7 @@ class _ImageReader:
         )
 
 
-def _check_counts(image: MetadataImage, header: Header, end: End) -> None:
+def _check_counts(image: MetadataImage, header: Header, end: EndSection) -> None:
     """All that is wrong at once."""
     counts = {
         "brokers": (len(image.brokers), header.brokers),

@@ -16,7 +16,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from raftmq.partition.leader import Fetch, HighWatermarkRose, StartOver, Truncate
+from raftmq.partition.leader import FetchFromLeader, HighWatermarkRose, StartOver, Truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,13 +50,15 @@ class Follower:
         self._token = 0
         self._asked_at: float | None = None  # the outstanding fetch, if there is one
 
-    def next_fetch(self, log_end_offset: int, last_epoch: int, *, now: float) -> Fetch | None:
+    def next_fetch(
+        self, log_end_offset: int, last_epoch: int, *, now: float
+    ) -> FetchFromLeader | None:
         """What to ask; None while an answer may come."""
         if self._asked_at is not None and now - self._asked_at < self._answer_seconds_max:
             return None
         self._token = next(self._tokens)
         self._asked_at = now
-        return Fetch(self._token, log_end_offset, last_epoch)
+        return FetchFromLeader(self._token, log_end_offset, last_epoch)
 
     def accepts(self, token: int) -> bool:
         """Whether this answers the outstanding fetch, which it ends. Anything else is dropped."""

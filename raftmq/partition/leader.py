@@ -77,7 +77,7 @@ class ProposeIsr(NamedTuple):
     partition_epoch: int
 
 
-class Fetch(NamedTuple):
+class FetchFromLeader(NamedTuple):
     """Ask the leader for what comes after the own log. `token` comes back with the answer."""
 
     token: int

@@ -26,9 +26,9 @@ from raftmq.partition.producers import (
     RUN_RECORDS_MAX,
     RUNS_MAX,
     SEQUENCES,
-    Producer,
+    ProducerState,
     Remembered,
-    Run,
+    SequenceRun,
 )
 from raftmq.wire.batch.header import PARTITION_COUNT_MAX, is_named
 from raftmq.wire.messages.producers import PRODUCER_EPOCH_MAX
@@ -100,14 +100,14 @@ def _read_producer(data: bytes, position: int, end: int, end_offset: int) -> tup
     following = runs_at + count * _RUN.size
     if following > end:
         raise CorruptRecord("runs of a producer are cut off", position=position)
-    runs = tuple(Run(*each) for each in _RUN.iter_unpack(data[runs_at:following]))
-    producer = Producer(epoch, next_sequence, runs, *account)
+    runs = tuple(SequenceRun(*each) for each in _RUN.iter_unpack(data[runs_at:following]))
+    producer = ProducerState(epoch, next_sequence, runs, *account)
     if not _may_be(producer_id, producer, end_offset):
         raise CorruptRecord(f"producer {producer_id}: {producer}", position=position)
     return Remembered(producer_id, producer, float(idle)), following
 
 
-def _may_be(producer_id: int, producer: Producer, end_offset: int) -> bool:
+def _may_be(producer_id: int, producer: ProducerState, end_offset: int) -> bool:
     epoch, next_sequence, runs, *account = producer
     generation, _, partition_count = account
     return (
@@ -122,7 +122,7 @@ def _may_be(producer_id: int, producer: Producer, end_offset: int) -> bool:
     )
 
 
-def _is_possible(run: Run, end_offset: int) -> bool:
+def _is_possible(run: SequenceRun, end_offset: int) -> bool:
     return (
         run.first_sequence < SEQUENCES
         and 0 < run.record_count <= RUN_RECORDS_MAX

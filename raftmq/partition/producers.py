@@ -48,7 +48,7 @@ RUN_RECORDS_MAX = 1 << 30  # of one run are remembered; more could not be told a
 NO_GENERATION, NO_DIGEST, NO_COUNT = -1, 0, 0
 
 
-class Run(NamedTuple):
+class SequenceRun(NamedTuple):
     """Records of one producer whose sequences and offsets both follow each other."""
 
     first_sequence: int
@@ -60,14 +60,14 @@ class Run(NamedTuple):
         distance = (sequence - self.first_sequence) % SEQUENCES
         return self.base_offset + distance if distance + count <= self.record_count else None
 
-    def grown(self, count: int) -> Run:
+    def grown(self, count: int) -> SequenceRun:
         total = self.record_count + count
         excess = max(0, total - RUN_RECORDS_MAX)
         first = (self.first_sequence + excess) % SEQUENCES
-        return Run(first, self.base_offset + excess, total - excess)
+        return SequenceRun(first, self.base_offset + excess, total - excess)
 
 
-class Producer(NamedTuple):
+class ProducerState(NamedTuple):
     """One producer in one partition.
 
     Attributes:
@@ -79,7 +79,7 @@ class Producer(NamedTuple):
 
     epoch: int
     next_sequence: int
-    runs: tuple[Run, ...] = ()
+    runs: tuple[SequenceRun, ...] = ()
     generation: int = NO_GENERATION
     digest: int = NO_DIGEST
     partition_count: int = NO_COUNT
@@ -110,7 +110,9 @@ def check_numbers(header: BatchHeader) -> None:
         )
 
 
-def noted(known: Producer | None, header: BatchHeader, account: Account | None) -> Producer | None:
+def noted(
+    known: ProducerState | None, header: BatchHeader, account: Account | None
+) -> ProducerState | None:
     """What is known of the batch's producer once it stands in the log; None: it says nothing of
     one. `account`: what it says if it is a name's. A fence says everything.
     """
@@ -118,10 +120,12 @@ def noted(known: Producer | None, header: BatchHeader, account: Account | None) 
         return after(known, header, account)
     if account is None:
         return None
-    return Producer(header.producer_epoch, header.base_sequence, (), *account)
+    return ProducerState(header.producer_epoch, header.base_sequence, (), *account)
 
 
-def after(known: Producer | None, header: BatchHeader, account: Account | None = None) -> Producer:
+def after(
+    known: ProducerState | None, header: BatchHeader, account: Account | None = None
+) -> ProducerState:
     """What is known once records of the producer stand in the log.
 
     Where they do not go on with what was known, they are all that is known: numbers of before would
@@ -130,24 +134,26 @@ def after(known: Producer | None, header: BatchHeader, account: Account | None =
     following = (header.base_sequence + header.record_count) % SEQUENCES
     runs = _runs_after(known, header)
     if account is None:
-        return Producer(header.producer_epoch, following, runs)
+        return ProducerState(header.producer_epoch, following, runs)
     generation, digest, _ = account
     is_same = known is not None and known.generation == generation
     partition_count = known.partition_count if known is not None and is_same else NO_COUNT
-    return Producer(header.producer_epoch, following, runs, generation, digest, partition_count)
+    return ProducerState(
+        header.producer_epoch, following, runs, generation, digest, partition_count
+    )
 
 
-def _runs_after(known: Producer | None, header: BatchHeader) -> tuple[Run, ...]:
+def _runs_after(known: ProducerState | None, header: BatchHeader) -> tuple[SequenceRun, ...]:
     epoch, first, count = header.producer_epoch, header.base_sequence, header.record_count
     if known is None or (known.epoch, known.next_sequence) != (epoch, first):
-        return (Run(first, header.base_offset, count),)
+        return (SequenceRun(first, header.base_offset, count),)
     runs = known.runs
     if runs and runs[-1].base_offset + runs[-1].record_count == header.base_offset:
         return (*runs[:-1], runs[-1].grown(count))
-    return (*runs[1 - RUNS_MAX :], Run(first, header.base_offset, count))
+    return (*runs[1 - RUNS_MAX :], SequenceRun(first, header.base_offset, count))
 
 
-def stands_at(known: Producer | None, header: BatchHeader) -> int | None:
+def stands_at(known: ProducerState | None, header: BatchHeader) -> int | None:
     """The offset at which the batch stands already; None if it is the one that comes next.
 
     1. Of a producer or an epoch that begins: its sequence must begin, too.
@@ -173,7 +179,7 @@ def stands_at(known: Producer | None, header: BatchHeader) -> int | None:
     raise _misfit(known, header)
 
 
-def _check_beginning(known: Producer | None, header: BatchHeader) -> None:
+def _check_beginning(known: ProducerState | None, header: BatchHeader) -> None:
     if header.base_sequence == 0:
         return
     if known is None:
@@ -184,7 +190,7 @@ def _check_beginning(known: Producer | None, header: BatchHeader) -> None:
     raise OutOfOrderSequence(f"{name_of(header)}: a new epoch begins with sequence 0")
 
 
-def _misfit(known: Producer, header: BatchHeader) -> DuplicateSequence | OutOfOrderSequence:
+def _misfit(known: ProducerState, header: BatchHeader) -> DuplicateSequence | OutOfOrderSequence:
     behind = (known.next_sequence - header.base_sequence) % SEQUENCES
     if header.record_count <= behind <= SEQUENCES // 2:
         return DuplicateSequence(
@@ -218,7 +224,9 @@ def name_of(header: BatchHeader) -> str:
 GENERATION_RECORDS_MAX = SEQUENCES - 1
 
 
-def fenced(known: Producer | None, generation: int, *, partition_count: int = NO_COUNT) -> Producer:
+def fenced(
+    known: ProducerState | None, generation: int, *, partition_count: int = NO_COUNT
+) -> ProducerState:
     """What is known once the name is fenced for `generation`.
 
     1. Nothing was known: everything begins.
@@ -234,7 +242,7 @@ def fenced(known: Producer | None, generation: int, *, partition_count: int = NO
         ProducerFenced: a higher generation has begun.
     """
     if known is None:
-        return Producer(0, 0, (), generation, partition_count=partition_count)
+        return ProducerState(0, 0, (), generation, partition_count=partition_count)
     if generation < known.generation:
         raise ProducerFenced(
             f"generation {generation} of this producer name is over, {known.generation} has begun: "
@@ -246,10 +254,10 @@ def fenced(known: Producer | None, generation: int, *, partition_count: int = NO
     if generation == known.generation:
         count = known.partition_count or partition_count
         return known._replace(epoch=epoch, runs=(), partition_count=count)
-    return Producer(epoch, 0, (), generation, partition_count=partition_count)
+    return ProducerState(epoch, 0, (), generation, partition_count=partition_count)
 
 
-def check_named(known: Producer | None, header: BatchHeader, account: Account | None) -> None:
+def check_named(known: ProducerState | None, header: BatchHeader, account: Account | None) -> None:
     """Whether a batch is its producer's, and says what a named one must say.
 
     Raises:
@@ -293,7 +301,7 @@ def check_named(known: Producer | None, header: BatchHeader, account: Account | 
 # appended nothing for longest.
 
 
-class ShelfLimits(NamedTuple):
+class ProducerCacheLimits(NamedTuple):
     """Attributes:
     producers_max: of one partition.
     idle_seconds_max: a producer that has appended nothing for longer is forgotten.
@@ -305,18 +313,18 @@ class ShelfLimits(NamedTuple):
     spare_seconds: float
 
 
-class Shelf:
+class ProducerCache:
     """Attributes:
     known: whoever is idle for longest comes first.
     last_append: seconds, from the same moment for all.
     """
 
-    def __init__(self, limits: ShelfLimits) -> None:
+    def __init__(self, limits: ProducerCacheLimits) -> None:
         self.limits = limits
-        self.known: dict[int, Producer] = {}
+        self.known: dict[int, ProducerState] = {}
         self.last_append: dict[int, float] = {}
 
-    def put(self, producer_id: int, producer: Producer, time: float) -> None:
+    def put(self, producer_id: int, producer: ProducerState, time: float) -> None:
         """It has appended just now, later than all others."""
         is_new = self.known.pop(producer_id, None) is None
         if is_new and len(self.known) >= self.limits.producers_max:
@@ -324,7 +332,7 @@ class Shelf:
         self.known[producer_id] = producer
         self.last_append[producer_id] = time
 
-    def restore(self, producer_id: int, producer: Producer, time: float) -> None:
+    def restore(self, producer_id: int, producer: ProducerState, time: float) -> None:
         """As it was known in an earlier life; whoever was idle for longest comes first."""
         self.known[producer_id] = producer
         self.last_append[producer_id] = time
@@ -366,8 +374,10 @@ class ProducerLimits(NamedTuple):
     is gone with its process.
     """
 
-    plain: ShelfLimits = ShelfLimits(10_000, idle_seconds_max=DAY_SECONDS, spare_seconds=300.0)
-    named: ShelfLimits = ShelfLimits(
+    plain: ProducerCacheLimits = ProducerCacheLimits(
+        10_000, idle_seconds_max=DAY_SECONDS, spare_seconds=300.0
+    )
+    named: ProducerCacheLimits = ProducerCacheLimits(
         10_000, idle_seconds_max=14 * DAY_SECONDS, spare_seconds=DAY_SECONDS
     )
 
@@ -376,14 +386,14 @@ class Remembered(NamedTuple):
     """A producer, as it is kept from one life of a replica to the next."""
 
     producer_id: int
-    producer: Producer
+    producer: ProducerState
     idle_seconds: float
 
 
-class Picture(NamedTuple):
+class ProducersSnapshot(NamedTuple):
     """All producers at one moment. Nobody changes these dicts any more."""
 
-    known: dict[int, Producer]
+    known: dict[int, ProducerState]
     last_append: dict[int, float]
     time: float
 
@@ -408,7 +418,10 @@ class Producers:
         self.limits = limits or ProducerLimits()
         self._beginning: float | None = None
         self.latest = 0.0  # seconds since the beginning
-        self._plain, self._named = Shelf(self.limits.plain), Shelf(self.limits.named)
+        self._plain, self._named = (
+            ProducerCache(self.limits.plain),
+            ProducerCache(self.limits.named),
+        )
         for producer_id, producer, idle_seconds in remembered:
             self.shelf_of(producer_id).restore(producer_id, producer, -idle_seconds)
 
@@ -418,15 +431,15 @@ class Producers:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self.shelf_of(producer_id).known
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> ProducerState | None:
         return self.shelf_of(producer_id).known.get(producer_id)
 
-    def shelf_of(self, producer_id: int) -> Shelf:
+    def shelf_of(self, producer_id: int) -> ProducerCache:
         return self._named if is_named(producer_id) else self._plain
 
-    def picture(self) -> Picture:
+    def picture(self) -> ProducersSnapshot:
         """What another thread may look at while this one goes on."""
-        return Picture(
+        return ProducersSnapshot(
             self._plain.known | self._named.known,
             self._plain.last_append | self._named.last_append,
             self.latest,
@@ -468,7 +481,7 @@ class Admission:
 
     def __init__(self, producers: Producers, now: float) -> None:
         self._producers, self._now = producers, now
-        self._ahead: dict[int, Producer] = {}  # as they will be after what was admitted
+        self._ahead: dict[int, ProducerState] = {}  # as they will be after what was admitted
         self._new = 0
 
     def original_offset(self, placed: BatchHeader, account: Account | None = None) -> int | None:
@@ -492,7 +505,9 @@ class Admission:
             self._ahead[producer_id] = after(known, placed, account)
         return original
 
-    def fence(self, producer_id: int, generation: int, *, partition_count: int = 0) -> Producer:
+    def fence(
+        self, producer_id: int, generation: int, *, partition_count: int = 0
+    ) -> ProducerState:
         """What will be known of a name once it is fenced; see `fenced`.
 
         Raises:
@@ -505,7 +520,7 @@ class Admission:
             self._check_room(producer_id)
         return following
 
-    def _find(self, producer_id: int) -> Producer | None:
+    def _find(self, producer_id: int) -> ProducerState | None:
         self._producers.forget_idle(self._now)
         return self._ahead.get(producer_id) or self._producers.get(producer_id)
 

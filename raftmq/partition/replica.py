@@ -51,8 +51,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.partition.acknowledgements import Waiter
-    from raftmq.partition.leader import Fetch, LeaderEffect
-    from raftmq.partition.replica_environment import Fetched, PartitionKey, Surroundings, Watcher
+    from raftmq.partition.leader import FetchFromLeader, LeaderEffect
+    from raftmq.partition.replica_environment import (
+        FetchedFromLeader,
+        PartitionKey,
+        ReplicaEnvironment,
+        Watcher,
+    )
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import Appended, Fenced, PartitionLog
     from raftmq.wire.batch.header import Buffer
@@ -77,7 +82,7 @@ class Replica:
         key: PartitionKey,
         log: PartitionLog,
         directory: LogDirectory,
-        around: Surroundings,
+        around: ReplicaEnvironment,
         *,
         high_watermark: int,
         lag_seconds_max: float = LAG_SECONDS_MAX,
@@ -368,7 +373,7 @@ class Replica:
         return end_offset <= reached(leader, acks)
 
     def on_replica_fetch(
-        self, follower: int, broker_epoch: int, fetch: Fetch, *, leader_epoch: int
+        self, follower: int, broker_epoch: int, fetch: FetchFromLeader, *, leader_epoch: int
     ) -> Diverged | None:
         """A follower asks; None: it may have what comes after its log.
 
@@ -437,7 +442,7 @@ class Replica:
 
     # -- following -------------------------------------------------------------------------
 
-    def next_fetch(self) -> Fetch | None:
+    def next_fetch(self) -> FetchFromLeader | None:
         """What to ask the leader; None if an answer is on its way, or there is nobody to ask."""
         if self.follower is None or self._is_cutting or not self.log.is_whole:
             return None
@@ -451,7 +456,7 @@ class Replica:
         follower = self.follower
         return follower if follower is not None and follower.accepts(token) else None
 
-    async def on_fetched(self, token: int, fetched: Fetched) -> None:
+    async def on_fetched(self, token: int, fetched: FetchedFromLeader) -> None:
         """The answer to the fetch with that token; any other is dropped.
 
         Raises:
@@ -469,14 +474,14 @@ class Replica:
                 return
         self._append_fetched(follower, fetched)
 
-    def on_records(self, token: int, fetched: Fetched) -> None:
+    def on_records(self, token: int, fetched: FetchedFromLeader) -> None:
         """As `on_fetched`, without waiting for anything: the logs agree, and this one has begun."""
         assert not fetched.diverged, "has to be cut"
         follower = self._answered(token)
         if follower is not None:
             self._append_fetched(follower, fetched)
 
-    def _append_fetched(self, follower: Follower, fetched: Fetched) -> None:
+    def _append_fetched(self, follower: Follower, fetched: FetchedFromLeader) -> None:
         if fetched.data:
             now, epoch = trio.current_time(), follower.leader_epoch
             self.log.append_replicated(fetched.data, leader_epoch=epoch, now=now)

@@ -26,7 +26,7 @@ class Watcher(Protocol):
         """The log grew, the high watermark rose, or the part changed. Must not wait."""
 
 
-class Fetched(NamedTuple):
+class FetchedFromLeader(NamedTuple):
     """A leader's answer about one partition. `diverged` excludes the rest."""
 
     data: Buffer = b""
@@ -35,7 +35,7 @@ class Fetched(NamedTuple):
     diverged: Diverged | None = None
 
 
-class Surroundings(NamedTuple):
+class ReplicaEnvironment(NamedTuple):
     """What a replica needs of its broker. All of it is called on the loop and must not wait."""
 
     broker_id: int

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.rpc.request_memory import SMALL_BYTES, Claim
+from raftmq.rpc.request_memory import SMALL_BYTES, MemoryClaim
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from raftmq.rpc.request_memory import Room
-    from raftmq.rpc.window import Window
+    from raftmq.rpc.request_memory import RequestMemory
+    from raftmq.rpc.window import RequestWindow
 
 BYTES_PER_SECOND_MIN = 256 << 10  # over all of a frame, beside the seconds that each may have
 
@@ -32,11 +32,11 @@ class Arrival:
     """
 
     def __init__(self, seconds_max: float) -> None:
-        self.room: Room | None = None
-        self.window: Window | None = None
+        self.room: RequestMemory | None = None
+        self.window: RequestWindow | None = None
         self._seconds_max = seconds_max
         self._granted = trio.Event()
-        self._claim = Claim(lambda: self._granted.set())  # whichever event there is then
+        self._claim = MemoryClaim(lambda: self._granted.set())  # whichever event there is then
         self._needed_bytes, self._since, self._resumed_at = 0, math.inf, -math.inf
         self.is_waiting = False
 
@@ -75,7 +75,7 @@ class Arrival:
         await self._hold(self.room, buffered_bytes)
         return min(read_bytes, SMALL_BYTES)
 
-    async def _hold(self, room: Room, size: int) -> None:
+    async def _hold(self, room: RequestMemory, size: int) -> None:
         self._granted = trio.Event()
         room.want(self._claim, size)
         if self._claim.is_waiting:

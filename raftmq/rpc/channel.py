@@ -18,7 +18,7 @@ import trio
 
 from raftmq.errors import Disconnected, Unreachable
 from raftmq.rpc.connection import Connection
-from raftmq.rpc.protocol import Call, Calls, Limits, Offer
+from raftmq.rpc.protocol import Call, Calls, Offer, RpcLimits
 from raftmq.rpc.reply import NOBODY, Answer
 from raftmq.wire.envelopes import decode_response, encode_request
 from raftmq.wire.messages.cluster import Ping
@@ -84,7 +84,7 @@ class Channel:
     server: HelloReply
 
     def __init__(
-        self, stream: trio.abc.Stream, *, name: str, limits: Limits, run_sync: RunSync
+        self, stream: trio.abc.Stream, *, name: str, limits: RpcLimits, run_sync: RunSync
     ) -> None:
         self.metadata_version = -1
         self._connection = Connection(stream, name=name, limits=limits, run_sync=run_sync)
@@ -256,7 +256,7 @@ class Channel:
 async def open_channel(
     stream: trio.abc.Stream,
     hello: Hello,
-    limits: Limits | None = None,
+    limits: RpcLimits | None = None,
     *,
     name: str = "server",
     run_sync: RunSync = trio.to_thread.run_sync,
@@ -268,7 +268,7 @@ async def open_channel(
     Raises:
         RaftmqError: there was no Hello, see `Channel.greet`.
     """
-    channel = Channel(stream, name=name, limits=limits or Limits(), run_sync=run_sync)
+    channel = Channel(stream, name=name, limits=limits or RpcLimits(), run_sync=run_sync)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(channel.run)

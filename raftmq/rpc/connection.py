@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from typing import NoReturn, TypeAlias
 
     from raftmq.rpc.arrival import Arrival
-    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.protocol import RpcLimits
     from raftmq.rpc.reply import Payload, Piece
-    from raftmq.rpc.window import Window
+    from raftmq.rpc.window import RequestWindow
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.frames import Frame
 
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 # has left. A frame that has been put here leaves whole, or the connection ends.
 
 
-class Entry(NamedTuple):
+class OutboxEntry(NamedTuple):
     head: bytes  # of the frame, with everything but the payload
     payload: Payload
     memory_bytes: int
@@ -67,8 +67,8 @@ class Outbox:
         self.on_sent: Callable[[int, int], None] = lambda _answers, _held_bytes: None
         self.queued_bytes = 0
         self.moved_at, self.pushed_at, self.writes_since = trio.current_time(), -math.inf, math.inf
-        self._stream, self._sender = stream, Sender(stream, run_sync)
-        self._queue: deque[Entry] = deque()
+        self._stream, self._sender = stream, SocketWriter(stream, run_sync)
+        self._queue: deque[OutboxEntry] = deque()
         self._is_sending = self._is_corked = False
         self._idle_task: trio.lowlevel.Task | None = None
         self._emptied = trio.lowlevel.ParkingLot()
@@ -85,7 +85,7 @@ class Outbox:
         else:
             in_memory = on_stream = size
         answers = 1 if held_bytes else 0
-        self._queue.append(Entry(head, payload, in_memory, on_stream, answers, held_bytes))
+        self._queue.append(OutboxEntry(head, payload, in_memory, on_stream, answers, held_bytes))
         self.queued_bytes += in_memory
 
     def flush(self, *, at_once: bool = False) -> None:
@@ -131,7 +131,7 @@ class Outbox:
             await self._emptied.park()
 
     async def run(self) -> NoReturn:
-        """Send for ever. Raises what `Sender.send` raises."""
+        """Send for ever. Raises what `SocketWriter.send` raises."""
         while True:
             if not self._queue:
                 await self._wait_queued()
@@ -151,7 +151,7 @@ class Outbox:
         self._idle_task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
-    def _take(self) -> list[Entry]:
+    def _take(self) -> list[OutboxEntry]:
         entries = []
         size = 0
         while self._queue and size < STEP_BYTES:
@@ -159,7 +159,7 @@ class Outbox:
             size += entries[-1].stream_bytes
         return entries
 
-    async def _send(self, entries: list[Entry]) -> None:
+    async def _send(self, entries: list[OutboxEntry]) -> None:
         pieces, sums = _sums(entries)
         self.writes_since = trio.current_time()
         for step in steps(pieces):
@@ -170,12 +170,12 @@ class Outbox:
         self.writes_since = math.inf
         self._note_sent(sums)
 
-    def _note_sent(self, sums: Entry) -> None:
+    def _note_sent(self, sums: OutboxEntry) -> None:
         self.queued_bytes -= sums.memory_bytes
         self.on_sent(sums.answers, sums.held_bytes)
 
 
-def _sums(entries: list[Entry]) -> tuple[list[Piece], Entry]:
+def _sums(entries: list[OutboxEntry]) -> tuple[list[Piece], OutboxEntry]:
     """All pieces, and the numbers of all entries in one."""
     pieces: list[Piece] = []
     in_memory = on_stream = answers = held_bytes = 0
@@ -186,7 +186,7 @@ def _sums(entries: list[Entry]) -> tuple[list[Piece], Entry]:
         on_stream += entry.stream_bytes
         answers += entry.answers
         held_bytes += entry.held_bytes
-    return pieces, Entry(b"", (), in_memory, on_stream, answers, held_bytes)
+    return pieces, OutboxEntry(b"", (), in_memory, on_stream, answers, held_bytes)
 
 
 # -- Connection -----------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Connection:
         stream: trio.abc.Stream,
         *,
         name: str,
-        limits: Limits,
+        limits: RpcLimits,
         run_sync: RunSync,
         arrival: Arrival | None = None,
     ) -> None:
@@ -301,7 +301,7 @@ class Connection:
             self.look_by(now + min(self.limits.ping_seconds, self.limits.stall_seconds_max))
         return await arrival.wait_room(needed_bytes, self._frames.buffered_bytes, self._read_bytes)
 
-    def bound_by(self, window: Window) -> None:
+    def bound_by(self, window: RequestWindow) -> None:
         """Nothing large is read while it is full."""
         if self._arrival is not None:
             self._arrival.window = window
@@ -384,31 +384,31 @@ SENDFILE_BYTES_MIN = 128 << 10  # likewise
 PROBE_BYTES = 256 << 10  # the kernel reads ahead about as much
 
 
-class Step(NamedTuple):
+class WriteStep(NamedTuple):
     """About STEP_BYTES at most: buffers, and then a part of a file."""
 
     buffers: list[Buffer]
     file: FileSlice | None = None
 
 
-def steps(pieces: Iterable[Piece]) -> Iterator[Step]:
+def steps(pieces: Iterable[Piece]) -> Iterator[WriteStep]:
     """All bytes of `pieces`, in order."""
     buffers: list[Buffer] = []
     size = 0
     for piece in pieces:
         if isinstance(piece, FileSlice):
             for part in _file_parts(piece):
-                yield Step(buffers, part)
+                yield WriteStep(buffers, part)
                 buffers, size = [], 0
             continue
         for buffer in _buffer_parts(piece):
             buffers.append(buffer)
             size += len(buffer)
             if size >= STEP_BYTES:
-                yield Step(buffers)
+                yield WriteStep(buffers)
                 buffers, size = [], 0
     if buffers:
-        yield Step(buffers)
+        yield WriteStep(buffers)
 
 
 def _buffer_parts(buffer: Buffer) -> Iterable[Buffer]:
@@ -424,13 +424,13 @@ def _file_parts(piece: FileSlice) -> Iterator[FileSlice]:
         yield FileSlice(file, position + start, min(STEP_BYTES, length - start))
 
 
-class Sender:
+class SocketWriter:
     """Sends steps over one stream."""
 
     def __init__(self, stream: trio.abc.SendStream, run_sync: RunSync) -> None:
         self._stream, self._run_sync = stream, run_sync
 
-    async def send(self, step: Step) -> None:
+    async def send(self, step: WriteStep) -> None:
         """Raises what the stream raises; StorageError or EOFError where a file falls short."""
         buffers, file = step
         if file is None:

@@ -28,7 +28,7 @@ class Listener(NamedTuple):
     clients_at: str = ""
 
 
-class Identity(NamedTuple):
+class ServerIdentity(NamedTuple):
     """What a server says of itself in the first exchange."""
 
     cluster_id: str

@@ -14,7 +14,7 @@ import trio
 from raftmq.errors import RaftmqError, Unreachable
 from raftmq.rpc.backoff import Backoff, Pauses
 from raftmq.rpc.channel import open_channel
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -48,7 +48,7 @@ class Dialling(NamedTuple):
     dial: Dial  # raises RaftmqError, OSError, or what streams raise
     make_hello: Callable[[], Hello]
     random: Random
-    limits: Limits
+    limits: RpcLimits
     pauses: Pauses
     run_sync: RunSync
     on_left: Callable[[int], None]  # the channel with this broker is over
@@ -243,14 +243,14 @@ class Peers:
         *,
         make_hello: Callable[[], Hello],
         random: Random,
-        limits: Limits | None = None,
+        limits: RpcLimits | None = None,
         pauses: Pauses | None = None,
         on_left: Callable[[int], None] = lambda _broker_id: None,
         run_sync: RunSync = trio.to_thread.run_sync,
     ) -> None:
         """`on_left`: told when the channel with a broker is over, whatever the reason."""
         self._dialling = Dialling(
-            dial, make_hello, random, limits or Limits(), pauses or Pauses(), run_sync, on_left
+            dial, make_hello, random, limits or RpcLimits(), pauses or Pauses(), run_sync, on_left
         )
         self._peers: dict[int, Peer] = {}
         self._nursery: trio.Nursery | None = None

@@ -269,7 +269,7 @@ FRAME_BYTES_MOST = (1 << 31) - 1  # what a Hello can tell
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class RpcLimits:
     """Attributes:
     frame_bytes_max: of a frame, either way.
     header_bytes_max: of its header, that is, of all but records.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = 64 << 10  # as much as one read, which is there before anybody knows
 
 
-class Claim:
+class MemoryClaim:
     """Of one connection. `is_waiting`: for as much as it asked for last."""
 
     __slots__ = ("_on_granted", "is_waiting", "size", "wanted_bytes")
@@ -36,18 +36,18 @@ class Claim:
         self._on_granted()
 
 
-class Room:
+class RequestMemory:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.held_bytes = bytes_max, 0
-        self._line: deque[Claim] = deque()
-        self._finishing: Claim | None = None
+        self._line: deque[MemoryClaim] = deque()
+        self._finishing: MemoryClaim | None = None
 
     @property
     def is_ample(self) -> bool:
         """Nobody waits, nor is likely to."""
         return not self._line and 2 * self.held_bytes <= self.bytes_max
 
-    def want(self, claim: Claim, size: int) -> None:
+    def want(self, claim: MemoryClaim, size: int) -> None:
         """To hold so much from now on; `on_granted` is called once it may, perhaps at once."""
         assert not claim.is_waiting, "asked twice"
         claim.wanted_bytes = size
@@ -58,7 +58,7 @@ class Room:
             self._line.append(claim)
         self._let_in()
 
-    def leave(self, claim: Claim) -> None:
+    def leave(self, claim: MemoryClaim) -> None:
         """Its frame is handled, or will never come."""
         if claim.is_waiting:
             self._line.remove(claim)
@@ -78,6 +78,6 @@ class Room:
                 self._finishing = claim
             self._grant(self._line.popleft())
 
-    def _grant(self, claim: Claim) -> None:
+    def _grant(self, claim: MemoryClaim) -> None:
         self.held_bytes += claim.wanted_bytes - claim.size
         claim.grant()

@@ -27,12 +27,12 @@ from raftmq.errors import (
 )
 from raftmq.rpc.arrival import Arrival
 from raftmq.rpc.connection import Connection
-from raftmq.rpc.context import ANONYMOUS, Identity, Listener, RequestContext
+from raftmq.rpc.context import ANONYMOUS, Listener, RequestContext, ServerIdentity
 from raftmq.rpc.network import SAID_SECONDS, TcpStream
-from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, Limits
+from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, RpcLimits
 from raftmq.rpc.reply import NOBODY, PendingReply, Reply, memory_bytes, payload_length
-from raftmq.rpc.request_memory import Room
-from raftmq.rpc.window import Window
+from raftmq.rpc.request_memory import RequestMemory
+from raftmq.rpc.window import RequestWindow
 from raftmq.wire.apis import CLUSTER_APIS, ONE_WAY, PATIENT, SUPPORTED, ApiKey
 from raftmq.wire.bodies import ABSENT, Nothing
 from raftmq.wire.envelopes import decode_request, encode_response
@@ -75,7 +75,7 @@ class Service:
     """`authorize` raises the error with which to refuse."""
 
     def __init__(
-        self, identity: Identity, handlers: Mapping[ApiKey, Handler], *, authorize: Authorize
+        self, identity: ServerIdentity, handlers: Mapping[ApiKey, Handler], *, authorize: Authorize
     ) -> None:
         own = OWN_APIS & handlers.keys()
         assert not own, f"answered by the server itself: {own}"
@@ -183,7 +183,7 @@ DONE = Reply(Nothing())
 TAKEN_AT_ONCE_MAX = 64  # requests, before others have their turn
 
 
-class Session:
+class ServedConnection:
     """Args:
     stranger: what is known of the other side before its Hello.
     on_greeted: told what is known then; returns why that is no good, or "".
@@ -202,7 +202,7 @@ class Session:
         self._metadata_version, self._on_batch = metadata_version, on_batch
         self._on_greeted = on_greeted
         self._outbox, self._limits = connection.outbox, connection.limits
-        self._window = Window(
+        self._window = RequestWindow(
             requests_max=self._limits.requests_in_flight_max,
             bytes_max=self._limits.bytes_in_flight_max,
             aside_max=self._limits.patient_requests_max,
@@ -431,7 +431,7 @@ def _refused(
 # -- Server ---------------------------------------------------------------------------------------
 
 
-class Server:
+class RpcServer:
     """Handlers for all connections.
 
     Args:
@@ -448,18 +448,18 @@ class Server:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: ServerIdentity,
         handlers: Mapping[ApiKey, Handler],
         *,
         authorize: Authorize,
-        limits: Limits | None = None,
+        limits: RpcLimits | None = None,
         metadata_version: Callable[[], int] = lambda: ABSENT,
         on_batch: Callable[[bool], None] = lambda _begins: None,
         on_left: Callable[[int], None] = lambda _node_id: None,
         run_sync: RunSync = trio.to_thread.run_sync,
     ) -> None:
         self._service = Service(identity, handlers, authorize=authorize)
-        self._limits = limits or Limits()
+        self._limits = limits or RpcLimits()
         self._metadata_version, self._run_sync = metadata_version, run_sync
         self._on_batch, self._on_left = on_batch, on_left
         self._numbers = count(1)
@@ -467,7 +467,7 @@ class Server:
         self._open = [0, 0]  # on listeners for clients, and on the one for brokers
         self._guests: set[int] = set()  # connections of clients on the one for brokers
         # Apart, so that clients cannot hold up replication.
-        self._rooms = [Room(self._limits.unhandled_bytes_max) for _ in (False, True)]
+        self._rooms = [RequestMemory(self._limits.unhandled_bytes_max) for _ in (False, True)]
         self._refused, self._say_at = 0, -math.inf
 
     @property
@@ -495,7 +495,7 @@ class Server:
             stream, name=name, limits=self._limits, run_sync=self._run_sync, arrival=arrival
         )
         stranger = RequestContext(principal, listener, "", number, peer)
-        session = Session(
+        session = ServedConnection(
             self._service,
             connection,
             stranger,

@@ -38,13 +38,13 @@ _OPTIONS = (
 )
 
 
-class Endpoint(Protocol):
+class SocketEndpoint(Protocol):
     """A socket of any event loop."""
 
     def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
 
 
-def set_options(endpoint: Endpoint) -> None:
+def set_options(endpoint: SocketEndpoint) -> None:
     for level, option, value in _OPTIONS:
         endpoint.setsockopt(level, option, value)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import trio
 
 
-class Window:
+class RequestWindow:
     """A request enters with its bytes; its answer may add some; both are released once it left.
 
     What comes last may go over the limit, or a large request would never have room. Requests that

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from raftmq.sync.loop import Call
+from raftmq.sync.loop import LoopCall
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -29,7 +29,7 @@ class Block:
         self._loop, self._manager = loop, manager
         self._entered, self._left = trio.Event(), trio.Event()
         self._failure: _BodyFailedError | None = None
-        self._life: Call[None] = Call(self._live, ())
+        self._life: LoopCall[None] = LoopCall(self._live, ())
 
     def open(self) -> None:
         """Raises what entering it raises."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.consumer import Consumer as AsyncConsumer
     from raftmq.client.consumer.group_consumption import Processing as AsyncProcessing
     from raftmq.client.consumer.partition_state import Key
-    from raftmq.client.consumer.record_iterator import Lent
+    from raftmq.client.consumer.record_iterator import SharedBatch
     from raftmq.sync.loop import Loop
 
 
@@ -84,7 +84,7 @@ class Consumer:
         self._is_open = self._is_closed = False
         self._turn = trio.Lock()  # of those who ask for more
         self._batches: deque[ConsumedBatch] = deque()  # not handed out yet, one at most
-        self._lent: Lent | None = None  # of which nothing may be left
+        self._lent: SharedBatch | None = None  # of which nothing may be left
 
     def __enter__(self) -> Self:
         self._open()

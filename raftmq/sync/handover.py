@@ -22,7 +22,7 @@ import trio
 
 from raftmq.client.producer.statistics import Failures
 from raftmq.errors import BufferFull, Closed, InvalidRecord, RaftmqError, RequestTimedOut
-from raftmq.sync.loop import Call
+from raftmq.sync.loop import LoopCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
@@ -277,7 +277,7 @@ class Rows:
             RequestTimedOut: after `timeout`; looked at whenever rows have come.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        call: Call[T] = Call(self._used_by, (use,))
+        call: LoopCall[T] = LoopCall(self._used_by, (use,))
         try:
             self._loop.start(call)
             while not call.is_done and (portion := self._take()):

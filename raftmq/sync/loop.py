@@ -31,7 +31,7 @@ Ts = TypeVarTuple("Ts")
 EXIT_SECONDS_MAX = 2.0
 
 
-class Call(Generic[T]):
+class LoopCall(Generic[T]):
     """Something that runs in the loop, or will; one thread at a time waits for it.
 
     Why not a Future: where Ctrl-C hits a thread while it holds the condition of one, the loop would
@@ -97,12 +97,12 @@ class Loop:
         self._nursery: trio.Nursery | None = None  # None: nothing begins any more
         self._process_id = os.getpid()
         self._lock = Lock()  # for what follows
-        self._calls: set[Call[Any]] = set()  # without an outcome yet
+        self._calls: set[LoopCall[Any]] = set()  # without an outcome yet
         self._is_over = False
 
     def __enter__(self) -> Self:
         self._process_id, self._is_over = os.getpid(), False
-        opened: Call[None] = Call(trio.lowlevel.checkpoint, ())
+        opened: LoopCall[None] = LoopCall(trio.lowlevel.checkpoint, ())
         # A program that never leaves the block must be able to end.
         self._thread = Thread(target=self._run, args=(opened,), name="raftmq-sync", daemon=True)
         atexit.register(self._end, EXIT_SECONDS_MAX)
@@ -140,7 +140,7 @@ class Loop:
             Closed: the connection is, or belongs to another process.
             InvalidRequest: this is the loop's own thread, which must not wait for itself.
         """
-        call: Call[T] = Call(function, arguments)
+        call: LoopCall[T] = LoopCall(function, arguments)
         try:
             self.start(call)
             return self.wait(call, timeout=timeout)
@@ -148,7 +148,7 @@ class Loop:
             self.cancel(call)
             raise
 
-    def start(self, call: Call[T]) -> None:
+    def start(self, call: LoopCall[T]) -> None:
         """Have it run. Raises as `call` does."""
         self.check_process()
         if current_thread() is self._thread:
@@ -163,14 +163,14 @@ class Loop:
         with suppress(trio.RunFinishedError):  # the end of the thread settles it
             self._token.run_sync_soon(self._begin, call)
 
-    def wait(self, call: Call[T], *, timeout: float | None = None) -> T:
+    def wait(self, call: LoopCall[T], *, timeout: float | None = None) -> T:
         """Its outcome. Whoever is interrupted has to `cancel` it."""
         if not call.wait(timeout):
             self.cancel(call)
             raise RequestTimedOut(f"no result within {timeout:g} s")
         return call.result()
 
-    def cancel(self, call: Call[Any]) -> None:
+    def cancel(self, call: LoopCall[Any]) -> None:
         """Soon; nobody waits for it any more."""
         if not call.is_done:
             self.call_soon(call.scope.cancel)
@@ -206,7 +206,7 @@ class Loop:
 
     # -- in the thread ---------------------------------------------------------------------
 
-    def _run(self, opened: Call[None]) -> None:
+    def _run(self, opened: LoopCall[None]) -> None:
         try:
             trio.run(self._serve, opened)
         finally:
@@ -216,19 +216,19 @@ class Loop:
             for call in left:
                 call.give_up()
 
-    async def _serve(self, opened: Call[None]) -> None:
+    async def _serve(self, opened: LoopCall[None]) -> None:
         async with trio.open_nursery() as self._nursery:
             self._token = trio.lowlevel.current_trio_token()
             self._begin(opened)
             await trio.sleep_forever()
 
-    def _begin(self, call: Call[Any]) -> None:
+    def _begin(self, call: LoopCall[Any]) -> None:
         if self._nursery is not None:
             self._nursery.start_soon(self._perform, call)
         else:
             call.give_up()
 
-    async def _perform(self, call: Call[Any]) -> None:
+    async def _perform(self, call: LoopCall[Any]) -> None:
         try:
             await call.run()
         finally:

@@ -16,7 +16,7 @@ from raftmq.client.producer.record import (
 from raftmq.errors import BufferFull, RequestTimedOut
 from raftmq.sync.block import Block
 from raftmq.sync.handover import Delivery, Handed, Handover, Rows, may_wait
-from raftmq.sync.loop import Call
+from raftmq.sync.loop import LoopCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -51,7 +51,7 @@ class Producer:
     def __enter__(self) -> Self:
         self._block.open()
         self._handover.open()
-        self._loop.start(Call(self._handover.run, ()))
+        self._loop.start(LoopCall(self._handover.run, ()))
         return self
 
     def __exit__(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.broker import Host, open_broker
+from raftmq.broker.broker import NodeEnvironment, open_broker
 from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.node_keys import BROKERS
 from raftmq.broker.settings import CLIENTS, BrokerSettings, ListenerSettings
@@ -106,7 +106,7 @@ GROUPS = CoordinatorSettings(GroupSettings(initial_rebalance_delay_ms=50))
 _PORTS_PER_NODE = 3  # for voters, clients, brokers
 
 
-class Run:
+class NodeRun:
     """One life of a node.
 
     Attributes:
@@ -120,7 +120,7 @@ class Run:
         self._scope = trio.CancelScope()
 
     async def live(self, settings: BrokerSettings) -> None:
-        host = Host(TcpNetwork(), files=UnsyncedFiles(), timing=TIMING)
+        host = NodeEnvironment(TcpNetwork(), files=UnsyncedFiles(), timing=TIMING)
         try:
             with self._scope:
                 async with open_broker(settings, host) as self.broker:
@@ -151,7 +151,7 @@ class Nodes:
     def __init__(self, settings: Iterable[BrokerSettings], nursery: trio.Nursery) -> None:
         self._settings = {one.node_id: one for one in settings}
         self._nursery = nursery
-        self.running: dict[int, Run] = {}
+        self.running: dict[int, NodeRun] = {}
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -175,7 +175,7 @@ class Nodes:
         self._check_known(node_id)
         if node_id in self.running:
             raise InvalidRequest(f"node {node_id} runs already")
-        run = self.running[node_id] = Run()
+        run = self.running[node_id] = NodeRun()
         self._nursery.start_soon(run.live, self._settings[node_id])
 
     async def stop(self, node_id: int) -> None:
@@ -186,7 +186,7 @@ class Nodes:
         await self._run_of(node_id).die()
         self.running.pop(node_id, None)
 
-    def _run_of(self, node_id: int) -> Run:
+    def _run_of(self, node_id: int) -> NodeRun:
         self._check_known(node_id)
         if node_id not in self.running:
             raise InvalidRequest(f"node {node_id} does not run, {sorted(self.running)} do")
@@ -214,7 +214,7 @@ class Nodes:
                 f" after {READY_SECONDS_MAX:g} s; the log says what they wait for"
             )
 
-    async def _wait_all_known(self, run: Run) -> None:
+    async def _wait_all_known(self, run: NodeRun) -> None:
         assert run.broker is not None, "opened"
         quorum = run.broker.quorum
         image = quorum.image
@@ -234,7 +234,7 @@ class Nodes:
         return None if state.leader == NO_BROKER else state.leader
 
 
-def _is_in_service(image: MetadataImage, node_id: int, run: Run) -> bool:
+def _is_in_service(image: MetadataImage, node_id: int, run: NodeRun) -> bool:
     """This very run of the node, and not the one before it."""
     known = image.brokers.get(node_id)
     epoch = run.broker.lifetime.broker_epoch if run.broker else None

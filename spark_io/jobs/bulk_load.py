@@ -40,7 +40,7 @@ _ORDER = "_order"  # how columns begin that are there for the order alone
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class RowShape:
     """What becomes of a row, in SQL.
 
     Attributes:
@@ -56,7 +56,7 @@ class Shape:
     order_by: Sequence[str] = ()
 
 
-def records_of(frame: DataFrame, shape: Shape) -> DataFrame:
+def records_of(frame: DataFrame, shape: RowShape) -> DataFrame:
     """With `value` and perhaps `key`, and whatever `in_order` needs.
 
     Raises:
@@ -83,7 +83,7 @@ def in_order(records: DataFrame, *, tasks: int) -> DataFrame:
     return placed.sortWithinPartitions(*order, *names).select(*names)
 
 
-def _value(frame: DataFrame, shape: Shape) -> Column:
+def _value(frame: DataFrame, shape: RowShape) -> Column:
     if shape.value is not None:
         return sql.expr(shape.value)
     if shape.json_columns:
@@ -157,11 +157,11 @@ def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # c
     if given["value"] is not None and given["value_json"] is not None:
         raise click.UsageError("--value and --value-json: say one of them")
     options = _options(given["options"])
-    from spark_io.jobs.bulk_load import Shape, in_order, records_of
+    from spark_io.jobs.bulk_load import RowShape, in_order, records_of
     from spark_io.jobs.command import open_session
-    from spark_io.jobs.sending import Target, send
+    from spark_io.jobs.sending import SinkTarget, send
 
-    shape = Shape(
+    shape = RowShape(
         key=given["key"],
         value=given["value"],
         json_columns=_names(given["value_json"]),
@@ -173,7 +173,7 @@ def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # c
         if given["is_dry"]:
             _show(frame, records)
         else:
-            send(in_order(records, tasks=given["tasks"]), Target.of(given))
+            send(in_order(records, tasks=given["tasks"]), SinkTarget.of(given))
     return 0
 
 

@@ -21,7 +21,7 @@ _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _MISTAKE = "42"  # of whoever wrote the query, in SQL's classes of states
 
 
-class ExitCode(IntEnum):
+class JobExitCode(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
@@ -34,11 +34,11 @@ class JobError(Exception):
     """Ends a job; its text is one line that names the thing and the way out."""
 
 
-class Cause(NamedTuple):
+class FailureCause(NamedTuple):
     """`lines`: one for each problem."""
 
     lines: list[str]
-    exit_code: ExitCode
+    exit_code: JobExitCode
 
 
 _USAGE = (errors.InvalidConfig, errors.InvalidRequest, errors.InvalidTopic)
@@ -47,31 +47,35 @@ _DAMAGE = (errors.CorruptRecord, errors.StorageError)  # worth another try elsew
 _SILENCE = (errors.Unreachable, errors.RequestTimedOut)
 
 
-def cause_of(error: Exception) -> Cause | None:
+def cause_of(error: Exception) -> FailureCause | None:
     """None: it is a mistake of this program, and worth a traceback."""
     if type(error).__module__.startswith(_OF_SPARK):
         return _cause_in(str(error))
     if isinstance(error, errors.InvalidConfig):
-        return Cause([_on_one_line(problem) for problem in error.problems], ExitCode.USAGE)
+        return FailureCause(
+            [_on_one_line(problem) for problem in error.problems], JobExitCode.USAGE
+        )
     if isinstance(error, (errors.RaftmqError, JobError, OSError)):
         notes = getattr(error, "__notes__", [])
-        return Cause([_on_one_line("; ".join([str(error), *notes]))], exit_code_of(type(error)))
+        return FailureCause(
+            [_on_one_line("; ".join([str(error), *notes]))], exit_code_of(type(error))
+        )
     return None
 
 
-def exit_code_of(kind: type[Exception]) -> ExitCode:
+def exit_code_of(kind: type[Exception]) -> JobExitCode:
     """With which a job ends that such an error has ended."""
     if issubclass(kind, _USAGE):
-        return ExitCode.USAGE
+        return JobExitCode.USAGE
     if issubclass(kind, _NOT_FOUND):
-        return ExitCode.NOT_FOUND
+        return JobExitCode.NOT_FOUND
     if issubclass(kind, _DAMAGE) or not issubclass(kind, errors.RaftmqError):
-        return ExitCode.FAILED
+        return JobExitCode.FAILED
     is_passing = kind.retriable or issubclass(kind, _SILENCE)
-    return ExitCode.UNREACHABLE if is_passing else ExitCode.FAILED
+    return JobExitCode.UNREACHABLE if is_passing else JobExitCode.FAILED
 
 
-def _cause_in(text: str) -> Cause:
+def _cause_in(text: str) -> FailureCause:
     """What Spark tells: of a Python process, or of its own."""
     if _TRACEBACK in text:
         return _last_raised(text.rpartition(_TRACEBACK)[2])
@@ -80,10 +84,12 @@ def _cause_in(text: str) -> Cause:
     state = _STATE.search(line)
     is_mistake = state is not None and state[1].startswith(_MISTAKE)
     told = _CONDITION.sub("", _STATE.sub("", line))
-    return Cause([_on_one_line(told)], ExitCode.USAGE if is_mistake else ExitCode.FAILED)
+    return FailureCause(
+        [_on_one_line(told)], JobExitCode.USAGE if is_mistake else JobExitCode.FAILED
+    )
 
 
-def _last_raised(traceback: str) -> Cause:
+def _last_raised(traceback: str) -> FailureCause:
     """Behind the lines of code, which are indented, stands `module.Class: text` with its notes."""
     lines = _STATE.sub("", traceback).splitlines()
     first = next((at for at, line in enumerate(lines) if not line.startswith(" ")), 0)
@@ -91,8 +97,8 @@ def _last_raised(traceback: str) -> Cause:
     text = _on_one_line("; ".join([told, *filter(None, map(str.strip, lines[first + 1 :]))]))
     kind = _KNOWN.get(name.rpartition(".")[2])
     if kind is None:
-        return Cause([f"{name}: {text}" if text else name], ExitCode.FAILED)
-    return Cause([text], exit_code_of(kind))
+        return FailureCause([f"{name}: {text}" if text else name], JobExitCode.FAILED)
+    return FailureCause([text], exit_code_of(kind))
 
 
 def _on_one_line(text: str) -> str:

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from raftmq.client.client import parse_bootstrap
 from raftmq.errors import InvalidConfig
-from spark_io.jobs.causes import Cause, ExitCode, cause_of
+from spark_io.jobs.causes import FailureCause, JobExitCode, cause_of
 from spark_io.source import RaftmqDataSource
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ def run(command: click.Command, module: str, argv: Sequence[str] | None) -> int:
     try:
         result = command.main(argv, f"python -m {module}", standalone_mode=False)
     except click.Abort:
-        return _end(module, Cause(["interrupted"], ExitCode.INTERRUPTED))
+        return _end(module, FailureCause(["interrupted"], JobExitCode.INTERRUPTED))
     except click.ClickException as error:
-        return _end(module, Cause([_line_of(error)], ExitCode(error.exit_code)))
+        return _end(module, FailureCause([_line_of(error)], JobExitCode(error.exit_code)))
     except BrokenPipeError:  # somebody has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.FAILED
+        return JobExitCode.FAILED
     except Exception as error:
         cause = cause_of(error)
         if cause is None:
             raise
         return _end(module, cause)
-    return int(result or ExitCode.OK)
+    return int(result or JobExitCode.OK)
 
 
 def bootstrap_option() -> Callable[[CommandT], CommandT]:
@@ -126,7 +126,7 @@ def _line_of(error: click.ClickException) -> str:
     return line
 
 
-def _end(module: str, cause: Cause) -> int:
+def _end(module: str, cause: FailureCause) -> int:
     for line in cause.lines:
         click.echo(f"{module.rpartition('.')[2]}: {line}", err=True)
     return cause.exit_code

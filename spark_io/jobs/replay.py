@@ -139,7 +139,7 @@ def replay(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
     """
     from spark_io.jobs.command import open_session
     from spark_io.jobs.replay import check_one_topic, rows_to_replay
-    from spark_io.jobs.sending import Target, send
+    from spark_io.jobs.sending import SinkTarget, send
 
     with open_session("raftmq replay") as session:
         frame = session.read.parquet(folder)
@@ -153,7 +153,7 @@ def replay(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
         if given["is_dry"]:
             _show_counts(frame)
         else:
-            send(rows, Target.of(given))
+            send(rows, SinkTarget.of(given))
     return 0
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Target(NamedTuple):
+class SinkTarget(NamedTuple):
     """Where to, and under which name."""
 
     bootstrap: str
@@ -31,12 +31,12 @@ class Target(NamedTuple):
     generation: int
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Target:
+    def of(cls, given: Mapping[str, Any]) -> SinkTarget:
         """Of `sending_options`."""
         return cls(**{name: given[name] for name in cls._fields})
 
 
-def send(rows: DataFrame, target: Target) -> None:
+def send(rows: DataFrame, target: SinkTarget) -> None:
     """Returns once every row stands with all replicas in sync, and says how many there are.
 
     Raises:
@@ -60,7 +60,7 @@ def send(rows: DataFrame, target: Target) -> None:
     )
 
 
-def _check_there(target: Target) -> None:
+def _check_there(target: SinkTarget) -> None:
     """Tasks would look for it for a while, one after the other."""
     asked = {"bootstrap.servers": target.bootstrap, "subscribe": target.topic}
     with Lookup(source_options(asked, is_stream=False)) as lookup:

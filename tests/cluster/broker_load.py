@@ -28,7 +28,7 @@ from tests.cluster.load_thread import LoadThread
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from raftmq.client.administration.offsets import Fetched
+    from raftmq.client.administration.offsets import FetchedChunk
     from raftmq.model import Address
     from tests.cluster.broker_ledger import BrokerLedger
     from tests.cluster.broker_watch import View
@@ -174,7 +174,7 @@ class Load(LoadThread):
             if not is_over():
                 offset = self._read(partition, offset, fetched)
 
-    def _read(self, partition: int, offset: int, fetched: Fetched) -> int:
+    def _read(self, partition: int, offset: int, fetched: FetchedChunk) -> int:
         for position, header in iter_batches(fetched.data):
             data = bytes(fetched.data[position : position + header.size])
             batch = StoredBatch(header.base_offset, header.end_offset, data)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from immutables import Map
 
-from raftmq.metadata.commands import OffsetCommit
+from raftmq.metadata.commands import StoredOffset
 from tests.cluster.quorum_words import Holding
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _pieces(value: Any) -> Iterable[bytes]:
         yield _encode(value)
 
 
-def commit_of(key: int) -> OffsetCommit:
+def commit_of(key: int) -> StoredOffset:
     """The one commit that puts this key into the image."""
 
-    return OffsetCommit(key.to_bytes(16, "big"), 0, key)
+    return StoredOffset(key.to_bytes(16, "big"), 0, key)

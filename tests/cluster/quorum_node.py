@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.errors import CorruptJournal, StorageError
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
 from raftmq.model import Address
 from raftmq.rpc.network import TcpNetwork
@@ -52,7 +52,7 @@ async def run(order: Order) -> None:
         cluster_id=order.cluster_id,
         node_id=order.node_id,
         voters={voter: Address(HOST, port) for voter, port in order.voters().items()},
-        limits=Limits(
+        limits=QuorumLimits(
             snapshot_entries=order.snapshot_entries, trailing_entries=order.trailing_entries
         ),
         is_replacement=bool(order.is_replacement),

@@ -8,7 +8,7 @@ from raftmq.errors import RaftmqError
 from raftmq.metadata.raft.net.connection import open_connection, shake_hands
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     Role,
     StatusReply,
     StatusRequest,
@@ -19,7 +19,7 @@ from raftmq.rpc.network import TcpNetwork
 from tests.cluster.quorum_words import HOST
 
 _VISIT_SECONDS_MAX = 2.0
-_HELLO = Hello(PROTOCOL_VERSION, "", Role.VISITOR, node_id=0)
+_HELLO = NodeHello(PROTOCOL_VERSION, "", Role.VISITOR, node_id=0)
 
 
 def ask_status(port: int) -> QuorumStatus | None:

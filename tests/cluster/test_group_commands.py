@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 
 from raftmq import testing
 from raftmq.cli.main import main
-from raftmq.client.group.coordinator import Coordinator, checked
+from raftmq.client.group.coordinator import CoordinatorLookup, checked
 from raftmq.client.group.planning import encode_assignment, encode_subscription
 from raftmq.client.network.network import TcpNetwork
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import GroupSubscribedToTopic, InvalidUpdateVersion, NonEmptyGroup
 from raftmq.sync import connect
@@ -72,7 +72,7 @@ async def join(server: Server) -> str:
     """Be the one member, with one partition, and fall silent. Returns its id."""
     network = TcpNetwork()
     async with Cluster(server.addresses, network, random=Random(), client_id="worker") as cluster:
-        coordinator, member_id = Coordinator(cluster, GROUP), ""
+        coordinator, member_id = CoordinatorLookup(cluster, GROUP), ""
         protocols = (Protocol("range", encode_subscription(["orders"])),)
         while True:
             body = JoinGroup(GROUP, member_id, protocols, SESSION_MS, SESSION_MS)
@@ -89,13 +89,13 @@ async def join(server: Server) -> str:
 async def leave(server: Server, member_id: str) -> None:
     async with Cluster(server.addresses, TcpNetwork(), random=Random()) as cluster:
         body = LeaveGroup(GROUP, (LeavingMember(member_id),))
-        checked(await ask(Coordinator(cluster, GROUP), body))
+        checked(await ask(CoordinatorLookup(cluster, GROUP), body))
 
 
-async def ask(coordinator: Coordinator, body: Any) -> Any:
+async def ask(coordinator: CoordinatorLookup, body: Any) -> Any:
     deadline = trio.current_time() + 20
     return await coordinator.ask(
-        lambda: body, lambda reply: reply, deadline=deadline, repeats=Repeats.ACCEPTED
+        lambda: body, lambda reply: reply, deadline=deadline, repeats=RepeatEffect.ACCEPTED
     )
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from raftmq import sync
 from raftmq.local.cluster import LocalCluster
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.envelopes import encode_request
 from raftmq.wire.frames import PREFIX
 from raftmq.wire.messages.hello import Hello
 
 CONNECTIONS = 20
-FRAME_BYTES = Limits().frame_bytes_max - 100
+FRAME_BYTES = RpcLimits().frame_bytes_max - 100
 SENT_BYTES = 60 << 20  # of each frame
 SLACK_BYTES = 64 << 20  # what a broker needs besides, and a read of each connection
 
@@ -45,7 +45,7 @@ def test_half_frames_are_bounded_together(tmp_path: Path) -> None:
                 caller.sendall(bytes(SENT_BYTES))
         time.sleep(1)
         grown = resident_bytes(node.pid) - before
-        assert grown <= Limits().unhandled_bytes_max + SLACK_BYTES
+        assert grown <= RpcLimits().unhandled_bytes_max + SLACK_BYTES
         with sync.connect(cluster.bootstrap) as mq:
             mq.admin.create_topic("t", partitions=1, replication_factor=1)
             with mq.producer() as producer:

@@ -11,7 +11,7 @@ import raftmq
 from raftmq.errors import ErrorCode
 from raftmq.rpc.channel import open_channel
 from raftmq.rpc.network import TcpNetwork
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.cluster
 ROUNDS = 4
 COUNT, DELETED = 1000, 900
 LOOK_SECONDS = 0.2
-PATIENT = Limits(silence_seconds_max=30.0)
+PATIENT = RpcLimits(silence_seconds_max=30.0)
 REFUSALS = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

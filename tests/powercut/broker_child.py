@@ -13,7 +13,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftmq.broker.broker import Host
+from raftmq.broker.broker import NodeEnvironment
 from raftmq.cli.main import main as raftmq
 from raftmq.cli.nodes import broker_run
 from raftmq.partition.storage.inspect import TOPICS_FOLDER
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--forgetful", action="store_true")
     arguments, others = parser.parse_known_args()
     files_of = ForgetfulLogFiles if arguments.forgetful else RebootedFiles
-    broker_run.Host = partial(Host, files=files_of(arguments.power_cuts))
+    broker_run.Host = partial(NodeEnvironment, files=files_of(arguments.power_cuts))
     raftmq(["broker", *others])
 
 

@@ -26,7 +26,7 @@ from raftmq.wire.batch.header import (
     NAMED_FIRST,
     Account,
     BatchHeader,
-    Origin,
+    BytesOrigin,
     check_batch,
     seal,
 )
@@ -128,7 +128,7 @@ def _damage_inside(random: Random, batch: bytearray) -> bytearray:
         mutate(random, random.choice(chunks), [bytes(chunk) for chunk in chunks])
         return _with_chunks(batch, header, codec, chunks)
     stored = batch[HEADER_SIZE:]
-    data = bytearray(decompress(codec, stored, Origin(0), length_max=UNCOMPRESSED_BYTES_MAX))
+    data = bytearray(decompress(codec, stored, BytesOrigin(0), length_max=UNCOMPRESSED_BYTES_MAX))
     mutate(random, data, [bytes(data)])
     return seal(batch[:HEADER_SIZE] + compress(codec, bytes(data)))
 
@@ -141,7 +141,7 @@ def _uncompressed_chunks(
     for entry in directory.entries:
         stored = bytes(batch[position : position + entry.byte_length])
         length = entry.uncompressed_length
-        chunk = decompress(codec, stored, Origin(0), length=length, length_max=length)
+        chunk = decompress(codec, stored, BytesOrigin(0), length=length, length_max=length)
         chunks.append(bytearray(chunk))
         position += entry.byte_length
     return chunks

@@ -34,12 +34,12 @@ from raftmq.metadata.commands import (
     FinishReview,
     Loss,
     PartitionId,
+    ProposedIsrMember,
     RaiseLogStart,
     ReassignPartition,
     RecoveryState,
     Refused,
     RegisterBroker,
-    Replica,
     ReportDamage,
     ReviewPartitions,
     SetFeatureLevel,
@@ -197,7 +197,7 @@ class World:
         if not self.is_led(key, state):
             return
         isr = [b for b in state.replicas if b == state.leader or self.may_be_in(key, state, b)]
-        members = tuple(Replica(b, self.image.brokers[b].broker_epoch) for b in isr)
+        members = tuple(ProposedIsrMember(b, self.image.brokers[b].broker_epoch) for b in isr)
         leader = self.image.brokers[state.leader]
         self.say(
             AlterPartition(

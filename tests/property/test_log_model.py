@@ -24,7 +24,7 @@ from tests.unit.storage.directories import retirable
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog
-    from raftmq.partition.storage.work import Trim
+    from raftmq.partition.storage.work import LogTrim
 
 FOLDER = Path("/data/topics/orders/Partition-0")
 CONFIG = TopicConfig(segment_bytes=2048, index_interval_bytes=200, retention_bytes=6000)
@@ -119,7 +119,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self._apply(self.log.plan_retention(self.clock))
         self.start = max(self.start, self.log.log_start_offset)
 
-    def _apply(self, trim: Trim | None) -> None:
+    def _apply(self, trim: LogTrim | None) -> None:
         if trim is not None:
             trim.prepare(self.files)
             trim.perform(self.files)

@@ -24,7 +24,7 @@ from raftmq.errors import RaftmqError
 from raftmq.metadata.commands import DeleteTopic, Done, decode_command, encode_command
 from raftmq.metadata.image_format import decode_header, decode_section
 from raftmq.metadata.raft.engine.replication import Enrol, own_entry, quorum_entry
-from raftmq.metadata.raft.net.messages import FRAME_HEADER, FrameReader, KeepAlive
+from raftmq.metadata.raft.net.messages import FRAME_HEADER, KeepAlive, MessageReader
 from raftmq.metadata.raft.snapshot.contents import read_picture
 from raftmq.metadata.raft.status import decode_status
 from raftmq.wire.batch.header import check_batch
@@ -67,7 +67,7 @@ def to_broker(value: msgspec.Raw) -> None:
 
 def to_quorum(value: msgspec.Raw) -> None:
     payload = with_field(PACK(KeepAlive()), value)
-    FrameReader().receive(FRAME_HEADER.pack(len(payload), crc32c(payload)) + payload)
+    MessageReader().receive(FRAME_HEADER.pack(len(payload), crc32c(payload)) + payload)
 
 
 def to_asker(value: msgspec.Raw) -> None:

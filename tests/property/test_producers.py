@@ -32,7 +32,7 @@ from raftmq.errors import (
     ProducerFenced,
     UnknownProducerId,
 )
-from raftmq.partition.producers import Producer
+from raftmq.partition.producers import ProducerState
 from raftmq.partition.storage.known_producers import account_in, list_snapshots, load_snapshot
 from raftmq.partition.storage.recovery import Past, open_log
 from raftmq.wire.batch.header import NAMED_FIRST, Account
@@ -42,7 +42,7 @@ from tests.simulation.producer_reference import SEQUENCES, producers_in
 
 if TYPE_CHECKING:
     from raftmq.partition.storage.log import Appended, PartitionLog
-    from raftmq.partition.storage.work import StartOver, Truncation
+    from raftmq.partition.storage.work import LogStartOver, Truncation
     from raftmq.wire.batch.header import BatchHeader
 
 FOLDER = Path("/data/topics/orders/Partition-0")
@@ -104,7 +104,7 @@ class ProducersAgainstList(RuleBasedStateMachine):
             epoch, sequence = epoch + 1, 0
         return Numbers(producer_id, epoch, sequence, count)
 
-    def _known(self) -> dict[int, Producer]:
+    def _known(self) -> dict[int, ProducerState]:
         return producers_in(self.batches, self.accounts)
 
     def _send(self, *batches: Numbers) -> Appended:
@@ -200,12 +200,14 @@ class ProducersAgainstList(RuleBasedStateMachine):
         assert fenced == (expected, end + 1)
         self._note_from(end)
 
-    def _expected_life(self, known: Producer | None, generation: int, count: int) -> Producer:
+    def _expected_life(
+        self, known: ProducerState | None, generation: int, count: int
+    ) -> ProducerState:
         epoch = known.epoch + 1 if known else 0
         if known is None or generation != known.generation:
-            return Producer(epoch, 0, (), generation, 0, count)
+            return ProducerState(epoch, 0, (), generation, 0, count)
         count = known.partition_count or count
-        return Producer(epoch, known.next_sequence, (), generation, known.digest, count)
+        return ProducerState(epoch, known.next_sequence, (), generation, known.digest, count)
 
     @precondition(lambda self: any(each >= NAMED_FIRST for each in self._known()))
     @rule(counts=st.lists(COUNTS, min_size=1, max_size=4), again=st.booleans(), data=st.data())
@@ -273,7 +275,7 @@ class ProducersAgainstList(RuleBasedStateMachine):
         self.covering = None
         self._cut(self.log.begin_start_over(max(0, self.log.log_end_offset + distance)))
 
-    def _cut(self, work: Truncation | StartOver) -> None:
+    def _cut(self, work: Truncation | LogStartOver) -> None:
         work.perform(self.files)
         self.log.end_truncate()
         if self.covering is not None and self.log.log_end_offset < self.covering:

@@ -19,14 +19,14 @@ from raftmq.metadata.commands import (
     AlterPartition,
     BrokerRegistered,
     PartitionId,
+    ProposedIsrMember,
     RecoveryState,
     Refused,
     RegisterBroker,
-    Replica,
     ReportDamage,
 )
 from raftmq.metadata.image import EMPTY_IMAGE
-from raftmq.metadata.liveness import HEARTBEAT_SECONDS, Heartbeat
+from raftmq.metadata.liveness import HEARTBEAT_SECONDS, BrokerContact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +169,7 @@ class SimulatedBroker:
         if self._broker_epoch == NO_EPOCH:
             return
         hanging = 0.0 if self.frozen_since is None else self._world.now - self.frozen_since
-        said = Heartbeat(
+        said = BrokerContact(
             self.broker_id, self._broker_epoch, self._view.version, hanging, self.wants_shutdown
         )
         answer = self._world.heartbeat(said)
@@ -192,7 +192,7 @@ class SimulatedBroker:
             isr = [self.broker_id]
         elif tuple(isr) == partition.isr:
             return
-        members = tuple(Replica(it, self._view.brokers[it].broker_epoch) for it in isr)
+        members = tuple(ProposedIsrMember(it, self._view.brokers[it].broker_epoch) for it in isr)
         command = AlterPartition(
             self.broker_id,
             self._broker_epoch,

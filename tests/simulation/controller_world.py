@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from raftmq.metadata.commands import AnyCommand, AnyResult
-    from raftmq.metadata.controller import Effect, HeartbeatAnswer, Propose
-    from raftmq.metadata.liveness import Heartbeat
+    from raftmq.metadata.controller import Effect, HeartbeatAnswer, ProposeCommand
+    from raftmq.metadata.liveness import BrokerContact
 
 CALM_START_SECONDS = 4.0
 TROUBLE_SECONDS = 35.0
@@ -172,7 +172,7 @@ class World:
             else:
                 self._propose_for(controller, effect)
 
-    def _propose_for(self, controller: Controller, effect: Propose) -> None:
+    def _propose_for(self, controller: Controller, effect: ProposeCommand) -> None:
         def on_result(result: AnyResult | None) -> None:
             if self._controller is controller:
                 follows = controller.on_result(effect, result, now=self.now, image=self.image)
@@ -201,7 +201,7 @@ class World:
             return ProbeOutcome.TIMED_OUT
         return ProbeOutcome.ACCEPTED if broker.is_running else ProbeOutcome.REFUSED
 
-    def heartbeat(self, said: Heartbeat) -> HeartbeatAnswer | None:
+    def heartbeat(self, said: BrokerContact) -> HeartbeatAnswer | None:
         is_deaf = self._controller is None or self.now < self.controller_paused_until
         if is_deaf or (not self.is_calm and self.random.random() < 0.05):
             return None

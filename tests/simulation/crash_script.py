@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
-    from raftmq.partition.storage.work import Trim
+    from raftmq.partition.storage.work import LogTrim
     from tests.simulation.disk import SimulatedFiles
     from tests.simulation.disk_faults import Moment
 
@@ -104,7 +104,7 @@ class CrashScript:
     def _watch_trims(self, log: PartitionLog) -> None:
         plan, expectation = log.plan_trim, self.expectations[log.name]
 
-        def plan_trim(log_start_offset: int) -> Trim | None:
+        def plan_trim(log_start_offset: int) -> LogTrim | None:
             trim = plan(log_start_offset)
             if trim:
                 expectation.request_trim(trim.log_start_offset)

@@ -29,7 +29,7 @@ from tests.simulation.disk_file import SimulatedFile
 
 if TYPE_CHECKING:
     from raftmq.disk.files import Files
-    from raftmq.partition.storage.recovery import Past, Verdict
+    from raftmq.partition.storage.recovery import Past, TailVerdict
     from tests.simulation.crash_case import Failure
 
 
@@ -186,7 +186,7 @@ def leave_the_torn_tail(patch: pytest.MonkeyPatch) -> None:
 def call_it_damage(patch: pytest.MonkeyPatch) -> None:
     """Sectors that arrive out of order after a power cut are taken for rot."""
 
-    def judge(past: Past, **facts: bool) -> Verdict:
+    def judge(past: Past, **facts: bool) -> TailVerdict:
         return original(past._replace(page_cache_survived=True), **facts)
 
     original = recovery.judge

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
-from raftmq.partition.producers import Producer, Run
+from raftmq.partition.producers import ProducerState, SequenceRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ REMEMBERED = 5
 
 def producers_in(
     headers: Iterable[BatchHeader], accounts: Mapping[int, Account] | None = None
-) -> dict[int, Producer]:
+) -> dict[int, ProducerState]:
     """Of a whole log, or of its end. `accounts`: what batches of names say, by their offset."""
     found: dict[int, list[BatchHeader]] = {}
     said = accounts or {}
@@ -39,7 +39,7 @@ def producers_in(
     }
 
 
-def _with_account(producer: Producer, said: list[Account | None]) -> Producer:
+def _with_account(producer: ProducerState, said: list[Account | None]) -> ProducerState:
     """`said`: with each batch of the producer. How many partitions there were, only the fences of a
     generation say, and all of them the same.
     """
@@ -52,15 +52,15 @@ def _with_account(producer: Producer, said: list[Account | None]) -> Producer:
     return producer._replace(generation=generation, digest=digest, partition_count=max(counts))
 
 
-def _behind_fences(batches: Sequence[BatchHeader]) -> Producer:
+def _behind_fences(batches: Sequence[BatchHeader]) -> ProducerState:
     fences = [at for at, header in enumerate(batches) if header.is_control]
     rest = batches[fences[-1] + 1 :] if fences else batches
     if rest:
         return _producer(rest)
-    return Producer(batches[-1].producer_epoch, batches[-1].base_sequence)
+    return ProducerState(batches[-1].producer_epoch, batches[-1].base_sequence)
 
 
-def _producer(batches: Sequence[BatchHeader]) -> Producer:
+def _producer(batches: Sequence[BatchHeader]) -> ProducerState:
     number = len(batches) - 1
     while number and _continues(batches[number - 1], batches[number]):
         number -= 1
@@ -72,7 +72,7 @@ def _producer(batches: Sequence[BatchHeader]) -> Producer:
         )
     ]
     last = batches[-1]
-    return Producer(last.producer_epoch, _next(last), tuple(map(_run, runs[-REMEMBERED:])))
+    return ProducerState(last.producer_epoch, _next(last), tuple(map(_run, runs[-REMEMBERED:])))
 
 
 def _distance(batches: Sequence[BatchHeader], at: int) -> int:
@@ -80,9 +80,9 @@ def _distance(batches: Sequence[BatchHeader], at: int) -> int:
     return batches[at].base_offset - sum(batch.record_count for batch in batches[:at])
 
 
-def _run(batches: Sequence[BatchHeader]) -> Run:
+def _run(batches: Sequence[BatchHeader]) -> SequenceRun:
     count = sum(batch.record_count for batch in batches)
-    return Run(batches[0].base_sequence, batches[0].base_offset, count)
+    return SequenceRun(batches[0].base_sequence, batches[0].base_offset, count)
 
 
 def _continues(before: BatchHeader, header: BatchHeader) -> bool:

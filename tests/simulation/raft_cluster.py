@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from raftmq.metadata.raft.engine.timing import Limits, Timing
+from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
 from raftmq.metadata.raft.net.observer_service import ask_status
 from raftmq.metadata.raft.observer import open_observer
 from raftmq.metadata.raft.opening import QuorumSettings, open_quorum
@@ -50,11 +50,11 @@ class RaftCluster:
         nursery: trio.Nursery,
         *,
         seed: int = 0,
-        limits: Limits | None = None,
+        limits: QuorumLimits | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._nursery, self.seed = nursery, seed
-        self.limits, self.timing = limits or Limits(), timing or Timing()
+        self.limits, self.timing = limits or QuorumLimits(), timing or Timing()
         self.network = SimulatedNetwork(Random(seed), latency=STEADY, silence_seconds_max=20.0)
         self.voters = {node_id: Address(name_of(node_id), 9000) for node_id in (1, 2, 3)}
         self.nodes: dict[int, RaftQuorum] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_io.jobs import bulk_load, export, replay
-from spark_io.jobs.bulk_load import Shape, in_order, records_of
+from spark_io.jobs.bulk_load import RowShape, in_order, records_of
 from tests.spark.frames import fill, records
 
 if TYPE_CHECKING:
@@ -153,11 +153,11 @@ def test_a_replay_of_any_files(
 @pytest.mark.parametrize(
     "shape",
     [
-        Shape(key="id % 7", value="'same'", order_by=["id % 2", "-id"]),
-        Shape(value="id", order_by=["-id"]),
+        RowShape(key="id % 7", value="'same'", order_by=["id % 2", "-id"]),
+        RowShape(value="id", order_by=["-id"]),
     ],
 )
-def test_records_do_not_depend_on_how_rows_were_cut(spark: SparkSession, shape: Shape) -> None:
+def test_records_do_not_depend_on_how_rows_were_cut(spark: SparkSession, shape: RowShape) -> None:
     """The same records in the same tasks and order, however many tasks have read them."""
 
     def sent(cuts: int) -> list[list[tuple[object, ...]]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from jepsen_like.nodes.control_page import ControlPage
 from jepsen_like.nodes.controlled_files import ControlledFiles
-from raftmq.broker.broker import Host
+from raftmq.broker.broker import NodeEnvironment
 from raftmq.broker.groups import offset_requests
 from raftmq.cli.main import main as raftmq
 from raftmq.cli.nodes import broker_run
@@ -28,6 +28,7 @@ from raftmq.partition.storage import directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
 LOOK_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1
@@ -58,10 +59,16 @@ def govern(page: ControlPage) -> None:
 
     It looks for what is old so often that a clock that were believed would delete within a run.
     """
-    host = partial(Host, files=ControlledFiles(page), now_ms=partial(now_ms, page))
-    vars(broker_run)["Host"] = host
-    vars(directory)["RETENTION_CHECK_INTERVAL"] = LOOK_SECONDS
-    vars(offset_requests)["LOOK_SECONDS"] = LOOK_SECONDS
+    host = partial(NodeEnvironment, files=ControlledFiles(page), now_ms=partial(now_ms, page))
+    _replace(broker_run, "NodeEnvironment", host)
+    _replace(directory, "RETENTION_CHECK_INTERVAL", LOOK_SECONDS)
+    _replace(offset_requests, "LOOK_SECONDS", LOOK_SECONDS)
+
+
+def _replace(module: ModuleType, name: str, value: object) -> None:
+    """A name that the module has lost would be replaced without any effect."""
+    assert name in vars(module), f"{module.__name__} has no {name}"
+    vars(module)[name] = value
 
 
 def now_ms(page: ControlPage) -> int:

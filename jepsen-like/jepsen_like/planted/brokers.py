@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
-from raftmq.broker.broker_clock import OwnClock
+from raftmq.broker.broker_clock import BrokerClock
 from raftmq.broker.lifetime import Lifetime
 from raftmq.broker.replication.replicas import Replicas
-from raftmq.broker.requests.fetch import Replicating
+from raftmq.broker.requests.fetch import ReplicaFetchRequests
 from raftmq.errors import UnknownTopicId
 from raftmq.metadata import election
 from raftmq.metadata.apply import brokers, partitions
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def trust_an_old_registration(patch: Patch) -> None:
     """What an earlier process of a broker has said counts for the one that runs now."""
-    patch.setattr(Replicating, "_check_epoch", lambda *_: None)
+    patch.setattr(ReplicaFetchRequests, "_check_epoch", lambda *_: None)
 
     def on_fetch(self: FollowerProgress, broker_epoch: int, fetch_offset: int) -> None:
         self.broker_epoch, self.has_fetched = broker_epoch, True
@@ -118,12 +118,12 @@ def a_name_is_enough(patch: Patch) -> None:
 
 def believe_the_own_clock(patch: Patch) -> None:
     """What is old is deleted without asking whether other brokers' clocks agree."""
-    patch.setattr(OwnClock, "confirmed_ms", lambda self: self.read().wall_ms)
+    patch.setattr(BrokerClock, "confirmed_ms", lambda self: self.read().wall_ms)
 
 
 def stamp_by_the_own_clock(patch: Patch) -> None:
     """What comes in gets the time of this broker's clock, although that is known to be wrong."""
-    patch.setattr(OwnClock, "stamp_ms", lambda self: self.read().wall_ms)
+    patch.setattr(BrokerClock, "stamp_ms", lambda self: self.read().wall_ms)
 
 
 def followers_retire(patch: Patch) -> None:

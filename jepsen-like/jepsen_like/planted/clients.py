@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from raftmq.client.consumer.consumer import Consumer
-from raftmq.client.consumer.fetch_collector import Delivery
-from raftmq.client.consumer.fetch_plan import Asked
+from raftmq.client.consumer.fetch_collector import FetchCollector
+from raftmq.client.consumer.fetch_plan import PartitionRequest
 from raftmq.client.producer.partition_queue import PartitionQueue
-from raftmq.client.producer.sender import Sending
+from raftmq.client.producer.sender import ProducerSender
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,10 +46,10 @@ def send_before_the_answer(patch: Patch) -> None:
 def deny_what_may_have_happened(patch: Patch) -> None:
     """Whoever gives up says that nothing was appended, though nobody knows."""
 
-    def give_up(self: Sending, batch: ProducerBatch, error: RaftmqError) -> None:
+    def give_up(self: ProducerSender, batch: ProducerBatch, error: RaftmqError) -> None:
         self._on_settled(batch, self._timed_out(batch).at(batch.topic, batch.partition))
 
-    patch.setattr(Sending, "_give_up", give_up)
+    patch.setattr(ProducerSender, "_give_up", give_up)
 
 
 # -- what is read ------------------------------------------------------------------------------
@@ -70,19 +70,19 @@ def a_cancelled_wait_takes_a_batch_along(patch: Patch) -> None:
 def the_rest_of_a_batch_is_dropped(patch: Patch) -> None:
     """A batch that was begun counts as handed out when the program goes on otherwise."""
 
-    def close(self: Delivery, last: ConsumerRecord | None) -> None:
+    def close(self: FetchCollector, last: ConsumerRecord | None) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
             self._hand_out(opened.state, opened.batch.end_offset)
 
-    patch.setattr(Delivery, "close", close)
+    patch.setattr(FetchCollector, "close", close)
 
 
 def a_late_answer_counts(patch: Patch) -> None:
     """What was asked for before somebody sought another place is taken for what is there."""
-    is_current: Any = vars(Asked)["is_current"].fget
+    is_current: Any = vars(PartitionRequest)["is_current"].fget
 
-    def is_good_enough(self: Asked) -> bool:
+    def is_good_enough(self: PartitionRequest) -> bool:
         return self.state.position is not None or is_current(self)
 
-    patch.setattr(Asked, "is_current", property(is_good_enough))
+    patch.setattr(PartitionRequest, "is_current", property(is_good_enough))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.offset_requests import OffsetRequests
 from raftmq.client.consumer.group_reader import GroupReader
-from raftmq.client.group.member import Session
+from raftmq.client.group.member import MemberSession
 from raftmq.rpc.reply import Reply
 from raftmq.wire.messages.group_offsets import CommitOutcome, OffsetCommitReply
 
@@ -60,4 +60,4 @@ def go_on_with_what_was_given_up(patch: Patch) -> None:
 
 def sessions_do_not_end_here(patch: Patch) -> None:
     """A member that nobody hears takes what it has for its own until it is told otherwise."""
-    patch.setattr(Session, "ends_at", property(lambda self: math.inf))
+    patch.setattr(MemberSession, "ends_at", property(lambda self: math.inf))

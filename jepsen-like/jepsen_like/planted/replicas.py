@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.broker.replication.followed_partition import Followed
+from raftmq.broker.replication.followed_partition import FollowedPartition
 from raftmq.broker.replication.leader_fetcher import LeaderFetcher
 from raftmq.broker.replication.replicas import HighWatermarks
-from raftmq.broker.requests.fetch import Fetching
-from raftmq.broker.requests.fetch_sessions import Bounds
-from raftmq.broker.requests.fetch_turn import Seen
+from raftmq.broker.requests.fetch import FetchRequests
+from raftmq.broker.requests.fetch_sessions import AnsweredBounds
+from raftmq.broker.requests.fetch_turn import PartitionView
 from raftmq.broker.requests.offsets import RecordDeletion
-from raftmq.broker.requests.produce import Producing
+from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.errors import NotLeaderOrFollower
 from raftmq.partition import acknowledgements
 from raftmq.partition import replica as replica_module
@@ -24,7 +24,7 @@ from raftmq.partition.leader import FollowerProgress, Leader
 from raftmq.partition.producers import Admission
 from raftmq.partition.replica import Replica
 from raftmq.partition.storage.log import PartitionLog
-from raftmq.partition.storage.work import Trim
+from raftmq.partition.storage.work import LogTrim
 from raftmq.rpc.reply import Reply
 from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 
@@ -57,13 +57,13 @@ def hold_before_fsync(patch: Patch) -> None:
 def tell_before_fsync(patch: Patch) -> None:
     """A follower tells its leader what it has written; the leader waits for its own disk."""
 
-    def held_to_tell(self: Followed) -> int | None:
+    def held_to_tell(self: FollowedPartition) -> int | None:
         if self.replica.follower is not self.part or not self.part.agrees:
             return None
         held = min(self.replica.log.log_end_offset, self.named_offset)
         return held if held > max(self.told_held, 0) else None
 
-    patch.setattr(Followed, "held_to_tell", held_to_tell)
+    patch.setattr(FollowedPartition, "held_to_tell", held_to_tell)
 
 
 def count_what_is_fetched(patch: Patch) -> None:
@@ -92,12 +92,12 @@ def answer_across_epochs(patch: Patch) -> None:
 
 def deny_what_was_appended(patch: Patch) -> None:
     """An answer does not say that the records are in the log, so they are sent once more."""
-    refused = Producing._refused
+    refused = ProduceRequests._refused
 
-    def refuse(self: Producing, wanted: Any, error: RaftmqError, *_: int, **__: int) -> Any:
+    def refuse(self: ProduceRequests, wanted: Any, error: RaftmqError, *_: int, **__: int) -> Any:
         return refused(self, wanted, error)
 
-    patch.setattr(Producing, "_refused", refuse)
+    patch.setattr(ProduceRequests, "_refused", refuse)
 
 
 def numbers_are_not_looked_at(patch: Patch) -> None:
@@ -110,13 +110,15 @@ def numbers_are_not_looked_at(patch: Patch) -> None:
 
 def read_above_the_high_watermark(patch: Patch) -> None:
     """A consumer gets all that the leader has, and is told that it is committed."""
-    look = Fetching.look
+    look = FetchRequests.look
 
-    def look_further(self: Fetching, replica: Replica, partition: SessionPartition) -> Seen:
+    def look_further(
+        self: FetchRequests, replica: Replica, partition: SessionPartition
+    ) -> PartitionView:
         seen, end = look(self, replica, partition), replica.log.log_end_offset
-        return Seen(end, Bounds(end, seen.bounds.log_start_offset), seen.diverged)
+        return PartitionView(end, AnsweredBounds(end, seen.bounds.log_start_offset), seen.diverged)
 
-    patch.setattr(Fetching, "look", look_further)
+    patch.setattr(FetchRequests, "look", look_further)
 
 
 def skip_the_divergence_answer(patch: Patch) -> None:
@@ -137,8 +139,8 @@ def give_up_after_an_error(patch: Patch) -> None:
 
 def the_log_start_is_not_written(patch: Patch) -> None:
     """Deleted records are gone until the next start, unless a whole file was."""
-    patch.setattr(Trim, "prepare", lambda self, files: None)
-    patch.setattr(Trim, "perform", lambda self, files: None)
+    patch.setattr(LogTrim, "prepare", lambda self, files: None)
+    patch.setattr(LogTrim, "perform", lambda self, files: None)
 
 
 def deletions_are_answered_alone(patch: Patch) -> None:

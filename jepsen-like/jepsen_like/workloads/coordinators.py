@@ -13,7 +13,7 @@ import trio
 
 from jepsen_like.workloads.bench import wait_stop
 from jepsen_like.workloads.watcher import new_cluster
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import RaftmqError
 from raftmq.wire.messages.groups import FindCoordinator
 
@@ -53,4 +53,4 @@ async def _find(cluster: Cluster, groups: Sequence[str]) -> dict[str, int]:
         told = answer.body.coordinators
         return {one.group: one.broker_id for one in told if not one.error}
 
-    return await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.HARMLESS)
+    return await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)

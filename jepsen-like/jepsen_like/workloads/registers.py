@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.client.admin import create_topic
 from raftmq.client.administration.questions import ask_any, find_topic_id, only_one, seconds_left
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import ErrorCode, UnknownTopicId, UnknownTopicOrPartition, error_for
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.topics import DeleteTopics
@@ -48,7 +48,7 @@ async def look(cluster: Cluster, name: str, *, deadline: float) -> Found | None:
             lambda _timeout_ms: DescribeConfigs((topic_id,)),
             _read_description,
             deadline=deadline,
-            repeats=Repeats.HARMLESS,
+            repeats=RepeatEffect.HARMLESS,
         )
     except NOT_THERE:
         return None
@@ -89,7 +89,7 @@ async def swap(cluster: Cluster, found: Found, value: int, *, deadline: float) -
         return True
 
     make = partial(AlterConfigs, (change,))
-    return await ask_any(cluster, make, read, deadline=deadline, repeats=Repeats.FORBIDDEN)
+    return await ask_any(cluster, make, read, deadline=deadline, repeats=RepeatEffect.FORBIDDEN)
 
 
 async def delete(cluster: Cluster, found: Found, *, deadline: float) -> None:
@@ -101,7 +101,7 @@ async def delete(cluster: Cluster, found: Found, *, deadline: float) -> None:
             raise error_for(outcome.error, outcome.message)
 
     make = partial(DeleteTopics, (found.topic_id,))
-    await ask_any(cluster, make, read, deadline=deadline, repeats=Repeats.FORBIDDEN)
+    await ask_any(cluster, make, read, deadline=deadline, repeats=RepeatEffect.FORBIDDEN)
 
 
 def _read_description(reply: DescribeConfigsReply) -> TopicConfigDescription:

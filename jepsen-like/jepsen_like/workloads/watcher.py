@@ -19,7 +19,7 @@ from jepsen_like.workloads.view import snapshot_of
 from raftmq.client.administration.topics import all_metadata
 from raftmq.client.client import parse_bootstrap
 from raftmq.client.network.network import TcpNetwork
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import RaftmqError
 from raftmq.wire.messages.offsets import LATEST, ListOffsets, WantedOffset
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jepsen_like.history.recorder import Recorder
     from jepsen_like.workloads.bench import Stop
     from jepsen_like.workloads.view import LiveView
-    from raftmq.client.routing.routes import Place
+    from raftmq.client.routing.routes import LeaderPlace
 
 LOOK_SECONDS = 0.5  # between two questions how the cluster is
 MARK_SECONDS = 0.5  # between two questions about one key
@@ -111,11 +111,11 @@ class Watcher:
         """The epoch that answered, and where what is committed ends there."""
         cluster, deadline = self._cluster, trio.current_time() + ANSWER_SECONDS_MAX
 
-        async def attempt(place: Place) -> tuple[int, int]:
+        async def attempt(place: LeaderPlace) -> tuple[int, int]:
             wanted = WantedOffset(place.topic_id, place.partition, place.leader_epoch, LATEST)
             found, _ = await cluster.ask_leader(place, ListOffsets((wanted,)), deadline=deadline)
             return place.leader_epoch, found.offset
 
         return await cluster.at_leader(
-            topic, partition, attempt, deadline=deadline, repeats=Repeats.HARMLESS
+            topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS
         )

@@ -15,7 +15,7 @@ from raftmq.metadata.commands import AnyResult, CommitOffsets, GroupCommits, Off
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from raftmq.metadata.commands import AnyCommand, OffsetCommit
+    from raftmq.metadata.commands import AnyCommand, StoredOffset
     from raftmq.metadata.image import MetadataImage
 
 
@@ -32,7 +32,7 @@ CHANGE_BYTES = 1_000  # of anything else that waits: it is no commit, and there 
 Outcome: TypeAlias = AnyResult | RaftmqError
 
 
-class Entry:
+class CommitEntry:
     """Attributes:
     tell: called once with the outcome, unless it was withdrawn.
     size: the bytes that it takes, about.
@@ -46,19 +46,19 @@ class Entry:
         self.is_sent = self.is_withdrawn = False
 
 
-class Commits(Entry):
+class Commits(CommitEntry):
     """Offsets of one group, each partition once. `OffsetsCommitted` names those of this entry."""
 
     __slots__ = ("commits", "group")
 
     def __init__(
-        self, group: str, commits: Sequence[OffsetCommit], tell: Callable[[Outcome], None]
+        self, group: str, commits: Sequence[StoredOffset], tell: Callable[[Outcome], None]
     ) -> None:
         super().__init__(tell, sum(map(size_of, commits)))
         self.group, self.commits = group, tuple(commits)
 
 
-class Change(Entry):
+class GroupChange(CommitEntry):
     """One command, which stands for itself."""
 
     __slots__ = ("command",)
@@ -68,7 +68,7 @@ class Change(Entry):
         self.command = command
 
 
-class Decision(Entry):
+class Decision(CommitEntry):
     """A command that depends on what is there: `decide` is given an image that shows all that was
     in line before it, and nothing comes in between. It returns None if there is nothing to do.
     """
@@ -84,7 +84,7 @@ class Decision(Entry):
         self.decide = decide
 
 
-def size_of(commit: OffsetCommit) -> int:
+def size_of(commit: StoredOffset) -> int:
     """In a command, at most."""
     return COMMIT_BYTES + (len(commit.metadata.encode()) if commit.metadata else 0)
 
@@ -96,14 +96,14 @@ BATCH_BYTES_MAX = 1 << 19  # half of what a command may have
 BATCH_COMMITS_MAX = 4_000  # it blocks every node while it is applied
 
 
-class Batch:
+class CommitBatch:
     """Attributes:
     entries: whose commits are in it, in order.
     """
 
     def __init__(self) -> None:
         self.entries: list[Commits] = []
-        self._groups: dict[str, dict[tuple[bytes, int], OffsetCommit]] = {}
+        self._groups: dict[str, dict[tuple[bytes, int], StoredOffset]] = {}
         self._size = self._count = self._expected = 0
 
     def maybe_add(self, entry: Commits) -> bool:
@@ -139,9 +139,9 @@ class Batch:
         return CommitOffsets(slot, slot_epoch, tuple(groups))
 
 
-def batch_of(line: Iterable[Entry]) -> Batch:
+def batch_of(line: Iterable[CommitEntry]) -> CommitBatch:
     """What of the front of the line goes into one command."""
-    batch = Batch()
+    batch = CommitBatch()
     for entry in line:
         if entry.is_withdrawn:
             continue
@@ -165,7 +165,7 @@ def part_of(result: OffsetsCommitted, entry: Commits) -> OffsetsCommitted:
 
 
 def _can_share(
-    known: dict[tuple[bytes, int], OffsetCommit], commits: Iterable[OffsetCommit]
+    known: dict[tuple[bytes, int], StoredOffset], commits: Iterable[StoredOffset]
 ) -> bool:
     for commit in commits:
         before = known.get((commit.topic_id, commit.partition))

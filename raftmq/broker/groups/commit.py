@@ -11,7 +11,7 @@ from raftmq.broker.groups.batches import size_of
 from raftmq.broker.groups.checks import told
 from raftmq.errors import ErrorCode, InvalidRequest, RaftmqError
 from raftmq.metadata.apply.groups import OFFSET_METADATA_BYTES_MAX
-from raftmq.metadata.commands import OffsetCommit, OffsetsCommitted
+from raftmq.metadata.commands import OffsetsCommitted, StoredOffset
 from raftmq.wire.messages.group_offsets import CommitOutcome, OffsetCommitReply
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PART_COMMITS_MAX = 1_000  # as many as may expect something, at most
 Key = tuple[bytes, int]
 
 
-def plan(request: CommitRequest, *, now_ms: int) -> list[list[OffsetCommit]]:
+def plan(request: CommitRequest, *, now_ms: int) -> list[list[StoredOffset]]:
     """What is to be committed, in parts for one command each. Leaves out what is `_too_large`.
 
     Raises:
@@ -42,8 +42,8 @@ def plan(request: CommitRequest, *, now_ms: int) -> list[list[OffsetCommit]]:
     return list(_parts(commits))
 
 
-def _parts(commits: Sequence[OffsetCommit]) -> Iterator[list[OffsetCommit]]:
-    part: list[OffsetCommit] = []
+def _parts(commits: Sequence[StoredOffset]) -> Iterator[list[StoredOffset]]:
+    part: list[StoredOffset] = []
     size = 0
     for commit in commits:
         size += size_of(commit)
@@ -56,7 +56,7 @@ def _parts(commits: Sequence[OffsetCommit]) -> Iterator[list[OffsetCommit]]:
 
 
 def answer(
-    request: CommitRequest, parts: Sequence[tuple[Sequence[OffsetCommit], Outcome]]
+    request: CommitRequest, parts: Sequence[tuple[Sequence[StoredOffset], Outcome]]
 ) -> OffsetCommitReply:
     """`parts`: what was to be committed, with what became of it."""
     errors = [outcome for _, outcome in parts if isinstance(outcome, RaftmqError)]
@@ -74,7 +74,7 @@ def answer(
 
 
 def _outcomes(
-    commits: Sequence[OffsetCommit], outcome: Outcome
+    commits: Sequence[StoredOffset], outcome: Outcome
 ) -> Iterator[tuple[Key, CommitOutcome]]:
     code, refused = ErrorCode.NONE, dict[Key, int]()
     if isinstance(outcome, RaftmqError):
@@ -90,8 +90,8 @@ def _outcomes(
             yield key, CommitOutcome(*key, code)
 
 
-def _command_of(wanted: OffsetToCommit, now_ms: int) -> OffsetCommit:
-    return OffsetCommit(
+def _command_of(wanted: OffsetToCommit, now_ms: int) -> StoredOffset:
+    return StoredOffset(
         wanted.topic_id,
         wanted.partition,
         wanted.offset,

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 
 import trio
 
-from raftmq.broker.groups.batches import Change
+from raftmq.broker.groups.batches import GroupChange
 from raftmq.broker.groups.group import Group
-from raftmq.broker.groups.phases import Answer, Save
+from raftmq.broker.groups.phases import AnswerRequest, SavePlan
 from raftmq.broker.groups.pipeline import Pipeline
 from raftmq.errors import (
     CoordinatorLoadInProgress,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from raftmq.broker.groups.batches import Outcome
     from raftmq.broker.groups.phases import CoordinatorSettings, GroupEffect
-    from raftmq.broker.groups.pipeline import Proposer
-    from raftmq.broker.metadata_changes import Changes
+    from raftmq.broker.groups.pipeline import EntryProposer
+    from raftmq.broker.metadata_changes import MetadataChanges
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
 
@@ -76,7 +76,7 @@ def is_of_another_tenure(slot_epoch: int, own: int) -> bool:
     return slot_epoch not in (NOT_SAID, own)
 
 
-class Hosted:
+class CoordinatedGroups:
     """A group in memory.
 
     Attributes:
@@ -148,7 +148,7 @@ class OwnedSlot:
 
     def __init__(self, *, slot: int, slot_epoch: int, broker_epoch: int) -> None:
         self.slot, self.slot_epoch, self.broker_epoch = slot, slot_epoch, broker_epoch
-        self.groups: dict[str, Hosted] = {}
+        self.groups: dict[str, CoordinatedGroups] = {}
         self.outsiders, self.order = Outsiders(), ChangeOrder()
         self.is_loaded = False
 
@@ -242,13 +242,13 @@ REST_SECONDS_MAX = 3.0  # so that what members said meanwhile is read before the
 class GroupClock:
     """`look` ticks a group of a slot. Nothing is looked at before `run`."""
 
-    def __init__(self, look: Callable[[OwnedSlot, Hosted], None]) -> None:
+    def __init__(self, look: Callable[[OwnedSlot, CoordinatedGroups], None]) -> None:
         self._look = look
-        self._alarms: list[tuple[float, int, OwnedSlot, Hosted]] = []  # a heap
+        self._alarms: list[tuple[float, int, OwnedSlot, CoordinatedGroups]] = []  # a heap
         self._numbers = count()
         self._sleep = trio.CancelScope()
 
-    def set(self, slot: OwnedSlot, hosted: Hosted) -> None:
+    def set(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
         """After whatever may have brought the deadline of the group nearer."""
         deadline = hosted.group.deadline
         # A group that was dropped from memory before its slot was lost is not abandoned with it,
@@ -299,7 +299,7 @@ class _Round:
         self.problem = ""
 
 
-class SharedLook:
+class ReadBarrierBatching:
     """
     Args:
         catch_up: returns once this broker's image shows all that was answered before the call.
@@ -351,7 +351,7 @@ LOAD_PAUSE_SECONDS = 0.2  # before a slot that could not be loaded is tried agai
 SLICE_GROUPS = 500  # without members, or others', looked at in one go
 
 
-class Coordinator:
+class GroupCoordinator:
     """
     Args:
         broker_epoch: under which this process is registered; -1 while it is not.
@@ -363,8 +363,8 @@ class Coordinator:
         self,
         broker_id: int,
         quorum: MetadataQuorum,
-        proposer: Proposer,
-        changes: Changes,
+        proposer: EntryProposer,
+        changes: MetadataChanges,
         settings: CoordinatorSettings,
         *,
         broker_epoch: Callable[[], int],
@@ -375,7 +375,7 @@ class Coordinator:
         self.settings, self.now_ms = settings, now_ms
         self._broker_epoch, self._sequences = broker_epoch, sequences
         self.slots = Slots(broker_id)
-        self.looks = SharedLook(
+        self.looks = ReadBarrierBatching(
             partial(changes.catch_up, timeout_ms=LOOK_MS_MAX), lambda: self._quorum.image
         )
         self._clock = GroupClock(self._tick)
@@ -474,8 +474,8 @@ class Coordinator:
             return Group(name, rules, slot_epoch=epoch)
         return Group.loaded(name, state, rules, now=trio.current_time(), slot_epoch=epoch)
 
-    def _host(self, slot: OwnedSlot, group: Group) -> Hosted:
-        hosted = slot.groups[group.name] = Hosted(group)
+    def _host(self, slot: OwnedSlot, group: Group) -> CoordinatedGroups:
+        hosted = slot.groups[group.name] = CoordinatedGroups(group)
         self._clock.set(slot, hosted)
         return hosted
 
@@ -496,7 +496,7 @@ class Coordinator:
 
     # Groups
 
-    def joined_group(self, slot: OwnedSlot, name: str) -> Hosted:
+    def joined_group(self, slot: OwnedSlot, name: str) -> CoordinatedGroups:
         """The group, whoever has been in it before.
 
         Raises:
@@ -519,13 +519,15 @@ class Coordinator:
             )
         return self._host(slot, self._group(slot, name, self.image))
 
-    def perform(self, slot: OwnedSlot, hosted: Hosted, effects: Iterable[GroupEffect]) -> None:
+    def perform(
+        self, slot: OwnedSlot, hosted: CoordinatedGroups, effects: Iterable[GroupEffect]
+    ) -> None:
         """What a group has asked for; then the clock is told, and the group forgotten if it can."""
         for effect in effects:
             match effect:
-                case Answer():
+                case AnswerRequest():
                     self._answer((effect,))
-                case Save():
+                case SavePlan():
                     self._save(slot, hosted, effect)
                 case never:
                     assert_never(never)
@@ -534,18 +536,20 @@ class Coordinator:
 
     def _answer(self, effects: Iterable[GroupEffect]) -> None:
         for effect in effects:
-            assert isinstance(effect, Answer), f"{effect} of a group that was given up"
+            assert isinstance(effect, AnswerRequest), f"{effect} of a group that was given up"
             assert isinstance(effect.token, PendingReply), f"{effect.token}"
             effect.token.settle(Reply(effect.body))
 
-    def _save(self, slot: OwnedSlot, hosted: Hosted, save: Save) -> None:
+    def _save(self, slot: OwnedSlot, hosted: CoordinatedGroups, save: SavePlan) -> None:
         command = save.command(slot_epoch=slot.slot_epoch, changed_at_ms=self.now_ms())
         if not slot.pipeline.is_lost:
-            entry = Change(command, partial(self._on_saved, slot, hosted, save))
+            entry = GroupChange(command, partial(self._on_saved, slot, hosted, save))
             slot.pipeline.put(entry, is_owed=True)
             slot.order.note(save.group, slot.pipeline.newest)
 
-    def _on_saved(self, slot: OwnedSlot, hosted: Hosted, save: Save, outcome: Outcome) -> None:
+    def _on_saved(
+        self, slot: OwnedSlot, hosted: CoordinatedGroups, save: SavePlan, outcome: Outcome
+    ) -> None:
         if slot.pipeline.is_lost:
             return
         now = trio.current_time()
@@ -561,11 +565,11 @@ class Coordinator:
             effects = hosted.group.on_saved(save, now=now)
         self.perform(slot, hosted, effects)
 
-    def _tick(self, slot: OwnedSlot, hosted: Hosted) -> None:
+    def _tick(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
         if not slot.pipeline.is_lost:
             self.perform(slot, hosted, hosted.group.on_tick(trio.current_time()))
 
-    def _maybe_drop(self, slot: OwnedSlot, hosted: Hosted) -> None:
+    def _maybe_drop(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
         group = hosted.group
         if group.is_idle and slot.groups.get(group.name) is hosted and self._is_shown(group):
             del slot.groups[group.name]

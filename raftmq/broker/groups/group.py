@@ -19,9 +19,9 @@ import math
 from typing import TYPE_CHECKING
 
 from raftmq.broker.groups.joins import Join, Joins
-from raftmq.broker.groups.members import GroupMember, Members
-from raftmq.broker.groups.phases import NO_EPOCH, Outbox, Phase
-from raftmq.broker.groups.rebalance import Rebalance, described, refused
+from raftmq.broker.groups.members import Members, MemberState
+from raftmq.broker.groups.phases import NO_EPOCH, GroupOutbox, Phase
+from raftmq.broker.groups.rebalance import GroupRebalance, described, refused
 from raftmq.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -41,7 +41,7 @@ from raftmq.wire.messages.groups import (
 if TYPE_CHECKING:
     from typing import Self
 
-    from raftmq.broker.groups.phases import GroupEffect, GroupSettings, Save, Token
+    from raftmq.broker.groups.phases import GroupEffect, GroupSettings, SavePlan, Token
     from raftmq.errors import RaftmqError
     from raftmq.metadata.image import GroupState
     from raftmq.wire.messages.groups import (
@@ -62,8 +62,8 @@ class Group:
         of other coordinators.
         """
         self.name = name
-        self._members, self._outbox = Members(name), Outbox(name)
-        self._rebalance = Rebalance(name, self._members, self._outbox, settings)
+        self._members, self._outbox = Members(name), GroupOutbox(name)
+        self._rebalance = GroupRebalance(name, self._members, self._outbox, settings)
         self._joins = Joins(name, self._rebalance, self._outbox, settings, slot_epoch=slot_epoch)
         self._is_abandoned = False
 
@@ -82,7 +82,7 @@ class Group:
         """
         group = cls(name, settings, slot_epoch=slot_epoch)
         for saved in state.members:
-            member = GroupMember(saved.member_id, saved.instance_id)
+            member = MemberState(saved.member_id, saved.instance_id)
             member.client_id, member.host = saved.client_id, saved.host
             member.told_generation = state.generation
             member.session_timeout_ms = saved.session_timeout_ms
@@ -240,7 +240,7 @@ class Group:
             )
         return None
 
-    def _sync(self, member: GroupMember, request: SyncGroup, token: Token, now: float) -> None:
+    def _sync(self, member: MemberState, request: SyncGroup, token: Token, now: float) -> None:
         if member.is_waiting:
             self._rebalance.refuse(member, self._rebalancing(), now)
         self._members.wait_sync(member, token)
@@ -291,12 +291,14 @@ class Group:
         self._after_leaving(count, now)
         self._members.look_ahead()
 
-    def on_saved(self, save: Save, *, now: float) -> list[GroupEffect]:
+    def on_saved(self, save: SavePlan, *, now: float) -> list[GroupEffect]:
         if not self._is_abandoned:
             self._rebalance.on_saved(save, now)
         return self._outbox.take()
 
-    def on_save_failed(self, save: Save, error: RaftmqError, *, now: float) -> list[GroupEffect]:
+    def on_save_failed(
+        self, save: SavePlan, error: RaftmqError, *, now: float
+    ) -> list[GroupEffect]:
         """It certainly does not stand in the metadata, and never will. Whoever waited for it is
         told `error`, and the group begins another rebalance.
         """

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.broker.groups.batches import Change
+from raftmq.broker.groups.batches import GroupChange
 from raftmq.broker.groups.checks import (
     check_memberless,
     check_name,
     check_unchanged,
     told,
 )
-from raftmq.broker.groups.pipeline import Awaited
+from raftmq.broker.groups.pipeline import PendingEntry
 from raftmq.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -45,14 +45,14 @@ from raftmq.wire.messages.groups import (
     SyncGroupReply,
 )
 from raftmq.wire.messages.groups import (
-    Coordinator as CoordinatorFound,
+    CoordinatorRow as CoordinatorFound,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator
     from random import Random
 
-    from raftmq.broker.groups.coordinator import Coordinator, Hosted, OwnedSlot
+    from raftmq.broker.groups.coordinator import CoordinatedGroups, GroupCoordinator, OwnedSlot
     from raftmq.broker.groups.phases import GroupEffect
     from raftmq.metadata.image import MetadataImage
     from raftmq.rpc.context import RequestContext
@@ -77,7 +77,7 @@ LISTED_BYTES = 50  # of one group, at most, beside names
 
 
 class GroupRequests:
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -150,7 +150,7 @@ class GroupRequests:
             slot = self._coordinator.slots.find(name, request.slot_epoch)
             check_memberless(slot, name)
             check_unchanged(slot, name, request.last_change)
-            waiting = Awaited(partial(Change, DeleteGroup(slot.slot_epoch, name)))
+            waiting = PendingEntry(partial(GroupChange, DeleteGroup(slot.slot_epoch, name)))
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:
             return error
@@ -172,7 +172,7 @@ class GroupRequests:
 
 class _Deletion(NamedTuple):
     slot: OwnedSlot
-    waiting: Awaited
+    waiting: PendingEntry
 
 
 def _coordinator_of(image: MetadataImage, group: str) -> CoordinatorFound:
@@ -246,7 +246,7 @@ CLIENT_CHARS_MAX = 150  # of that name: the rules of the group put more in front
 class MemberRequests:
     """`chance` draws the ids of members."""
 
-    def __init__(self, coordinator: Coordinator, chance: Random) -> None:
+    def __init__(self, coordinator: GroupCoordinator, chance: Random) -> None:
         self._coordinator, self._chance = coordinator, chance
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -336,7 +336,7 @@ class MemberRequests:
         effects = hosted.group.on_leave(request, pending, now=trio.current_time())
         return self._performed(slot, hosted, effects, pending)
 
-    def _find(self, name: str, slot_epoch: int) -> tuple[OwnedSlot, Hosted]:
+    def _find(self, name: str, slot_epoch: int) -> tuple[OwnedSlot, CoordinatedGroups]:
         """
         Raises:
             NotCoordinator, CoordinatorLoadInProgress: see `Slots.find`.
@@ -350,18 +350,22 @@ class MemberRequests:
         return slot, hosted
 
     def _performed(
-        self, slot: OwnedSlot, hosted: Hosted, effects: list[GroupEffect], pending: PendingReply
+        self,
+        slot: OwnedSlot,
+        hosted: CoordinatedGroups,
+        effects: list[GroupEffect],
+        pending: PendingReply,
     ) -> PendingReply:
         self._coordinator.perform(slot, hosted, effects)
         return pending
 
-    def _parked(self, hosted: Hosted) -> PendingReply:
+    def _parked(self, hosted: CoordinatedGroups) -> PendingReply:
         """An answer that may take minutes; the group is told if nobody waits for it any more."""
         pending = PendingReply()
         pending.on_dropped = partial(self._forget, hosted, pending)
         return pending
 
-    def _forget(self, hosted: Hosted, pending: PendingReply) -> None:
+    def _forget(self, hosted: CoordinatedGroups, pending: PendingReply) -> None:
         hosted.group.forget(pending, now=trio.current_time())
 
     def _new_member_id(self, client_id: str) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.broker.groups.members import GroupMember
+from raftmq.broker.groups.members import MemberState
 from raftmq.broker.groups.phases import SUBSCRIPTION_BYTES_MAX, MemberIds, Phase
 from raftmq.broker.groups.rebalance import refused
 from raftmq.errors import (
@@ -31,8 +31,8 @@ from raftmq.errors import (
 from raftmq.wire.messages.groups import JoinGroupReply, interest_in
 
 if TYPE_CHECKING:
-    from raftmq.broker.groups.phases import GroupSettings, Outbox, Token
-    from raftmq.broker.groups.rebalance import Rebalance
+    from raftmq.broker.groups.phases import GroupOutbox, GroupSettings, Token
+    from raftmq.broker.groups.rebalance import GroupRebalance
     from raftmq.errors import RaftmqError
     from raftmq.wire.messages.groups import JoinGroup
 
@@ -56,8 +56,8 @@ class Joins:
     def __init__(
         self,
         name: str,
-        rebalance: Rebalance,
-        outbox: Outbox,
+        rebalance: GroupRebalance,
+        outbox: GroupOutbox,
         settings: GroupSettings,
         *,
         slot_epoch: int,
@@ -92,7 +92,7 @@ class Joins:
         member = self._members.get(request.member_id)
         return member is not None and 0 < request.number < member.join_number
 
-    def _known(self, request: JoinGroup) -> GroupMember | None:
+    def _known(self, request: JoinGroup) -> MemberState | None:
         """Who it is already, or takes the place of; that it may, is not said."""
         member_id, instance_id = request.member_id, request.instance_id
         is_new = not member_id or self._members.expects(member_id, instance_id)
@@ -102,7 +102,7 @@ class Joins:
 
     # -- refusals --------------------------------------------------------------------------
 
-    def _refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
+    def _refusal(self, join: Join, known: MemberState | None) -> RaftmqError | None:
         return (
             self._identity_refusal(join.request)
             or self._timeout_refusal(join.request.session_timeout_ms)
@@ -123,7 +123,7 @@ class Joins:
             return error
         return None
 
-    def _protocol_refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
+    def _protocol_refusal(self, join: Join, known: MemberState | None) -> RaftmqError | None:
         """There must be an assignor that everybody else knows, too. Of members who have not joined
         since this coordinator came, only one is known: they are asked for the others first.
         """
@@ -149,7 +149,7 @@ class Joins:
             " assignors in all of them"
         )
 
-    def _size_refusal(self, join: Join, known: GroupMember | None) -> RaftmqError | None:
+    def _size_refusal(self, join: Join, known: MemberState | None) -> RaftmqError | None:
         members, most = self._members, self._settings.size_max
         if known is None and len(members) >= most:
             return GroupMaxSizeReached(f"group {self._name} has {len(members)} members already")
@@ -190,18 +190,18 @@ class Joins:
     def _add(self, join: Join, member_id: str) -> None:
         if not len(self._members):
             self._rebalance.protocol_type = join.request.protocol_type
-        member = GroupMember(member_id, join.request.instance_id)
+        member = MemberState(member_id, join.request.instance_id)
         self._members.add(member)
         self._update(member, join)
         self._rebalance.on_growth()
         self._rebalance.begin(join.now)
         self._wait(member, join)
 
-    def _wait(self, member: GroupMember, join: Join) -> None:
+    def _wait(self, member: MemberState, join: Join) -> None:
         self._members.wait_join(member, join.token)
         self._rebalance.maybe_complete(join.now)
 
-    def _update(self, member: GroupMember, join: Join) -> None:
+    def _update(self, member: MemberState, join: Join) -> None:
         member.client_id, member.host = join.client_id, join.host
         member.session_timeout_ms = join.request.session_timeout_ms
         member.rebalance_timeout_ms = join.request.rebalance_timeout_ms
@@ -210,7 +210,7 @@ class Joins:
 
     # -- members who come again ------------------------------------------------------------
 
-    def _on_member(self, join: Join, member: GroupMember) -> None:
+    def _on_member(self, join: Join, member: MemberState) -> None:
         self._withdraw(member, join.now)
         phase = self._rebalance.phase
         is_leader = member.member_id == self._rebalance.leader
@@ -225,17 +225,17 @@ class Joins:
             self._rebalance.begin(join.now)
             self._wait(member, join)
 
-    def _tell_again(self, member: GroupMember, join: Join) -> None:
+    def _tell_again(self, member: MemberState, join: Join) -> None:
         self._members.wait_join(member, join.token)
         self._rebalance.tell_joined(member, join.now)
 
-    def _withdraw(self, member: GroupMember, now: float) -> None:
+    def _withdraw(self, member: MemberState, now: float) -> None:
         """It has asked again: whatever it asked before, it does not wait for any more."""
         if member.is_waiting:
             error = RebalanceInProgress(f"group {self._name}: {member.member_id} joined again")
             self._rebalance.refuse(member, error, now)
 
-    def _on_return(self, join: Join, member: GroupMember) -> None:
+    def _on_return(self, join: Join, member: MemberState) -> None:
         """A static member is back. If nothing changes for the others they need not know: it takes
         up the part that it had, as soon as its new id stands in the metadata. The plan goes on
         standing beside the subscription that it was made with.

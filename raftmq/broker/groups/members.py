@@ -32,7 +32,7 @@ class Given(NamedTuple):
     until: float
 
 
-class GroupMember:
+class MemberState:
     """Attributes:
     protocols: the assignors that it knows, with its subscription for each; its favourite first.
     is_remembered: it has not joined since this coordinator came, and may know other assignors than
@@ -88,28 +88,28 @@ class Members:
         self.subscription_bytes = 0
         self.next_end = math.inf
         self._group = group
-        self._members: dict[str, GroupMember] = {}
-        self._instances: dict[str, GroupMember] = {}
-        self._waiting: dict[Token, GroupMember] = {}
+        self._members: dict[str, MemberState] = {}
+        self._instances: dict[str, MemberState] = {}
+        self._waiting: dict[Token, MemberState] = {}
         self._knowing: Counter[str] = Counter()  # how many know a protocol
         self._joining = 0
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[GroupMember]:
+    def __iter__(self) -> Iterator[MemberState]:
         return iter(tuple(self._members.values()))
 
     def __contains__(self, member_id: str) -> bool:
         return member_id in self._members
 
-    def __getitem__(self, member_id: str) -> GroupMember:
+    def __getitem__(self, member_id: str) -> MemberState:
         return self._members[member_id]
 
-    def get(self, member_id: str) -> GroupMember | None:
+    def get(self, member_id: str) -> MemberState | None:
         return self._members.get(member_id)
 
-    def of_instance(self, instance_id: str) -> GroupMember | None:
+    def of_instance(self, instance_id: str) -> MemberState | None:
         return self._instances.get(instance_id)
 
     def refusal(self, member_id: str, instance_id: str | None) -> RaftmqError | None:
@@ -135,7 +135,7 @@ class Members:
 
     # -- coming and going ------------------------------------------------------------------
 
-    def add(self, member: GroupMember) -> None:
+    def add(self, member: MemberState) -> None:
         assert member.member_id not in self._members, f"{member.member_id} is there already"
         self._use(member.member_id, member.instance_id)
         self._members[member.member_id] = member
@@ -144,14 +144,14 @@ class Members:
             self._instances[member.instance_id] = member
         self._count(member, 1)
 
-    def remove(self, member: GroupMember) -> None:
+    def remove(self, member: MemberState) -> None:
         assert not member.is_waiting, f"{member.member_id} waits for an answer"
         del self._members[member.member_id]
         if member.instance_id is not None:
             del self._instances[member.instance_id]
         self._count(member, -1)
 
-    def rename(self, member: GroupMember, member_id: str) -> None:
+    def rename(self, member: MemberState, member_id: str) -> None:
         """Another process is this member now."""
         self._use(member_id, member.instance_id)
         del self._members[member.member_id]
@@ -171,18 +171,18 @@ class Members:
 
     # -- what they know --------------------------------------------------------------------
 
-    def set_protocols(self, member: GroupMember, protocols: dict[str, bytes]) -> None:
+    def set_protocols(self, member: MemberState, protocols: dict[str, bytes]) -> None:
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
 
-    def common(self, names: Iterable[str], *, without: GroupMember | None) -> set[str]:
+    def common(self, names: Iterable[str], *, without: MemberState | None) -> set[str]:
         """Which of `names` all members know, leaving one of them out."""
         count = len(self) - (without is not None)
         own = without.protocols if without else {}
         return {name for name in names if self._knowing[name] - (name in own) == count}
 
-    def may_know_more(self, *, without: GroupMember | None) -> bool:
+    def may_know_more(self, *, without: MemberState | None) -> bool:
         """Whether somebody, leaving one of them out, has not said which assignors it knows."""
         return any(one.is_remembered for one in self._members.values() if one is not without)
 
@@ -204,7 +204,7 @@ class Members:
         timeouts_ms = [member.rebalance_timeout_ms for member in self._members.values()]
         return max(REBALANCE_SECONDS_MIN, max(timeouts_ms, default=0) / 1000)
 
-    def _count(self, member: GroupMember, by: int) -> None:
+    def _count(self, member: MemberState, by: int) -> None:
         for name in member.protocols:
             self._knowing[name] += by
             if not self._knowing[name]:
@@ -220,18 +220,18 @@ class Members:
             given.instance_id in self._instances for given in self.pending.values()
         )
 
-    def wait_join(self, member: GroupMember, token: Token) -> None:
+    def wait_join(self, member: MemberState, token: Token) -> None:
         assert not member.is_waiting, f"{member.member_id} waits already"
         member.joining, member.has_come = token, False
         self._joining += 1
         self._waiting[token] = member
 
-    def wait_sync(self, member: GroupMember, token: Token) -> None:
+    def wait_sync(self, member: MemberState, token: Token) -> None:
         assert not member.is_waiting, f"{member.member_id} waits already"
         member.syncing = token
         self._waiting[token] = member
 
-    def end_wait(self, member: GroupMember) -> Token:
+    def end_wait(self, member: MemberState) -> Token:
         token = member.joining if member.joining is not None else member.syncing
         assert token is not None, f"{member.member_id} does not wait"
         self._joining -= member.joining is not None
@@ -239,17 +239,17 @@ class Members:
         del self._waiting[token]
         return token
 
-    def forget(self, member: GroupMember) -> None:
+    def forget(self, member: MemberState) -> None:
         """Nobody is there to be answered. A newcomer has nothing that would be kept for it."""
         member.has_come = member.joining is not None and member.told_generation != NEVER
         self.end_wait(member)
 
-    def waiter(self, token: Token) -> GroupMember | None:
+    def waiter(self, token: Token) -> MemberState | None:
         return self._waiting.get(token)
 
     # -- time ------------------------------------------------------------------------------
 
-    def start_session(self, member: GroupMember, now: float) -> None:
+    def start_session(self, member: MemberState, now: float) -> None:
         member.session_end = now + member.session_timeout_ms / 1000
         self.next_end = min(self.next_end, member.session_end)
 
@@ -268,7 +268,7 @@ class Members:
             del self.pending[member_id]
         return bool(expired)
 
-    def silent(self, now: float) -> list[GroupMember]:
+    def silent(self, now: float) -> list[MemberState]:
         return [m for m in self._members.values() if m.session_end <= now and not m.is_waiting]
 
     def look_ahead(self) -> None:

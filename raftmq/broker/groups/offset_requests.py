@@ -15,9 +15,9 @@ import trio
 from immutables import Map
 
 from raftmq.broker.groups import commit
-from raftmq.broker.groups.batches import Change, Commits, Decision
+from raftmq.broker.groups.batches import Commits, Decision, GroupChange
 from raftmq.broker.groups.checks import check_name, check_unchanged, told
-from raftmq.broker.groups.pipeline import Awaited
+from raftmq.broker.groups.pipeline import PendingEntry
 from raftmq.errors import (
     GroupSubscribedToTopic,
     InvalidRequest,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from raftmq.broker.groups.batches import Outcome
-    from raftmq.broker.groups.coordinator import Coordinator, OwnedSlot
+    from raftmq.broker.groups.coordinator import GroupCoordinator, OwnedSlot
     from raftmq.metadata.image import CommittedOffset, MetadataImage
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Handler
@@ -63,7 +63,7 @@ NO_OFFSETS: Map[PartitionId, CommittedOffset] = Map()
 
 
 class OffsetRequests:
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -83,9 +83,11 @@ class OffsetRequests:
         try:
             slot = self._admitted(request)
             parts = commit.plan(request, now_ms=self._coordinator.now_ms())
-            waiting = [Awaited(partial(Commits, request.group, part)) for part in parts]
+            waiting = [PendingEntry(partial(Commits, request.group, part)) for part in parts]
             if not request.partitions and not slot.pipeline.is_idle:
-                waiting.append(Awaited(partial(Decision, _nothing)))  # behind all that is in line
+                waiting.append(
+                    PendingEntry(partial(Decision, _nothing))
+                )  # behind all that is in line
             _put_all(slot, waiting)
             _note_number(slot, request)  # one without partitions settles what is on its way
             if parts:
@@ -95,7 +97,7 @@ class OffsetRequests:
         return self._committed(request, slot, waiting, deadline)
 
     async def _committed(
-        self, request: OffsetCommit, slot: OwnedSlot, waiting: list[Awaited], deadline: float
+        self, request: OffsetCommit, slot: OwnedSlot, waiting: list[PendingEntry], deadline: float
     ) -> Reply:
         parts = []
         for one in waiting:
@@ -154,7 +156,7 @@ class OffsetRequests:
         """An image that shows every commit that was answered before the request came.
 
         Raises:
-            NotCoordinator, CoordinatorNotAvailable: see `Coordinator.confirm`.
+            NotCoordinator, CoordinatorNotAvailable: see `GroupCoordinator.confirm`.
             UnknownMemberId, IllegalGeneration: of whoever asks.
         """
         seconds = max(0.0, deadline - trio.current_time())
@@ -176,7 +178,7 @@ class OffsetRequests:
             read = self._topics_read(slot, request.group)
             wanted = tuple(key for key in keys if key.topic_id not in read)
             command = DeleteOffsets(slot.slot_epoch, request.group, wanted)
-            waiting = Awaited(partial(Change, command))
+            waiting = PendingEntry(partial(GroupChange, command))
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:
             return Reply(OffsetDeleteReply(**told(error)))
@@ -218,7 +220,7 @@ async def _settle(slot: OwnedSlot, deadline: float) -> None:
     """
     if slot.pipeline.is_idle:
         return
-    waiting = Awaited(partial(Decision, _nothing))
+    waiting = PendingEntry(partial(Decision, _nothing))
     slot.pipeline.put(waiting.entry)
     outcome = await waiting.wait(slot.pipeline, deadline)
     if isinstance(outcome, RaftmqError):
@@ -237,9 +239,9 @@ def _note_number(slot: OwnedSlot, request: OffsetCommit) -> None:
         slot.outsiders.note(request.group, request.sender, request.number)
 
 
-def _put_all(slot: OwnedSlot, waiting: Iterable[Awaited]) -> None:
+def _put_all(slot: OwnedSlot, waiting: Iterable[PendingEntry]) -> None:
     """All or none: nothing is sent before this task waits."""
-    put: list[Awaited] = []
+    put: list[PendingEntry] = []
     try:
         for one in waiting:
             slot.pipeline.put(one.entry)
@@ -327,10 +329,12 @@ DELETED_MAX = 10_000  # offsets of one command
 GONE_MS = 600_000
 
 
-class Expiry:
+class OffsetExpiry:
     """`confirmed_ms`: the wall clock; None while it cannot be believed, and nothing expires."""
 
-    def __init__(self, coordinator: Coordinator, confirmed_ms: Callable[[], int | None]) -> None:
+    def __init__(
+        self, coordinator: GroupCoordinator, confirmed_ms: Callable[[], int | None]
+    ) -> None:
         self._coordinator, self._confirmed_ms = coordinator, confirmed_ms
 
     async def run(self) -> NoReturn:

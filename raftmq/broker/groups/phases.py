@@ -19,7 +19,7 @@ from raftmq.metadata.commands import COMMAND_BYTES_MAX, SaveGroup
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from raftmq.metadata.commands import Member
+    from raftmq.metadata.commands import GroupMemberRecord
     from raftmq.wire.bodies import Body
 
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 Token: TypeAlias = "Hashable"  # names a request that waits for its answer; no two are the same
 
 
-class Answer(NamedTuple):
+class AnswerRequest(NamedTuple):
     """Tell whoever waits under `token`. Each token is answered once, unless it was forgotten."""
 
     token: Token
     body: Body  # the reply that belongs to the request
 
 
-class Save(NamedTuple):
+class SavePlan(NamedTuple):
     """Bring this into the metadata, behind everything that the group asked for before.
 
     Owed in return, in the order of the numbers: `on_saved` once it stands there, `on_save_failed`
@@ -50,7 +50,7 @@ class Save(NamedTuple):
     protocol_type: str
     protocol: str
     leader: str
-    members: tuple[Member, ...]  # none: the group is empty
+    members: tuple[GroupMemberRecord, ...]  # none: the group is empty
 
     def command(self, *, slot_epoch: int, changed_at_ms: int) -> SaveGroup:
         return SaveGroup(
@@ -65,7 +65,7 @@ class Save(NamedTuple):
         )
 
 
-GroupEffect: TypeAlias = Answer | Save
+GroupEffect: TypeAlias = AnswerRequest | SavePlan
 
 
 # -- Phases ---------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _order(member_id: str) -> tuple[int, int] | None:
 # Owns the numbers of its saves, and knows how many of them nobody has told the outcome of.
 
 
-class Outbox:
+class GroupOutbox:
     """Attributes:
     newest_save: number of the last one; what became of earlier ones does not matter any more.
     """
@@ -177,7 +177,7 @@ class Outbox:
         return self._settled < self.newest_save
 
     def answer(self, token: Token, body: Body) -> None:
-        self._effects.append(Answer(token, body))
+        self._effects.append(AnswerRequest(token, body))
 
     def save(
         self,
@@ -186,15 +186,15 @@ class Outbox:
         protocol_type: str,
         protocol: str,
         leader: str,
-        members: tuple[Member, ...],
+        members: tuple[GroupMemberRecord, ...],
     ) -> None:
         self.newest_save += 1
-        save = Save(
+        save = SavePlan(
             self.newest_save, self._group, generation, protocol_type, protocol, leader, members
         )
         self._effects.append(save)
 
-    def settle(self, save: Save) -> None:
+    def settle(self, save: SavePlan) -> None:
         assert save.number == self._settled + 1, f"{save.number} is settled out of its turn"
         self._settled = save.number
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from raftmq.broker.groups.batches import Change, Commits, Decision, batch_of, part_of
+from raftmq.broker.groups.batches import Commits, Decision, GroupChange, batch_of, part_of
 from raftmq.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -39,7 +39,7 @@ from raftmq.metadata.commands import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from raftmq.broker.groups.batches import Entry, Outcome
+    from raftmq.broker.groups.batches import CommitEntry, Outcome
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage
 
@@ -58,7 +58,7 @@ _LOST = (
 )
 
 
-class Proposer(Protocol):
+class EntryProposer(Protocol):
     """The way to whoever leads the quorum."""
 
     async def propose(
@@ -71,7 +71,7 @@ class Proposer(Protocol):
         """What applying the command answered; raises a RaftmqError where there was no answer."""
 
 
-class Tenure(Protocol):
+class SlotOwnership(Protocol):
     """This broker's right to a slot, from when it was given to when it is lost."""
 
     @property
@@ -99,8 +99,8 @@ class Pipeline:
     def __init__(
         self,
         broker_id: int,
-        tenure: Tenure,
-        proposer: Proposer,
+        tenure: SlotOwnership,
+        proposer: EntryProposer,
         *,
         sequences: Iterator[int],
         look: Callable[[], Awaitable[MetadataImage]],
@@ -108,7 +108,7 @@ class Pipeline:
     ) -> None:
         self._broker_id, self._tenure, self._proposer = broker_id, tenure, proposer
         self._sequences, self._look, self._on_lost = sequences, look, on_lost
-        self._line: deque[Entry] = deque()
+        self._line: deque[CommitEntry] = deque()
         self._bytes = 0
         self._woken, self._scope = trio.Event(), trio.CancelScope()
         self.settled, self.is_lost = 1, False
@@ -122,7 +122,7 @@ class Pipeline:
         """Number of the entry that was put in last."""
         return self.settled + len(self._line)
 
-    def put(self, entry: Entry, *, is_owed: bool = False) -> None:
+    def put(self, entry: CommitEntry, *, is_owed: bool = False) -> None:
         """At the end of the line. What the rules of a group owe to their members always fits.
 
         Raises:
@@ -140,13 +140,13 @@ class Pipeline:
         self._bytes += entry.size
         self._woken.set()
 
-    def _is_full(self, entry: Entry) -> bool:
+    def _is_full(self, entry: CommitEntry) -> bool:
         if not self._line:
             return False
         too_long = len(self._line) >= LINE_ENTRIES_MAX
         return too_long or self._bytes + entry.size > LINE_BYTES_MAX
 
-    def withdraw(self, entry: Entry) -> bool:
+    def withdraw(self, entry: CommitEntry) -> bool:
         """Whether it certainly was not, and never will be, carried out. It is told nothing."""
         entry.is_withdrawn = True
         return not entry.is_sent
@@ -186,7 +186,7 @@ class Pipeline:
         first = self._line[0]
         if isinstance(first, Decision):
             await self._decide(first)
-        elif isinstance(first, Change):
+        elif isinstance(first, GroupChange):
             await self._carry(first.command, 1)
         else:
             batch = batch_of(self._line)
@@ -293,7 +293,7 @@ class Pipeline:
         return QuorumBusy(f"slot {self._tenure.slot}: the quorum takes nothing for the moment")
 
 
-def _tell(entry: Entry, outcome: Outcome) -> None:
+def _tell(entry: CommitEntry, outcome: Outcome) -> None:
     if not entry.is_withdrawn:
         entry.tell(outcome)
 
@@ -321,10 +321,10 @@ def _is_idempotent(command: AnyCommand) -> bool:
 # is certain; of all others nobody can know.
 
 
-class Awaited:
+class PendingEntry:
     """`make` is given the function that the entry has to tell."""
 
-    def __init__(self, make: Callable[[Callable[[Outcome], None]], Entry]) -> None:
+    def __init__(self, make: Callable[[Callable[[Outcome], None]], CommitEntry]) -> None:
         self.entry = make(self._on_outcome)
         self._outcome: Outcome | None = None
         self._told = trio.Event()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from raftmq.broker.groups.phases import Phase
 from raftmq.errors import RebalanceInProgress, UnknownMemberId
-from raftmq.metadata.commands import Member
+from raftmq.metadata.commands import GroupMemberRecord
 from raftmq.wire.bodies import clip_message
 from raftmq.wire.messages.groups import (
     DescribedGroup,
@@ -35,8 +35,8 @@ from raftmq.wire.messages.groups import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from raftmq.broker.groups.members import GroupMember, Members
-    from raftmq.broker.groups.phases import GroupSettings, Outbox, Save
+    from raftmq.broker.groups.members import Members, MemberState
+    from raftmq.broker.groups.phases import GroupOutbox, GroupSettings, SavePlan
     from raftmq.errors import RaftmqError
     from raftmq.metadata.image import GroupState
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 SAVE_AGAIN_SECONDS = 5.0  # that a group is empty: nobody waits for it
 
 
-class Rebalance:
+class GroupRebalance:
     """Attributes:
     generation: of the last rebalance that completed.
     protocol, leader: of that generation; empty if there is none.
     """
 
     def __init__(
-        self, name: str, members: Members, outbox: Outbox, settings: GroupSettings
+        self, name: str, members: Members, outbox: GroupOutbox, settings: GroupSettings
     ) -> None:
         self.members, self.phase, self.generation = members, Phase.EMPTY, 0
         self.protocol_type = self.protocol = self.leader = ""
@@ -103,7 +103,7 @@ class Rebalance:
         """Whoever comes first waits a little longer, now that others come."""
         self._has_grown = True
 
-    def put_out(self, member: GroupMember, error: RaftmqError, now: float) -> None:
+    def put_out(self, member: MemberState, error: RaftmqError, now: float) -> None:
         """Then `on_leaving`, once for all who go together."""
         if member.is_waiting:
             self.refuse(member, error, now)
@@ -121,7 +121,7 @@ class Rebalance:
             self.leader = new
         self._synced(old)
 
-    def refuse(self, member: GroupMember, error: RaftmqError, now: float) -> None:
+    def refuse(self, member: MemberState, error: RaftmqError, now: float) -> None:
         """In place of what it waits for. It is free to speak again, and has to."""
         body = refused_waiter(member, error)
         self._outbox.answer(self.members.end_wait(member), body)
@@ -191,7 +191,7 @@ class Rebalance:
         self.protocol = self.leader = ""
         self.save({})
 
-    def tell_joined(self, member: GroupMember, now: float, *, must_sync_anew: bool = True) -> None:
+    def tell_joined(self, member: MemberState, now: float, *, must_sync_anew: bool = True) -> None:
         member.told_generation = self.generation
         is_leader = member.member_id == self.leader
         body = JoinGroupReply(
@@ -205,13 +205,13 @@ class Rebalance:
         self._outbox.answer(self.members.end_wait(member), body)
         self.members.start_session(member, now)
 
-    def _joined(self, member: GroupMember) -> JoinedMember:
+    def _joined(self, member: MemberState) -> JoinedMember:
         subscription = member.protocols[self.protocol]
         return JoinedMember(member.member_id, member.instance_id, subscription)
 
     # -- the plan --------------------------------------------------------------------------
 
-    def on_sync(self, member: GroupMember) -> None:
+    def on_sync(self, member: MemberState) -> None:
         """It has come for its part."""
         self._synced(member.member_id)
 
@@ -220,7 +220,7 @@ class Rebalance:
         if not self._unsynced:
             self._sync_end = math.inf
 
-    def on_unsynced(self, member: GroupMember, now: float) -> None:
+    def on_unsynced(self, member: MemberState, now: float) -> None:
         """It was told of this generation once more."""
         self._unsynced.add(member.member_id)
         self._sync_end = min(self._sync_end, now + self.members.rebalance_seconds)
@@ -246,8 +246,8 @@ class Rebalance:
         assert self.phase is Phase.STABLE, "there is no plan"
         self.save({member.member_id: member.assignment for member in self.members})
 
-    def _to_save(self, member: GroupMember, assignments: Mapping[str, bytes]) -> Member:
-        return Member(
+    def _to_save(self, member: MemberState, assignments: Mapping[str, bytes]) -> GroupMemberRecord:
+        return GroupMemberRecord(
             member_id=member.member_id,
             client_id=member.client_id,
             host=member.host,
@@ -258,13 +258,13 @@ class Rebalance:
             assignment=assignments.get(member.member_id, b""),
         )
 
-    def tell_synced(self, member: GroupMember, now: float) -> None:
+    def tell_synced(self, member: MemberState, now: float) -> None:
         assert self.generation == self._saved_generation, "R4: handed out before it was saved"
         body = SyncGroupReply(protocol=self.protocol, assignment=member.assignment)
         self._outbox.answer(self.members.end_wait(member), body)
         self.members.start_session(member, now)
 
-    def on_saved(self, save: Save, now: float) -> None:
+    def on_saved(self, save: SavePlan, now: float) -> None:
         """
         1. Another save follows, or another generation: members will hear of that one.
         2. The plan stands: everybody gets a part.
@@ -281,7 +281,7 @@ class Rebalance:
                 if member.joining is not None:
                     self.tell_joined(member, now, must_sync_anew=False)
 
-    def on_save_failed(self, save: Save, error: RaftmqError, now: float) -> None:
+    def on_save_failed(self, save: SavePlan, error: RaftmqError, now: float) -> None:
         self._outbox.settle(save)
         if not self._is_awaited(save):
             return
@@ -293,12 +293,12 @@ class Rebalance:
                 self.refuse(member, error, now)
         self.begin(now)
 
-    def _is_awaited(self, save: Save) -> bool:
+    def _is_awaited(self, save: SavePlan) -> bool:
         is_newest = save.number == self._outbox.newest_save
         is_over = self.phase is Phase.PREPARING
         return is_newest and not is_over and save.generation == self.generation
 
-    def _hand_out(self, save: Save, now: float) -> None:
+    def _hand_out(self, save: SavePlan, now: float) -> None:
         self.phase = Phase.STABLE
         for saved in save.members:
             self.members[saved.member_id].assignment = saved.assignment
@@ -351,14 +351,14 @@ def refused(reply: type[Refusable], error: RaftmqError) -> Refusable:
     return reply(error=error.code, message=clip_message(str(error)))
 
 
-def refused_waiter(member: GroupMember, error: RaftmqError) -> JoinGroupReply | SyncGroupReply:
+def refused_waiter(member: MemberState, error: RaftmqError) -> JoinGroupReply | SyncGroupReply:
     """What a member is told in place of what it waits for."""
     if member.joining is not None:
         return refused(JoinGroupReply, error)
     return refused(SyncGroupReply, error)
 
 
-def described(name: str, rebalance: Rebalance) -> DescribedGroup:
+def described(name: str, rebalance: GroupRebalance) -> DescribedGroup:
     return DescribedGroup(
         name,
         state=rebalance.phase,
@@ -370,7 +370,7 @@ def described(name: str, rebalance: Rebalance) -> DescribedGroup:
     )
 
 
-def _described(member: GroupMember, protocol: str) -> DescribedMember:
+def _described(member: MemberState, protocol: str) -> DescribedMember:
     return DescribedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.replicate import ReplicaFetch
 
 
-class Telling(Protocol):
+class LeaderPeers(Protocol):
     """The way to the leaders, see `rpc.peers.Peers`."""
 
     def send_one_way(self, broker_id: int, body: Request) -> bool: ...
 
 
-class Asking(Telling, Protocol):
+class FetchEnvironment(LeaderPeers, Protocol):
     """The way to the leaders, see `rpc.peers.Peers`."""
 
     def ask(
@@ -47,17 +47,17 @@ class FetchSettings(NamedTuple):
     pauses: Pauses = Pauses(0.05, 1.0)
 
 
-class Myself(NamedTuple):
+class FollowerIdentity(NamedTuple):
     """What every fetcher of a broker knows."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
-    peers: Asking
+    peers: FetchEnvironment
     random: Random
     settings: FetchSettings
 
 
-class Exchange:
+class FetchExchange:
     """A request, and what came of it."""
 
     def __init__(self, number: int, request: ReplicaFetch) -> None:

@@ -23,7 +23,7 @@ from raftmq.wire.messages.fetch import FetchPartition
 if TYPE_CHECKING:
     from random import Random
 
-    from raftmq.broker.replication.fetch_exchange import Asking
+    from raftmq.broker.replication.fetch_exchange import FetchEnvironment
     from raftmq.partition.follower import Follower
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
@@ -37,7 +37,7 @@ PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower)
 logger = logging.getLogger(__name__)
 
 
-class Followed:
+class FollowedPartition:
     """In one leader epoch.
 
     Attributes:
@@ -142,7 +142,7 @@ class Followed:
         self._problem = ""
         self._backoff.reset()
 
-    def report(self, error: RaftmqError | None, peers: Asking) -> None:
+    def report(self, error: RaftmqError | None, peers: FetchEnvironment) -> None:
         """If it is about bytes of the leader's that were refused: it should look at its disk. What
         it finds it shows by what it does; the next refusal is reported, too.
         """

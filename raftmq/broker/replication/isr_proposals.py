@@ -22,7 +22,7 @@ from raftmq.metadata.commands import (
     RecoveryState,
     Refused,
 )
-from raftmq.metadata.commands import Replica as Member
+from raftmq.metadata.commands import ProposedIsrMember as Member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ HOPELESS = frozenset({ErrorCode.INELIGIBLE_REPLICA})
 logger = logging.getLogger(__name__)
 
 
-class Link(Protocol):
+class IsrProposalLink(Protocol):
     async def propose(
         self,
         command: AnyCommand,
@@ -60,7 +60,7 @@ class IsrProposals:
     def __init__(
         self,
         broker_id: int,
-        link: Link,
+        link: IsrProposalLink,
         *,
         broker_epoch: Callable[[], int],
         random: Random,

@@ -22,9 +22,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.replication.fetch_exchange import Asking, Exchange, FetchSettings, Myself
-from raftmq.broker.replication.followed_partition import NOWHERE, Followed
-from raftmq.broker.replication.progress_reports import HeldReports
+from raftmq.broker.replication.fetch_exchange import (
+    FetchEnvironment,
+    FetchExchange,
+    FetchSettings,
+    FollowerIdentity,
+)
+from raftmq.broker.replication.followed_partition import NOWHERE, FollowedPartition
+from raftmq.broker.replication.progress_reports import ProgressReports
 from raftmq.broker.requests.fetch_sessions import following_epoch
 from raftmq.errors import (
     Disconnected,
@@ -36,7 +41,7 @@ from raftmq.errors import (
     without_frames,
 )
 from raftmq.partition.leader import Diverged
-from raftmq.partition.replica_environment import Fetched, PartitionKey
+from raftmq.partition.replica_environment import FetchedFromLeader, PartitionKey
 from raftmq.rpc.backoff import Backoff
 from raftmq.wire.bodies import TopicPartition
 from raftmq.wire.messages.fetch import NEW_SESSION, NO_SESSION, FetchPartition
@@ -65,17 +70,17 @@ logger = logging.getLogger(__name__)
 # Owns until when each rests. Reads no clock.
 
 
-class Resting:
+class BackoffQueue:
     """Times are those of the clock of whoever calls."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Followed]] = []
+        self._heap: list[tuple[float, int, FollowedPartition]] = []
         self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, followed: Followed, *, until: float) -> None:
+    def add(self, followed: FollowedPartition, *, until: float) -> None:
         heappush(self._heap, (until, next(self._numbers), followed))
 
     @property
@@ -83,7 +88,7 @@ class Resting:
         """When the first one has rested; math.inf if nobody rests."""
         return self._heap[0][0] if self._heap else math.inf
 
-    def take_rested(self, now: float) -> Iterator[Followed]:
+    def take_rested(self, now: float) -> Iterator[FollowedPartition]:
         """Who has rested enough, in that order; they rest no more."""
         while self.next_at <= now:
             yield heappop(self._heap)[2]
@@ -101,19 +106,19 @@ class LeaderFetcher:
     is_idle: nobody follows this leader, and it knows.
     """
 
-    def __init__(self, leader_id: int, myself: Myself) -> None:
+    def __init__(self, leader_id: int, myself: FollowerIdentity) -> None:
         self._leader_id, self._myself = leader_id, myself
-        self._followed: dict[PartitionKey, Followed] = {}
+        self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._due: dict[PartitionKey, None] = {}  # to be asked in the next request
         self._open: dict[PartitionKey, None] = {}  # the leader knows what they wait for
         self._forgotten: dict[PartitionKey, None] = {}  # the leader does not know it yet
-        self._resting = Resting()
+        self._resting = BackoffQueue()
         self._session_id, self._session_epoch = NO_SESSION, NEW_SESSION
         self._left_session_id = NO_SESSION
         self._broker_epoch = -1
         self._numbers = count(1)
-        self._sent: deque[Exchange] = deque()
-        self._reports = HeldReports(myself.broker_id, leader_id, myself.peers)
+        self._sent: deque[FetchExchange] = deque()
+        self._reports = ProgressReports(myself.broker_id, leader_id, myself.peers)
         self._backoff = Backoff(myself.random, myself.settings.pauses)
         self._problem = ""
         self._woken = trio.Event()
@@ -137,7 +142,7 @@ class LeaderFetcher:
         if known is not None and known.part is part:
             return
         self._open.pop(key, None)
-        self._followed[key] = Followed(key, replica, part, self._myself.random)
+        self._followed[key] = FollowedPartition(key, replica, part, self._myself.random)
         self._ask_next(key)
 
     def unfollow(self, key: PartitionKey) -> None:
@@ -204,7 +209,7 @@ class LeaderFetcher:
             self._is_stepping = self._reports.is_held_back = False
         self._reports.tell()
 
-    def _on_outcome(self, exchange: Exchange, outcome: Answer | RaftmqError) -> None:
+    def _on_outcome(self, exchange: FetchExchange, outcome: Answer | RaftmqError) -> None:
         exchange.outcome = outcome
         if exchange not in self._sent or self._failure is not None:
             return  # of a conversation that is over
@@ -232,12 +237,12 @@ class LeaderFetcher:
         if not named and (self._sent or not (self._open or self._forgotten)):
             return False
         held = self._reports.on_asking(asked)
-        exchange = Exchange(number, self._request(named, held))
+        exchange = FetchExchange(number, self._request(named, held))
         self._sent.append(exchange)
         self._ask(exchange)
         return True
 
-    def _ask(self, exchange: Exchange) -> None:
+    def _ask(self, exchange: FetchExchange) -> None:
         """A task waits for the first connection. A session does not outlive its own: what is said
         one way over the next one might get there before this request.
         """
@@ -257,9 +262,9 @@ class LeaderFetcher:
     def _answer_seconds_max(self) -> float:
         return self._myself.settings.max_wait_ms / 1000 + ANSWER_SECONDS_MAX
 
-    def _name(self, number: int) -> tuple[list[FetchPartition], list[Followed]]:
+    def _name(self, number: int) -> tuple[list[FetchPartition], list[FollowedPartition]]:
         named: list[FetchPartition] = []
-        asked: list[Followed] = []
+        asked: list[FollowedPartition] = []
         for key in list(self._due)[:NAMED_MAX]:
             del self._due[key]
             followed = self._followed[key]
@@ -295,7 +300,7 @@ class LeaderFetcher:
             held=held,
         )
 
-    async def _carry_out(self, exchange: Exchange) -> None:
+    async def _carry_out(self, exchange: FetchExchange) -> None:
         """With the wait for a connection."""
         try:
             outcome: Answer | RaftmqError = await self._myself.peers.request(
@@ -354,7 +359,7 @@ class LeaderFetcher:
             self._reports.open(self._broker_epoch)
 
     def _take(
-        self, followed: Followed, token: int, told: PartitionFetched, data: memoryview
+        self, followed: FollowedPartition, token: int, told: PartitionFetched, data: memoryview
     ) -> None:
         """1. The log has to begin elsewhere. 2. Not now. 3. The log has to be cut. 4. Records, or
         only how far they are committed.
@@ -368,11 +373,13 @@ class LeaderFetcher:
             self._rest(followed, error_for(told.error, told.message))
         elif told.diverging is not None:
             diverged = Diverged(told.diverging.leader_epoch, told.diverging.end_offset)
-            self._start(followed, partial(replica.on_fetched, token, Fetched(diverged=diverged)))
+            self._start(
+                followed, partial(replica.on_fetched, token, FetchedFromLeader(diverged=diverged))
+            )
         else:
-            self._append(followed, token, Fetched(data, told.high_watermark, start))
+            self._append(followed, token, FetchedFromLeader(data, told.high_watermark, start))
 
-    def _append(self, followed: Followed, token: int, fetched: Fetched) -> None:
+    def _append(self, followed: FollowedPartition, token: int, fetched: FetchedFromLeader) -> None:
         replica, log = followed.replica, followed.replica.log
         if fetched.data and log.log_start_offset == log.log_end_offset:
             self._start(followed, partial(replica.on_fetched, token, fetched))  # may have to wait
@@ -385,24 +392,26 @@ class LeaderFetcher:
         self._on_success(followed, goes_on=not fetched.data)
         self._adopt_start_of(followed)
 
-    def _adopt_start_of(self, followed: Followed) -> None:
+    def _adopt_start_of(self, followed: FollowedPartition) -> None:
         if followed.begins_to_adopt_start():
             assert self._tasks is not None, "only while it runs"
             self._tasks.start_soon(self._adopt_start, followed)
 
-    async def _adopt_start(self, followed: Followed) -> None:
+    async def _adopt_start(self, followed: FollowedPartition) -> None:
         """Until it is done, or there is another leader."""
         while await followed.adopt_start():  # noqa: ASYNC110  # the disk has its time
             await trio.sleep(followed.pause_after(None))
         self._reports.mark(followed)
 
-    def _start(self, followed: Followed, change: Callable[[], Awaitable[None]]) -> None:
+    def _start(self, followed: FollowedPartition, change: Callable[[], Awaitable[None]]) -> None:
         """What waits for the disk has a task of its own."""
         assert self._tasks is not None, "only while it runs"
         followed.told_held = NOWHERE
         self._tasks.start_soon(self._perform, followed, change)
 
-    async def _perform(self, followed: Followed, change: Callable[[], Awaitable[None]]) -> None:
+    async def _perform(
+        self, followed: FollowedPartition, change: Callable[[], Awaitable[None]]
+    ) -> None:
         try:
             await change()
         except RaftmqError as error:
@@ -412,7 +421,7 @@ class LeaderFetcher:
             self._on_success(followed, goes_on=False)
             self._adopt_start_of(followed)
 
-    def _on_success(self, followed: Followed, *, goes_on: bool) -> None:
+    def _on_success(self, followed: FollowedPartition, *, goes_on: bool) -> None:
         """`goes_on`: where the leader was asked to, without being asked again."""
         followed.on_answer()
         self._reports.mark(followed)
@@ -430,7 +439,7 @@ class LeaderFetcher:
         if not self._is_stepping:
             self._woken.set()
 
-    def _rest(self, followed: Followed, error: RaftmqError | None = None) -> None:
+    def _rest(self, followed: FollowedPartition, error: RaftmqError | None = None) -> None:
         followed.report(error, self._myself.peers)
         self._resting.add(followed, until=trio.current_time() + followed.pause_after(error))
 
@@ -453,14 +462,16 @@ class Fetchers:
     def __init__(
         self,
         broker_id: int,
-        peers: Asking,
+        peers: FetchEnvironment,
         *,
         broker_epoch: Callable[[], int],
         random: Random,
         settings: FetchSettings | None = None,
     ) -> None:
         """`broker_epoch()`: under which this broker is registered; asked once a replica follows."""
-        self._myself = Myself(broker_id, broker_epoch, peers, random, settings or FetchSettings())
+        self._myself = FollowerIdentity(
+            broker_id, broker_epoch, peers, random, settings or FetchSettings()
+        )
         self._by_leader: dict[int, LeaderFetcher] = {}
         self._by_key: dict[PartitionKey, LeaderFetcher] = {}
         self._nursery: trio.Nursery | None = None

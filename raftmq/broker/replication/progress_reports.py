@@ -20,25 +20,25 @@ from raftmq.wire.messages.replicate import PartitionProgress, ReplicaProgress
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from raftmq.broker.replication.fetch_exchange import Telling
-    from raftmq.broker.replication.followed_partition import Followed
+    from raftmq.broker.replication.fetch_exchange import LeaderPeers
+    from raftmq.broker.replication.followed_partition import FollowedPartition
 
 PARTITIONS_TOLD_MAX = 5000  # by one message
 
 logger = logging.getLogger(__name__)
 
 
-class HeldReports:
+class ProgressReports:
     """Says nothing before `open`, nor after `close`.
 
     Attributes:
         is_held_back: whoever marks will call `tell` in a moment.
     """
 
-    def __init__(self, broker_id: int, leader_id: int, peers: Telling) -> None:
+    def __init__(self, broker_id: int, leader_id: int, peers: LeaderPeers) -> None:
         self._broker_id, self._leader_id, self._peers = broker_id, leader_id, peers
         self._broker_epoch: int | None = None
-        self._marked: dict[Followed, None] = {}
+        self._marked: dict[FollowedPartition, None] = {}
         self.is_held_back = False
         self._woken = trio.Event()
 
@@ -51,12 +51,12 @@ class HeldReports:
         self._broker_epoch = None
         self._marked.clear()
 
-    def mark(self, followed: Followed) -> None:
+    def mark(self, followed: FollowedPartition) -> None:
         """It may hold more now."""
         self._marked[followed] = None
         self._wake()
 
-    def on_asking(self, asked: Iterable[Followed]) -> tuple[PartitionProgress, ...]:
+    def on_asking(self, asked: Iterable[FollowedPartition]) -> tuple[PartitionProgress, ...]:
         """A request is about to leave: what goes along with it, behind what it asks for."""
         for followed in asked:
             followed.on_asked()
@@ -96,18 +96,20 @@ class HeldReports:
         self._note_told(some, telling)
         return True
 
-    def _gather(self) -> tuple[list[Followed], dict[Followed, int]]:
+    def _gather(self) -> tuple[list[FollowedPartition], dict[FollowedPartition, int]]:
         some = list(self._marked)[:PARTITIONS_TOLD_MAX]
         held = {followed: followed.held_to_tell() for followed in some}
         return some, {followed: end for followed, end in held.items() if end is not None}
 
-    def _note_told(self, some: list[Followed], telling: dict[Followed, int]) -> None:
+    def _note_told(
+        self, some: list[FollowedPartition], telling: dict[FollowedPartition, int]
+    ) -> None:
         for followed in some:
             del self._marked[followed]
         for followed, held in telling.items():
             followed.told_held = held
 
-    def _send(self, broker_epoch: int, telling: dict[Followed, int]) -> bool:
+    def _send(self, broker_epoch: int, telling: dict[FollowedPartition, int]) -> bool:
         body = ReplicaProgress(self._broker_id, broker_epoch, _said(telling))
         try:
             return self._peers.send_one_way(self._leader_id, body)
@@ -116,7 +118,7 @@ class HeldReports:
             return False
 
 
-def _said(telling: dict[Followed, int]) -> tuple[PartitionProgress, ...]:
+def _said(telling: dict[FollowedPartition, int]) -> tuple[PartitionProgress, ...]:
     return tuple(
         PartitionProgress(*followed.key, followed.part.leader_epoch, held)
         for followed, held in telling.items()

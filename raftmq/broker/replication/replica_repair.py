@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from raftmq.broker.replication.fetch_exchange import Asking
+    from raftmq.broker.replication.fetch_exchange import FetchEnvironment
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.partition.leader import Assignment
@@ -68,7 +68,7 @@ class Ward(Protocol):
         """Raises StorageError."""
 
 
-class Telling(Protocol):
+class RepairPeers(Protocol):
     async def tell(self, key: PartitionKey, loss: Loss) -> None:
         """Return once the quorum has applied it, and `Ward.state_of` shows that."""
 
@@ -97,7 +97,7 @@ class _Case:
         self.woken = trio.Event()
 
 
-class Repairs:
+class ReplicaRepair:
     """Nothing is repaired before `run`."""
 
     def __init__(
@@ -105,8 +105,8 @@ class Repairs:
         broker_id: int,
         ward: Ward,
         directory: LogDirectory,
-        reports: Telling,
-        peers: Asking,
+        reports: RepairPeers,
+        peers: FetchEnvironment,
         random: Random,
     ) -> None:
         self._broker_id, self._ward, self._directory = broker_id, ward, directory
@@ -451,7 +451,7 @@ TOLD_MAX = 500  # partitions of one command: it blocks every node while it is ap
 PAUSE_SECONDS = 1.0
 
 
-class Link(Protocol):
+class DamageReportLink(Protocol):
     async def propose(self, command: AnyCommand) -> AnyResult:
         """On whichever node leads the quorum; raises RaftmqError."""
 
@@ -462,7 +462,7 @@ class DamageReports:
     def __init__(
         self,
         broker_id: int,
-        link: Link,
+        link: DamageReportLink,
         *,
         broker_epoch: Callable[[], int],
         catch_up: Callable[[], Awaitable[None]],

@@ -30,7 +30,7 @@ from raftmq.metadata.delta import BecomeFollower, BecomeLeader, LetGo, duties, d
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind
 from raftmq.partition.leader import NO_LEADER, Assignment
 from raftmq.partition.replica import Replica
-from raftmq.partition.replica_environment import PartitionKey, Surroundings
+from raftmq.partition.replica_environment import PartitionKey, ReplicaEnvironment
 from raftmq.partition.storage.directory import LogId
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Replicas:
         self._proposing: Proposing
         self._repairing: Repairing
         self._doubting: Callable[[PartitionKey, int], None]
-        self._around = Surroundings(
+        self._around = ReplicaEnvironment(
             broker_id,
             self._epoch_of,
             lambda key, proposal: self._proposing.propose(self._replicas[key], proposal),

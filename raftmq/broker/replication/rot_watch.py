@@ -26,18 +26,18 @@ from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import clip_message
 from raftmq.wire.messages.corruption import (
     DAMAGED_MAX,
-    DamagedReplica,
+    CorruptionVerdict,
+    DamagedReplicaRow,
     DescribeDamageReply,
     ReportCorruption,
     ReportCorruptionReply,
-    Verdict,
 )
 from raftmq.wire.messages.fetch import Fetch, FetchPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from raftmq.broker.replication.fetch_exchange import Asking
+    from raftmq.broker.replication.fetch_exchange import FetchEnvironment
     from raftmq.partition.leader import Assignment
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
@@ -63,7 +63,7 @@ WHOLE_TOLD_SECONDS = 10.0  # between two lines that nothing is wrong here
 OURSELVES = "this broker", -1
 
 
-class Hosting(Protocol):
+class WatchedReplicas(Protocol):
     """Where the replicas are, see `replicas.Replicas`."""
 
     def get(self, topic_id: bytes, partition: int) -> Replica:
@@ -79,14 +79,17 @@ class _Look:
     def __init__(self, replica: Replica, offset: int, reader: str, connection_id: int) -> None:
         self.replica, self.offset = replica, offset
         self.reader, self.connection_id = reader, connection_id
-        self.verdict, self.ended = Verdict.NOT_LOOKED, trio.Event()
+        self.verdict, self.ended = CorruptionVerdict.NOT_LOOKED, trio.Event()
 
 
 class RotWatch:
     """Looks at nothing before `run`. `repair(key)`: rot was found there."""
 
     def __init__(
-        self, hosting: Hosting, directory: LogDirectory, repair: Callable[[PartitionKey], None]
+        self,
+        hosting: WatchedReplicas,
+        directory: LogDirectory,
+        repair: Callable[[PartitionKey], None],
     ) -> None:
         self._hosting, self._directory, self._repair = hosting, directory, repair
         self._waiting: dict[tuple[PartitionKey, int], _Look] = {}  # first come, first served
@@ -170,7 +173,7 @@ class RotWatch:
     async def _look(self, look: _Look) -> None:
         log, offset = look.replica.log, look.offset
         if log.is_rotten_at(offset):
-            look.verdict = Verdict.ROTTEN
+            look.verdict = CorruptionVerdict.ROTTEN
             return
         try:
             found = await self._directory.look(log, offset, on_begin=self._on_reading)
@@ -180,10 +183,10 @@ class RotWatch:
             )
             return
         if found is None:
-            look.verdict = Verdict.WHOLE
+            look.verdict = CorruptionVerdict.WHOLE
             self._tell_whole(look)
             return
-        look.verdict = Verdict.ROTTEN
+        look.verdict = CorruptionVerdict.ROTTEN
         logger.error(
             "rot found: log=%s offset=%d end_offset=%d file=%s position=%d what=%s noticed_by=%s",
             log.name, found.offset, found.end_offset, found.path, found.begin.position,
@@ -216,10 +219,10 @@ def _check_offset(replica: Replica, offset: int) -> None:
         )
 
 
-def _describe(replica: Replica) -> DamagedReplica:
+def _describe(replica: Replica) -> DamagedReplicaRow:
     log = replica.log
     what = str(log.damage or log.rotten[0])
-    return DamagedReplica(*replica.key, offset=log.whole_end_offset, message=clip_message(what))
+    return DamagedReplicaRow(*replica.key, offset=log.whole_end_offset, message=clip_message(what))
 
 
 # -- Rot repair -----------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ ANSWER_SECONDS_MAX = 10.0
 
 
 class RotRepair:
-    def __init__(self, peers: Asking, directory: LogDirectory) -> None:
+    def __init__(self, peers: FetchEnvironment, directory: LogDirectory) -> None:
         self._peers, self._directory = peers, directory
 
     async def put_right(self, replica: Replica, known: Assignment) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from raftmq.broker.requests.fetch_sessions import Bounds, FetchSessions
-from raftmq.broker.requests.fetch_turn import FetchTurn, Limits, Seen
+from raftmq.broker.requests.fetch_sessions import AnsweredBounds, FetchSessions
+from raftmq.broker.requests.fetch_turn import AnswerLimits, FetchTurn, PartitionView
 from raftmq.errors import (
     InvalidRequest,
     OffsetOutOfRange,
@@ -19,7 +19,7 @@ from raftmq.errors import (
     error_for,
     without_frames,
 )
-from raftmq.partition.leader import Fetch as FetchedFrom
+from raftmq.partition.leader import FetchFromLeader as FetchedFrom
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.broker.requests.fetch_sessions import SessionPartition, WaitingFetches
-    from raftmq.broker.requests.fetch_turn import Hosting
+    from raftmq.broker.requests.fetch_turn import HostedReplicas
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Fetching:
+class FetchRequests:
     """Attributes:
     sessions: of consumers.
     """
@@ -52,7 +52,7 @@ class Fetching:
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosting: HostedReplicas,
         directory: LogDirectory,
         waiting: WaitingFetches,
         random: Random,
@@ -69,26 +69,26 @@ class Fetching:
         session.forget(request.forgotten)
         for wanted in request.partitions:
             session.name(wanted)
-        limits = Limits(request.max_wait_ms, request.bytes_min, request.bytes_max)
+        limits = AnswerLimits(request.max_wait_ms, request.bytes_min, request.bytes_max)
         return FetchTurn(
             session, self, self._hosting, self._directory, self._waiting, limits
         ).start()
 
-    def look(self, replica: Replica, partition: SessionPartition) -> Seen:
+    def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: what to tell in place of records."""
         wanted, log = partition.wanted, replica.log
         leader = replica.leading(wanted.leader_epoch)
-        bounds = Bounds(replica.high_watermark, log.log_start_offset)
+        bounds = AnsweredBounds(replica.high_watermark, log.log_start_offset)
         if wanted.fetch_offset >= log.log_start_offset and wanted.last_fetched_epoch >= 0:
             diverged = replica.divergence(leader, wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverged:
-                return Seen(0, bounds, diverged)
+                return PartitionView(0, bounds, diverged)
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             raise OffsetOutOfRange(
                 f"{log.name} has offsets from {log.log_start_offset} to {replica.high_watermark}, "
                 f"not {wanted.fetch_offset}"
             )
-        return Seen(replica.high_watermark, bounds)
+        return PartitionView(replica.high_watermark, bounds)
 
 
 # -- Replicate ------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Fetching:
 NO_TOKEN = 0  # the follower keeps its own
 
 
-class Replicating:
+class ReplicaFetchRequests:
     """Attributes:
     sessions: of followers, one for each broker that follows something here.
     """
@@ -111,7 +111,7 @@ class Replicating:
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosting: HostedReplicas,
         directory: LogDirectory,
         waiting: WaitingFetches,
         random: Random,
@@ -144,7 +144,7 @@ class Replicating:
             partition = session.name(wanted)
             partition.verdict = self._verdict(request, wanted)
         self._take_all(request, request.held)
-        limits = Limits(request.max_wait_ms, request.bytes_min, request.bytes_max)
+        limits = AnswerLimits(request.max_wait_ms, request.bytes_min, request.bytes_max)
         return FetchTurn(
             session, self, self._hosting, self._directory, self._waiting, limits
         ).start()
@@ -172,7 +172,7 @@ class Replicating:
         except RaftmqError as error:
             return without_frames(error)
 
-    def look(self, replica: Replica, partition: SessionPartition) -> Seen:
+    def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: what to tell in place of records."""
         wanted, verdict, log = partition.wanted, partition.verdict, replica.log
         if isinstance(verdict, RaftmqError):
@@ -180,8 +180,8 @@ class Replicating:
         replica.leading(wanted.leader_epoch)
         if wanted.fetch_offset < log.log_start_offset:  # as of now: it may have been deleted since
             raise OffsetOutOfRange(f"{log.name} starts at {log.log_start_offset}")
-        bounds = Bounds(replica.high_watermark, log.log_start_offset)
-        return Seen(log.log_end_offset, bounds, verdict)
+        bounds = AnsweredBounds(replica.high_watermark, log.log_start_offset)
+        return PartitionView(log.log_end_offset, bounds, verdict)
 
     # -- progress --------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ IDLE_SECONDS = 120.0
 ID_BITS = 53  # nobody guesses the session of another, nor meets one of an earlier process
 
 
-class Bounds(NamedTuple):
+class AnsweredBounds(NamedTuple):
     """What a reader was told of a partition last."""
 
     high_watermark: int
@@ -58,7 +58,7 @@ class SessionPartition:
     def __init__(self, wanted: FetchPartition) -> None:
         self.wanted = wanted
         self.replica: Replica | None = None
-        self.told: Bounds | None = None
+        self.told: AnsweredBounds | None = None
         self.rests = False
         self.verdict: Diverged | RaftmqError | None = None
 
@@ -248,7 +248,7 @@ def following_epoch(session_epoch: int) -> int:
 STALE_ALARMS_MIN = 100  # not worth a look at all of them
 
 
-class Waiting(Protocol):
+class WaitingFetch(Protocol):
     """Attributes:
     is_ended: it has been answered.
     """
@@ -266,8 +266,8 @@ class WaitingFetches:
     """Nothing is woken before `run`."""
 
     def __init__(self) -> None:
-        self._woken: dict[Waiting, None] = {}
-        self._alarms: list[tuple[float, int, Waiting]] = []  # a heap
+        self._woken: dict[WaitingFetch, None] = {}
+        self._alarms: list[tuple[float, int, WaitingFetch]] = []  # a heap
         self._numbers = count()
         self._is_batch = False
         self._alive_max = STALE_ALARMS_MIN
@@ -275,13 +275,13 @@ class WaitingFetches:
         self._alarm = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
-    def wake(self, fetch: Waiting) -> None:
+    def wake(self, fetch: WaitingFetch) -> None:
         """Have it look soon."""
         if not self._woken and not self._is_batch:
             self._asleep.unpark_all()
         self._woken[fetch] = None
 
-    def wake_at(self, fetch: Waiting, time: float) -> None:
+    def wake_at(self, fetch: WaitingFetch, time: float) -> None:
         """Have it look then, at the latest."""
         heappush(self._alarms, (time, next(self._numbers), fetch))
         if len(self._alarms) > 2 * self._alive_max:
@@ -341,7 +341,7 @@ class WaitingFetches:
                     self.wake(fetch)
 
 
-def _look(fetch: Waiting) -> None:
+def _look(fetch: WaitingFetch) -> None:
     try:
         fetch.look()
     except Exception as error:  # of this fetch alone; whoever answers it knows what to make of it

@@ -2,7 +2,7 @@
 
 Owns the limits of an answer and its deadline, however many partitions there are. It has no task:
 whoever has news, and the clock, have it look again (`WaitingFetches`). What a reader may see is for
-`Reading` to say; records are never touched, they are named as parts of files.
+`ReaderView` to say; records are never touched, they are named as parts of files.
 
 Invariants: what was found is told once, or given back to the session. A first batch comes whole,
 whatever the limits say; no other makes an answer larger than they do.
@@ -24,7 +24,7 @@ from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 
 if TYPE_CHECKING:
     from raftmq.broker.requests.fetch_sessions import (
-        Bounds,
+        AnsweredBounds,
         FetchSession,
         SessionPartition,
         WaitingFetches,
@@ -46,7 +46,7 @@ BOUNDS_LINGER_SECONDS = 0.01
 logger = logging.getLogger(__name__)
 
 
-class Hosting(Protocol):
+class HostedReplicas(Protocol):
     """Where the replicas are found."""
 
     def get(self, topic_id: bytes, partition: int) -> Replica:
@@ -56,15 +56,15 @@ class Hosting(Protocol):
         """Who leads in which epoch, as the metadata says; -1 where nobody does."""
 
 
-class Seen(NamedTuple):
+class PartitionView(NamedTuple):
     """What a reader may know of a partition now; records up to `end_offset`, unless it diverged."""
 
     end_offset: int
-    bounds: Bounds
+    bounds: AnsweredBounds
     diverged: Diverged | None = None
 
 
-class Reading(Protocol):
+class ReaderView(Protocol):
     """What one kind of reader may see.
 
     Attributes:
@@ -73,11 +73,11 @@ class Reading(Protocol):
 
     tells_bounds: bool
 
-    def look(self, replica: Replica, partition: SessionPartition) -> Seen:
+    def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: what to tell in place of records."""
 
 
-class Limits(NamedTuple):
+class AnswerLimits(NamedTuple):
     """Of one answer, as whoever asked said."""
 
     max_wait_ms: int
@@ -89,7 +89,7 @@ class _Found(NamedTuple):
     """`is_cut`: more is there than fits; to wait for news would bring nothing of it."""
 
     partition: SessionPartition
-    seen: Seen | None
+    seen: PartitionView | None
     piece: FileSlice | None = None
     error: RaftmqError | None = None
     is_cut: bool = False
@@ -105,11 +105,11 @@ class FetchTurn:
     def __init__(
         self,
         session: FetchSession,
-        reading: Reading,
-        hosting: Hosting,
+        reading: ReaderView,
+        hosting: HostedReplicas,
         directory: LogDirectory,
         waiting: WaitingFetches,
-        limits: Limits,
+        limits: AnswerLimits,
     ) -> None:
         self._session, self._reading = session, reading
         self._hosting, self._directory, self._waiting = hosting, directory, waiting
@@ -275,7 +275,7 @@ class FetchTurn:
             self._add(key, found)
             self._linger()
 
-    def _look(self, partition: SessionPartition) -> Seen:
+    def _look(self, partition: SessionPartition) -> PartitionView:
         wanted = partition.wanted
         try:
             replica = self._hosting.get(wanted.topic_id, wanted.partition)
@@ -285,7 +285,7 @@ class FetchTurn:
         self._session.watch(partition, replica)
         return self._reading.look(replica, partition)
 
-    def _find_now(self, partition: SessionPartition, seen: Seen) -> _Found:
+    def _find_now(self, partition: SessionPartition, seen: PartitionView) -> _Found:
         """Raises WouldBlock, and what reading raises."""
         if not _has_records(partition, seen):
             return _Found(partition, seen)
@@ -296,7 +296,7 @@ class FetchTurn:
             self._directory.slice_now(log, offset, bytes_max=bytes_max, end_offset=seen.end_offset),
         )
 
-    async def _find(self, partition: SessionPartition, seen: Seen) -> _Found:
+    async def _find(self, partition: SessionPartition, seen: PartitionView) -> _Found:
         if not _has_records(partition, seen):
             return _Found(partition, seen)
         log, offset, bytes_max = self._wanted(partition)
@@ -320,7 +320,7 @@ class FetchTurn:
         self._is_urgent |= is_urgent
         self._is_full |= self._bytes >= self._bytes_max or len(self._found) >= PARTITIONS_TOLD_MAX
 
-    def _has_bounds(self, partition: SessionPartition, seen: Seen) -> bool:
+    def _has_bounds(self, partition: SessionPartition, seen: PartitionView) -> bool:
         return self._reading.tells_bounds and seen.bounds != partition.told
 
     # -- telling ---------------------------------------------------------------------------
@@ -383,11 +383,11 @@ class FetchTurn:
                 self._session.news[key] = None
 
 
-def _has_records(partition: SessionPartition, seen: Seen) -> bool:
+def _has_records(partition: SessionPartition, seen: PartitionView) -> bool:
     return seen.diverged is None and partition.wanted.fetch_offset < seen.end_offset
 
 
-def _found(partition: SessionPartition, seen: Seen, part: LogSlice) -> _Found:
+def _found(partition: SessionPartition, seen: PartitionView, part: LogSlice) -> _Found:
     if not part.bytes.length:
         return _Found(partition, seen)
     return _Found(partition, seen, part.bytes, is_cut=part.end_offset < seen.end_offset)

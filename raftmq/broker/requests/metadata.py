@@ -29,7 +29,7 @@ from raftmq.wire.messages.cluster import (
     VoterAddress,
 )
 from raftmq.wire.messages.metadata import (
-    Broker,
+    BrokerRow,
     MetadataReply,
     PartitionMetadata,
     TopicMetadata,
@@ -44,7 +44,7 @@ from raftmq.wire.messages.topics import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from raftmq.metadata.clocks import WrongClock
+    from raftmq.metadata.clocks import ClockOffset
     from raftmq.metadata.commands import Endpoint
     from raftmq.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
     from raftmq.metadata.quorum import MetadataQuorum
@@ -65,7 +65,7 @@ NOBODY: Mapping[int, Address] = MappingProxyType({})
 SLICE_PARTITIONS = 500  # told in one go, in a millisecond or two
 
 
-class ClusterMetadata:
+class MetadataRequests:
     """
     Args:
         voters: of the quorum, where they listen for each other.
@@ -78,7 +78,7 @@ class ClusterMetadata:
         *,
         cluster_id: str,
         voters: Mapping[int, Address] = NOBODY,
-        wrong_clocks: Callable[[], Sequence[WrongClock]] = tuple,
+        wrong_clocks: Callable[[], Sequence[ClockOffset]] = tuple,
     ) -> None:
         self._wrong_clocks = wrong_clocks
         self._quorum, self._cluster_id, self._voters = quorum, cluster_id, voters
@@ -166,10 +166,10 @@ class _View:
             if image.is_unfenced(broker_id) and (endpoint := _endpoint(broker, listener))
         }
 
-    def brokers(self) -> tuple[Broker, ...]:
+    def brokers(self) -> tuple[BrokerRow, ...]:
         racks = self._image.brokers
         return tuple(
-            Broker(broker_id, endpoint.host, endpoint.port, racks[broker_id].rack)
+            BrokerRow(broker_id, endpoint.host, endpoint.port, racks[broker_id].rack)
             for broker_id, endpoint in self._endpoints.items()
         )
 
@@ -261,7 +261,7 @@ DESCRIBED_PARTITION_BYTES = 40
 BROKER_ID_BYTES = 5
 
 
-class Descriptions:
+class TopicDescriptions:
     def __init__(self, quorum: MetadataQuorum) -> None:
         self._quorum = quorum
 

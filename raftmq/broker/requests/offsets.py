@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.metadata_changes import Step, plan_each
+from raftmq.broker.metadata_changes import ChangeStep, plan_each
 from raftmq.errors import (
     NotController,
     OffsetNotAvailable,
@@ -37,7 +37,7 @@ from raftmq.wire.messages.topics import DeleteRecordsReply, RecordsDeleted
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
-    from raftmq.broker.metadata_changes import Change, Changes, Outcome
+    from raftmq.broker.metadata_changes import Change, ChangeOutcome, MetadataChanges
     from raftmq.broker.replication.replicas import Replicas
     from raftmq.metadata.image import MetadataImage
     from raftmq.model import TimestampOffset
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
 
 
-class Offsets:
+class ListOffsetsRequests:
     def __init__(self, replicas: Replicas, directory: LogDirectory) -> None:
         self._replicas, self._directory = replicas, directory
 
@@ -181,7 +181,7 @@ class RecordDeletion:
         broker_id: int,
         replicas: Replicas,
         directory: LogDirectory,
-        changes: Changes,
+        changes: MetadataChanges,
         *,
         broker_epoch: Callable[[], int],
         voters: Collection[int] = (),
@@ -225,13 +225,13 @@ class RecordDeletion:
 
         command = RaiseLogStart(self._broker_id, self._broker_epoch(), *key, leader_epoch, start)
         # It need not show here yet: an image that lets this broker lead in another epoch is newer.
-        return (Step(command, lambda _image: True, proves=stands),)
+        return (ChangeStep(command, lambda _image: True, proves=stands),)
 
     async def _told(
         self,
         wanted: RecordsToDelete,
         change: Change | RaftmqError,
-        outcome: Outcome,
+        outcome: ChangeOutcome,
         deadline: float,
     ) -> RecordsDeleted:
         error = outcome.error

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # Owns the waiting. No task of its own does so, as thousands of requests may wait.
 
 
-class Awaited(Protocol):
+class PendingAppend(Protocol):
     """In a log, and perhaps not held by enough replicas yet."""
 
     @property
@@ -49,7 +49,7 @@ class Awaited(Protocol):
     def end_offset(self) -> int: ...
 
 
-class Acknowledging:
+class PendingAcknowledgements:
     """`answer` is given the errors, by place in the request; whatever has none is held as `acks`
     demands.
 
@@ -59,7 +59,7 @@ class Acknowledging:
 
     def __init__(
         self,
-        awaited: Iterable[tuple[int, Awaited]],
+        awaited: Iterable[tuple[int, PendingAppend]],
         answer: Callable[[dict[int, RaftmqError]], Reply],
         *,
         acks: int,
@@ -74,7 +74,7 @@ class Acknowledging:
             self._wait(at, one, acks, deadline)
         self._count_down()
 
-    def _wait(self, at: int, one: Awaited, acks: int, deadline: float) -> None:
+    def _wait(self, at: int, one: PendingAppend, acks: int, deadline: float) -> None:
         self._missing += 1
         waiter = one.replica.on_acks(
             one.end_offset,
@@ -122,7 +122,7 @@ class _Appended(NamedTuple):
         return self.replica.has_acks(self.end_offset, acks=acks, leader_epoch=epoch)
 
 
-class Producing:
+class ProduceRequests:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
@@ -144,7 +144,9 @@ class Producing:
         deadline = trio.current_time() + request.timeout_ms / 1000
         awaited = [(at, one) for at, one in enumerate(appended) if isinstance(one, _Appended)]
         answer = partial(self._answer, appended)
-        return Acknowledging(awaited, answer, acks=request.acks, deadline=deadline).pending
+        return PendingAcknowledgements(
+            awaited, answer, acks=request.acks, deadline=deadline
+        ).pending
 
     def _append(
         self, wanted: ProducePartition, data: Buffer, acks: int

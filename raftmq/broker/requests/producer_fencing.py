@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.broker.requests.produce import Acknowledging
+from raftmq.broker.requests.produce import PendingAcknowledgements
 from raftmq.errors import InvalidRequest, RaftmqError
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
@@ -21,7 +21,7 @@ from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
 
 if TYPE_CHECKING:
     from raftmq.broker.replication.replicas import Replicas
-    from raftmq.partition.producers import Producer
+    from raftmq.partition.producers import ProducerState
     from raftmq.partition.replica import Replica
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.reply import PendingReply
@@ -36,11 +36,11 @@ class _Fenced(NamedTuple):
     wanted: PartitionToFence
     replica: Replica
     leader_epoch: int  # in which it was appended
-    producer: Producer
+    producer: ProducerState
     end_offset: int
 
 
-class Fences:
+class ProducerFencing:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
 
@@ -58,7 +58,7 @@ class Fences:
         awaited = [(at, one) for at, one in enumerate(outcomes) if isinstance(one, _Fenced)]
         answer = partial(self._answer, producer_id, outcomes)
         deadline = trio.current_time() + request.timeout_ms / 1000
-        return Acknowledging(awaited, answer, acks=ACKS_ALL, deadline=deadline).pending
+        return PendingAcknowledgements(awaited, answer, acks=ACKS_ALL, deadline=deadline).pending
 
     def _append(
         self, wanted: PartitionToFence, producer_id: int, request: FenceProducer

@@ -20,7 +20,7 @@ import trio
 
 from raftmq.errors import NotController, RaftmqError, error_for
 from raftmq.metadata.commands import NO_EPOCH, AllocateProducerIds, Refused
-from raftmq.metadata.commands import ProducerIds as Block
+from raftmq.metadata.commands import ProducerIdBlock as Block
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.batch.header import is_named
@@ -44,7 +44,7 @@ AGAIN_SECONDS = 5.0  # after an attempt to fetch ahead that failed, if nobody as
 logger = logging.getLogger(__name__)
 
 
-class Link(Protocol):
+class ProducerIdLink(Protocol):
     async def propose(
         self,
         command: AnyCommand,
@@ -62,10 +62,12 @@ class _Round:
         self.problem: RaftmqError | None = None
 
 
-class ProducerIds:
+class ProducerIdAllocation:
     """`run` proposes."""
 
-    def __init__(self, broker_id: int, link: Link, *, broker_epoch: Callable[[], int]) -> None:
+    def __init__(
+        self, broker_id: int, link: ProducerIdLink, *, broker_epoch: Callable[[], int]
+    ) -> None:
         self._broker_id, self._link, self._broker_epoch = broker_id, link, broker_epoch
         self._ids: deque[int] = deque()
         self._round = _Round()

@@ -27,7 +27,7 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
     decode_command,
 )
-from raftmq.metadata.liveness import Heartbeat
+from raftmq.metadata.liveness import BrokerContact
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import ProposeReply, ReadBarrierReply
@@ -36,7 +36,7 @@ from raftmq.wire.nesting import Decoder
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from raftmq.broker.controller_leadership import ControllerOffice
+    from raftmq.broker.controller_leadership import ControllerLeadership
     from raftmq.metadata.commands import Envelope
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.rpc.context import RequestContext
@@ -76,10 +76,10 @@ def decode_result(data: bytes) -> AnyResult:
         raise InvalidRequest(f"result of {len(data)} bytes does not decode: {error}") from error
 
 
-class Proposals:
+class ControllerRequests:
     """Where this node neither leads nor is in office, all requests raise NotController."""
 
-    def __init__(self, quorum: MetadataQuorum, office: ControllerOffice) -> None:
+    def __init__(self, quorum: MetadataQuorum, office: ControllerLeadership) -> None:
         self._quorum, self._office = quorum, office
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -112,9 +112,9 @@ class Proposals:
     def heartbeat(
         self, context: RequestContext, request: BrokerHeartbeat, _payload: bytes | memoryview
     ) -> Reply:
-        """Raises what `ControllerOffice.on_heartbeat` raises."""
+        """Raises what `ControllerLeadership.on_heartbeat` raises."""
         _check_self(context, request.broker_id, "a heartbeat")
-        said = Heartbeat(
+        said = BrokerContact(
             request.broker_id,
             request.broker_epoch,
             request.metadata_version,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from raftmq.broker.metadata_changes import Step, plan_each
+from raftmq.broker.metadata_changes import ChangeStep, plan_each
 from raftmq.config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
 from raftmq.errors import (
     ErrorCode,
@@ -27,8 +27,8 @@ from raftmq.errors import (
     UnknownTopicId,
 )
 from raftmq.metadata.commands import (
+    AddPartitions,
     AlterTopicConfig,
-    CreatePartitions,
     CreateTopic,
     DeleteTopic,
     ElectionKind,
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from random import Random
 
-    from raftmq.broker.metadata_changes import Change, Changes, Outcome
+    from raftmq.broker.metadata_changes import Change, ChangeOutcome, MetadataChanges
     from raftmq.errors import RaftmqError
     from raftmq.metadata.image import MetadataImage, TopicState
-    from raftmq.metadata.placement import Assignments, Host
+    from raftmq.metadata.placement import Assignments, BrokerUsage
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Handler
     from raftmq.wire.batch.header import Buffer
@@ -129,7 +129,7 @@ class TopicPlanner:
         self._image, self._chance, self._defaults = image, chance, defaults
         self._voters = frozenset(voters)
         self._doubt, self.lacks_brokers = doubt, False
-        self._known_hosts: list[Host] | None = None
+        self._known_hosts: list[BrokerUsage] | None = None
         self._left = REQUEST_PARTITIONS_MAX
 
     def plan_topic(self, wanted: NewTopic) -> Change:
@@ -247,13 +247,13 @@ class TopicPlanner:
             )
 
     @property
-    def _hosts(self) -> list[Host]:
+    def _hosts(self) -> list[BrokerUsage]:
         if self._known_hosts is None:
             self._known_hosts = hosts_of(self._image)
         return self._known_hosts
 
 
-def _hosting_also(hosts: list[Host], assignments: Assignments) -> list[Host]:
+def _hosting_also(hosts: list[BrokerUsage], assignments: Assignments) -> list[BrokerUsage]:
     replicas = Counter(broker_id for members in assignments for broker_id in members)
     leaders = Counter(members[0] for members in assignments)
     return [
@@ -265,26 +265,26 @@ def _hosting_also(hosts: list[Host], assignments: Assignments) -> list[Host]:
     ]
 
 
-def _step(command: CreateTopic | CreatePartitions) -> Step:
+def _step(command: CreateTopic | AddPartitions) -> ChangeStep:
     """An id that was drawn here is in no other command; partitions never become fewer."""
     topic_id = command.topic_id
     if isinstance(command, CreateTopic):
         is_made = partial(_is_made, topic_id)
-        return Step(command, is_made, is_made)
+        return ChangeStep(command, is_made, is_made)
     end = command.expected_count + len(command.assignments)
 
     def is_shown(image: MetadataImage) -> bool:
         topic = image.topics.get(topic_id)
         return topic is None or topic.partition_count >= end
 
-    return Step(command, is_shown, partial(_is_grown, command))
+    return ChangeStep(command, is_shown, partial(_is_grown, command))
 
 
 def _is_made(topic_id: bytes, image: MetadataImage) -> bool:
     return topic_id in image.topics
 
 
-def _is_grown(command: CreatePartitions, image: MetadataImage) -> bool:
+def _is_grown(command: AddPartitions, image: MetadataImage) -> bool:
     states = [
         image.partitions.get(PartitionId(command.topic_id, number))
         for number, _ in enumerate(command.assignments, command.expected_count)
@@ -298,12 +298,12 @@ def _is_grown(command: CreatePartitions, image: MetadataImage) -> bool:
 DEFAULTS = TopicDefaults()
 
 
-class Topics:
+class TopicRequests:
     """`chance` draws the ids of topics and places their replicas; `voters` are of the quorum."""
 
     def __init__(
         self,
-        changes: Changes,
+        changes: MetadataChanges,
         chance: Random,
         defaults: TopicDefaults = DEFAULTS,
         *,
@@ -394,20 +394,20 @@ class Topics:
         )
 
 
-def _deletion(before: MetadataImage, topic_id: bytes) -> Step:
+def _deletion(before: MetadataImage, topic_id: bytes) -> ChangeStep:
     """A topic that was here and is not is gone for good. One that was not here may be new."""
 
     def is_gone(image: MetadataImage) -> bool:
         return topic_id not in image.topics
 
-    return Step(DeleteTopic(topic_id), is_gone, None if is_gone(before) else is_gone)
+    return ChangeStep(DeleteTopic(topic_id), is_gone, None if is_gone(before) else is_gone)
 
 
-def _refused(wanted: NewTopic, outcome: Outcome) -> TopicCreated:
+def _refused(wanted: NewTopic, outcome: ChangeOutcome) -> TopicCreated:
     return TopicCreated(wanted.name, outcome.code, outcome.message)
 
 
-def _created(wanted: NewTopic, change: Change, outcome: Outcome) -> TopicCreated:
+def _created(wanted: NewTopic, change: Change, outcome: ChangeOutcome) -> TopicCreated:
     """Where nobody knows whether it was made, whoever asked can look for the id."""
     create, assignments = change[0].command, _assignments(change)
     assert isinstance(create, CreateTopic), f"a topic begins with {create}"
@@ -425,7 +425,7 @@ def _created(wanted: NewTopic, change: Change, outcome: Outcome) -> TopicCreated
     )
 
 
-def _message(change: Change | RaftmqError, outcome: Outcome) -> str:
+def _message(change: Change | RaftmqError, outcome: ChangeOutcome) -> str:
     """Says as well what was made before the error came."""
     if isinstance(change, Exception) or outcome.error is None or not outcome.done:
         return outcome.message
@@ -433,11 +433,11 @@ def _message(change: Change | RaftmqError, outcome: Outcome) -> str:
     return clip_message(f"{made} of {wanted} partitions were made; then: {outcome.error}")
 
 
-def _assignments(steps: Sequence[Step]) -> Assignments:
+def _assignments(steps: Sequence[ChangeStep]) -> Assignments:
     """Of all partitions that these steps make."""
     made: list[tuple[int, ...]] = []
     for step in steps:
-        assert isinstance(step.command, CreateTopic | CreatePartitions), f"{step.command}"
+        assert isinstance(step.command, CreateTopic | AddPartitions), f"{step.command}"
         made += step.command.assignments
     return tuple(made)
 
@@ -449,8 +449,8 @@ def _assignments(steps: Sequence[Step]) -> Assignments:
 # controller, and is answered once it shows here.
 
 
-class TopicConfigs:
-    def __init__(self, changes: Changes) -> None:
+class TopicConfigRequests:
+    def __init__(self, changes: MetadataChanges) -> None:
         self._changes = changes
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -528,7 +528,7 @@ def _alteration(before: MetadataImage, wanted: ConfigChange) -> Change:
         is_newer = known is None or topic.config_epoch > known.config_epoch
         return is_newer or all(topic.configs.get(key) == changes[key] for key in changes)
 
-    return (Step(AlterTopicConfig(topic_id, dict(changes), wanted.expected_epoch), is_shown),)
+    return (ChangeStep(AlterTopicConfig(topic_id, dict(changes), wanted.expected_epoch), is_shown),)
 
 
 # -- Elections ------------------------------------------------------------------------------------
@@ -538,8 +538,8 @@ def _alteration(before: MetadataImage, wanted: ConfigChange) -> Change:
 # partition stands for itself. Who may lead is the metadata's business.
 
 
-class Elections:
-    def __init__(self, changes: Changes) -> None:
+class ElectionRequests:
+    def __init__(self, changes: MetadataChanges) -> None:
         self._changes = changes
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -563,7 +563,7 @@ class Elections:
         return Reply(ElectLeadersReply(tuple(told)))
 
 
-def _election(before: MetadataImage, wanted: WantedElection, kind: ElectionKind) -> Step:
+def _election(before: MetadataImage, wanted: WantedElection, kind: ElectionKind) -> ChangeStep:
     """Each election has an epoch of its own; that it was this one, nothing proves."""
     key = PartitionId(wanted.topic_id, wanted.partition)
     known = before.partitions.get(key)
@@ -574,4 +574,4 @@ def _election(before: MetadataImage, wanted: WantedElection, kind: ElectionKind)
             return known is not None  # deleted meanwhile
         return known is None or state.leader_epoch > known.leader_epoch
 
-    return Step(ElectLeader(*key, kind, wanted.leader_epoch), is_shown)
+    return ChangeStep(ElectLeader(*key, kind, wanted.leader_epoch), is_shown)

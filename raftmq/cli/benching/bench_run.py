@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from raftmq.cli.benching.consume import Plan as ConsumePlan
+from raftmq.cli.benching.consume import ConsumePlan as ConsumePlan
 from raftmq.cli.benching.consume import bench_consume
 from raftmq.cli.benching.figures import tell
-from raftmq.cli.benching.latency import Plan as LatencyPlan
+from raftmq.cli.benching.latency import LatencyPlan as LatencyPlan
 from raftmq.cli.benching.latency import bench_latency
-from raftmq.cli.benching.load import Amount, Wanted
-from raftmq.cli.benching.produce import Plan as ProducePlan
+from raftmq.cli.benching.load import Amount, BenchTopic
+from raftmq.cli.benching.produce import ProducePlan as ProducePlan
 from raftmq.cli.benching.produce import bench_produce
 from raftmq.cli.clusters.connected import run_connected
 from raftmq.cli.terminal.exits import ExitCode
@@ -75,7 +75,7 @@ def run_latency(given: Mapping[str, Any], bootstrap: str | None, *, as_json: boo
     return ExitCode.OK if is_whole else ExitCode.FAILED
 
 
-def _wanted(given: Mapping[str, Any]) -> Wanted:
+def _wanted(given: Mapping[str, Any]) -> BenchTopic:
     """Raises click.UsageError, InvalidTopic."""
     topic, is_own = given["topic"], given["is_own"]
     partitions, replication_factor = given["partitions"], given["replication_factor"]
@@ -84,7 +84,7 @@ def _wanted(given: Mapping[str, Any]) -> Wanted:
     if not is_own and (partitions, replication_factor) != (None, None):
         raise click.UsageError(f"--partitions and -r are for --create: {topic} has its own")
     name = None if is_own else check_topic(topic)
-    return Wanted(name, OWN_PREFIX + token_hex(4), partitions, replication_factor)
+    return BenchTopic(name, OWN_PREFIX + token_hex(4), partitions, replication_factor)
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import anyio
 
 from raftmq.cli.benching.figures import quantiles_of, rates_of
 from raftmq.cli.data.consume_run import (
+    ConsumeOrder,
     Extent,
     Progress,
-    Wish,
     begin,
     find_ranges,
     next_batch,
@@ -24,7 +24,7 @@ from raftmq.cli.data.consume_run import (
     show_rates,
     take,
 )
-from raftmq.cli.data.offset_option import From, Place
+from raftmq.cli.data.offset_option import From, StartPlace
 from raftmq.cli.data.topic_check import check_there
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.consumer import Consumer
 
 
-class Plan(NamedTuple):
+class ConsumePlan(NamedTuple):
     """Attributes:
     seconds: None: until the end.
     """
@@ -45,12 +45,12 @@ class Plan(NamedTuple):
     quiet: bool
 
 
-async def bench_consume(client: Client, plan: Plan) -> Row:
+async def bench_consume(client: Client, plan: ConsumePlan) -> Row:
     await check_there(client, plan.topic)
-    wish = Wish((plan.topic,), From(Place.START), (), plan.records_max, until_end=True)
+    wish = ConsumeOrder((plan.topic,), From(StartPlace.START), (), plan.records_max, until_end=True)
     ranges = await find_ranges(client, wish)
     there = sum((one.end or one.start) - one.start for one in ranges.values())
-    run = Run(Extent(ranges, plan.records_max), min(there, plan.records_max or there))
+    run = ConsumeBench(Extent(ranges, plan.records_max), min(there, plan.records_max or there))
     if there:
         async with open_consumer(client, wish, ranges) as consumer:
             begin(consumer, ranges)
@@ -59,7 +59,7 @@ async def bench_consume(client: Client, plan: Plan) -> Row:
     return figures | run.rates() | {"batches": len(run.waits), "wait_ms": quantiles_of(run.waits)}
 
 
-class Run:
+class ConsumeBench:
     """Attributes:
     waits: for each batch, in seconds.
     """
@@ -71,7 +71,7 @@ class Run:
         self._cpu_start = self._cpu_end = time.process_time()
         self.waits: list[float] = []
 
-    async def go(self, consumer: Consumer, plan: Plan) -> None:
+    async def go(self, consumer: Consumer, plan: ConsumePlan) -> None:
         async with anyio.create_task_group() as tasks:
             progress = Progress(lambda: self._count, self._told, self._total)
             tasks.start_soon(partial(show_progress, progress, quiet=plan.quiet))

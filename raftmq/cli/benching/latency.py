@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from raftmq.cli.benching.figures import quantiles_of
-from raftmq.cli.benching.load import Wanted, topic_of
+from raftmq.cli.benching.load import BenchTopic, topic_of
 from raftmq.cli.data.consume_run import Progress, show_progress
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ WARM_UP_SECONDS = 1.0  # connections, caches: not counted
 ARRIVAL_SECONDS_MAX = 10.0  # after the last one
 
 
-class Plan(NamedTuple):
+class LatencyPlan(NamedTuple):
     """Attributes:
     rate: records per second.
     """
 
-    wanted: Wanted
+    wanted: BenchTopic
     rate: float
     seconds: float
     size: int
@@ -53,21 +53,21 @@ class Plan(NamedTuple):
         return self.warm_up_records + max(1, round(self.rate * self.seconds))
 
 
-async def bench_latency(client: Client, plan: Plan) -> Row:
+async def bench_latency(client: Client, plan: LatencyPlan) -> Row:
     async with (
         topic_of(client, plan.wanted) as topic,
         client.consumer(topic, start="latest") as consumer,
         client.producer(**plan.options) as producer,
     ):
-        run = Run(plan, producer, topic)
+        run = LatencyBench(plan, producer, topic)
         await run.go(consumer)
     figures: Row = {"bench": "latency", "topic": topic, "record_bytes": plan.size}
     figures |= {name: plan.options.get(name) for name in ("acks", "compression", "preset")}
     return figures | run.figures()
 
 
-class Run:
-    def __init__(self, plan: Plan, producer: Producer, topic: str) -> None:
+class LatencyBench:
+    def __init__(self, plan: LatencyPlan, producer: Producer, topic: str) -> None:
         self._plan, self._producer, self._topic = plan, producer, topic
         self._mark, self._padding = token_bytes(MARK_BYTES), bytes(plan.size - SIZE_MIN)
         self._start = 0.0

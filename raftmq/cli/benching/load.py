@@ -77,7 +77,7 @@ def _value(random: Random, size: int) -> bytes:
 DELETE_SECONDS_MAX = 10.0
 
 
-class Wanted(NamedTuple):
+class BenchTopic(NamedTuple):
     """`name`: None: one of its own."""
 
     name: str | None
@@ -87,7 +87,7 @@ class Wanted(NamedTuple):
 
 
 @asynccontextmanager
-async def topic_of(client: Client, wanted: Wanted) -> AsyncIterator[str]:
+async def topic_of(client: Client, wanted: BenchTopic) -> AsyncIterator[str]:
     """Raises UnknownTopicOrPartition, RaftmqError."""
     if wanted.name is not None:
         await check_there(client, wanted.name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from raftmq.cli.benching.figures import quantiles_of, rates_of
-from raftmq.cli.benching.load import Amount, Load, Wanted, topic_of
+from raftmq.cli.benching.load import Amount, BenchTopic, Load, topic_of
 from raftmq.cli.data.consume_run import Progress, show_progress, show_rates
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 0.005
 
 
-class Plan(NamedTuple):
+class ProducePlan(NamedTuple):
     """Attributes:
     options: of the producer.
     """
 
-    wanted: Wanted
+    wanted: BenchTopic
     amount: Amount
     size: int
     keys: int
@@ -41,20 +41,20 @@ class Plan(NamedTuple):
     quiet: bool
 
 
-async def bench_produce(client: Client, plan: Plan) -> Row:
+async def bench_produce(client: Client, plan: ProducePlan) -> Row:
     load = Load(plan.size, plan.keys)
     async with (
         topic_of(client, plan.wanted) as topic,
         client.producer(**plan.options) as producer,
     ):
-        run = Run(producer, topic, load)
+        run = ProduceBench(producer, topic, load)
         rates = await run.go(plan)
     figures: Row = {"bench": "produce", "topic": topic, "record_bytes": plan.size}
     figures |= {name: plan.options.get(name) for name in ("acks", "compression", "preset")}
     return figures | rates | {"latency_ms": quantiles_of(run.latencies)}
 
 
-class Run:
+class ProduceBench:
     """Attributes:
     latencies: of the probes, in seconds.
     """
@@ -64,7 +64,7 @@ class Run:
         self._start = 0.0
         self.latencies: list[float] = []
 
-    async def go(self, plan: Plan) -> dict[str, object]:
+    async def go(self, plan: ProducePlan) -> dict[str, object]:
         cpu_start, self._start = time.process_time(), time.monotonic()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._probe)

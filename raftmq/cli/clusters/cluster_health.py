@@ -32,7 +32,7 @@ SPANS = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seco
 CLEAR = "\x1b[H\x1b[J"
 
 
-class Look(NamedTuple):
+class HealthOptions(NamedTuple):
     """What was typed."""
 
     bootstrap: str | None
@@ -40,14 +40,14 @@ class Look(NamedTuple):
     as_json: bool
 
 
-def look_once(look: Look) -> int:
+def look_once(look: HealthOptions) -> int:
     async def ask(client: Client) -> Health:
         return await client.admin.with_timeout(look.timeout).health()
 
     return _report(run_connected(ask, look.bootstrap, timeout_seconds=look.timeout), look)
 
 
-def wait_healthy(look: Look) -> int:
+def wait_healthy(look: HealthOptions) -> int:
     """The last look counts; what was wrong before is told on stderr, when it changes."""
     health = run_connected(_wait, look.bootstrap, timeout_seconds=look.timeout, is_patient=True)
     return _report(health, look)
@@ -76,7 +76,7 @@ async def _wait(client: Client) -> Health:
         await anyio.sleep(WAIT_SECONDS)
 
 
-def watch_health(look: Look) -> int:
+def watch_health(look: HealthOptions) -> int:
     """Until Ctrl-C."""
     is_screen = sys.stdout.isatty() and not look.as_json
 
@@ -108,7 +108,7 @@ async def _try(client: Client, seconds: float) -> tuple[Health | None, str]:
     return health, "; ".join(problems_of(health)) or "healthy"
 
 
-def _report(health: Health, look: Look) -> int:
+def _report(health: Health, look: HealthOptions) -> int:
     if look.as_json:
         write_json([_object(health)])
     else:

@@ -27,16 +27,16 @@ STATUS_TITLES = ("broker", "address", "rack", "state", "role", "leads", "replica
 LISTENER_TITLES = ("node", "listener", "address", "rack", "state")
 
 
-class Seen(NamedTuple):
+class ClusterSnapshot(NamedTuple):
     details: ClusterDetails
     health: Health
     loads: dict[int, BrokerLoad]
 
 
 def show_status(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
-    async def ask(client: Client) -> Seen:
+    async def ask(client: Client) -> ClusterSnapshot:
         admin = client.admin.with_timeout(timeout)
-        return Seen(
+        return ClusterSnapshot(
             await admin.describe_cluster(), await admin.health(), await admin.broker_loads()
         )
 
@@ -71,7 +71,7 @@ def show_info(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def _status_objects(seen: Seen) -> Iterator[Row]:
+def _status_objects(seen: ClusterSnapshot) -> Iterator[Row]:
     for one in seen.details.brokers:
         load = seen.loads.get(one.broker_id, NOTHING)
         yield {
@@ -98,7 +98,7 @@ def _status_objects(seen: Seen) -> Iterator[Row]:
     }
 
 
-def _status_row(seen: Seen, one: BrokerDetails) -> tuple[object, ...]:
+def _status_row(seen: ClusterSnapshot, one: BrokerDetails) -> tuple[object, ...]:
     load = seen.loads.get(one.broker_id, NOTHING)
     role = "controller" if one.broker_id == seen.details.controller_id else None
     counts = load.leads, load.replicas, load.not_in_sync

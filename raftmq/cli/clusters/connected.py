@@ -18,7 +18,7 @@ import anyio
 import trio
 
 from raftmq.cli.clusters.bootstrap import VARIABLE, bootstrap_addresses
-from raftmq.cli.clusters.wait_reason import Silence, Wanted, with_reason
+from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason, with_reason
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.client.client import Client
 from raftmq.errors import RaftmqError, Unreachable
@@ -66,8 +66,8 @@ def run_connected(
     """
     addresses = bootstrap_addresses(bootstrap)
     quiet_logs()
-    wanted = None if timeout_seconds is None or is_patient else Wanted((), (), group, True)
-    run = partial(_run, function, Entry(addresses, is_patient), timeout_seconds, wanted)
+    wanted = None if timeout_seconds is None or is_patient else WaitedFor((), (), group, True)
+    run = partial(_run, function, BootstrapEntry(addresses, is_patient), timeout_seconds, wanted)
     try:
         return anyio.run(run, backend="trio", backend_options=CTRL_C)
     except BaseExceptionGroup as group:
@@ -81,18 +81,18 @@ def quiet_logs() -> None:
 
 async def _run(
     function: Callable[[Client], Awaitable[T]],
-    entry: Entry,
+    entry: BootstrapEntry,
     timeout_seconds: float | None,
-    wanted: Wanted | None,
+    wanted: WaitedFor | None,
 ) -> T:
     """Without `wanted`, `function` has its own words for what it waits for."""
     grace = math.inf if timeout_seconds is None else timeout_seconds + GRACE_SECONDS
-    silence: Silence | None = None
+    silence: WaitReason | None = None
     with anyio.move_on_after(grace):
         async with AsyncExitStack() as stack:
             client = await entry.enter(stack, timeout_seconds)
             if wanted is not None:
-                silence = Silence(client.admin, wanted)
+                silence = WaitReason(client.admin, wanted)
                 await stack.enter_async_context(silence.explained())
             return await function(client)
     line = f"no result within {timeout_seconds:g} s: see --timeout"
@@ -100,7 +100,7 @@ async def _run(
     raise CommandError(with_reason(line, reason), ExitCode.UNREACHABLE)
 
 
-class Entry:
+class BootstrapEntry:
     """The way into the cluster at some addresses."""
 
     def __init__(self, addresses: Sequence[Address], is_patient: bool) -> None:

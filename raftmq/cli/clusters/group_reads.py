@@ -236,7 +236,7 @@ def delete_groups(
 TITLES = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
 
 
-class Look(NamedTuple):
+class GroupListOptions(NamedTuple):
     """What was typed."""
 
     name: str
@@ -245,7 +245,7 @@ class Look(NamedTuple):
     as_json: bool
 
 
-def show_lag(look: Look) -> int:
+def show_lag(look: GroupListOptions) -> int:
     check_group(look.name)
 
     async def ask(client: Client) -> tuple[PartitionLag, ...]:
@@ -256,7 +256,7 @@ def show_lag(look: Look) -> int:
     return ExitCode.OK
 
 
-def watch_lag(look: Look) -> int:
+def watch_lag(look: GroupListOptions) -> int:
     """Until Ctrl-C."""
     check_group(look.name)
     is_screen = sys.stdout.isatty() and not look.as_json
@@ -278,7 +278,7 @@ def watch_lag(look: Look) -> int:
     return ExitCode.OK
 
 
-async def _try(client: Client, look: Look) -> tuple[Sequence[PartitionLag] | None, str]:
+async def _try(client: Client, look: GroupListOptions) -> tuple[Sequence[PartitionLag] | None, str]:
     """The rows; or None, and why nobody has told them."""
     try:
         return await _ask(client, look, min(look.timeout, ANSWER_SECONDS_MAX)), ""
@@ -288,13 +288,13 @@ async def _try(client: Client, look: Look) -> tuple[Sequence[PartitionLag] | Non
         return None, f"no answer: {error}"
 
 
-async def _ask(client: Client, look: Look, seconds: float) -> tuple[PartitionLag, ...]:
+async def _ask(client: Client, look: GroupListOptions, seconds: float) -> tuple[PartitionLag, ...]:
     admin = client.admin.with_timeout(seconds)
     async with hinting(admin, look.name):
         return await admin.group_lag(look.name)
 
 
-def _report(rows: Sequence[PartitionLag], look: Look) -> None:
+def _report(rows: Sequence[PartitionLag], look: GroupListOptions) -> None:
     if look.as_json:
         write_json(_object(look.name, row) for row in rows)
         return

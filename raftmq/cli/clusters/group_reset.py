@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Wish(NamedTuple):
+class ResetSelection(NamedTuple):
     """`topics` or `partitions`, or None for what the group has committed."""
 
     name: str
@@ -52,10 +52,10 @@ class Wish(NamedTuple):
     partitions: tuple[TopicPartition, ...] | None
 
 
-class Order(NamedTuple):
+class ResetOrder(NamedTuple):
     """What was typed."""
 
-    wish: Wish
+    wish: ResetSelection
     bootstrap: str | None
     timeout: float
     as_json: bool
@@ -67,7 +67,7 @@ def wish_of(
     shift: int | None,
     topics: Sequence[str],
     partitions: Sequence[int],
-) -> Wish:
+) -> ResetSelection:
     """Raises CommandError, InvalidGroupId, InvalidTopic."""
     check_group(name)
     for topic in topics:
@@ -80,7 +80,9 @@ def wish_of(
         raise CommandError("--partition: say of which topic, with one --topic", ExitCode.USAGE)
     pairs = tuple((topics[0], number) for number in partitions)
     found = None if to is None else parse_to(to)
-    return Wish(name, found, shift, None if pairs else tuple(topics) or None, pairs or None)
+    return ResetSelection(
+        name, found, shift, None if pairs else tuple(topics) or None, pairs or None
+    )
 
 
 def parse_to(text: str) -> To:
@@ -109,7 +111,7 @@ def _time_of(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def reset_offsets(order: Order, *, is_dry: bool, is_sure: bool) -> int:
+def reset_offsets(order: ResetOrder, *, is_dry: bool, is_sure: bool) -> int:
     if is_dry:
         return _show_plan(order)
     name = order.wish.name
@@ -119,7 +121,7 @@ def reset_offsets(order: Order, *, is_dry: bool, is_sure: bool) -> int:
     return ExitCode.OK
 
 
-def _show_plan(order: Order) -> int:
+def _show_plan(order: ResetOrder) -> int:
     plan, problem = _look_first(order)
     _write(order, plan)
     _warn(plan)
@@ -128,7 +130,7 @@ def _show_plan(order: Order) -> int:
     return ExitCode.OK
 
 
-def _reset(order: Order) -> Plan:
+def _reset(order: ResetOrder) -> Plan:
     async def reset(client: Client) -> Plan:
         return await _call(client.admin.with_timeout(order.timeout), order.wish, is_dry=False)
 
@@ -139,7 +141,7 @@ def _reset(order: Order) -> Plan:
     return plan
 
 
-def _reset_if_wanted(order: Order) -> Plan:
+def _reset_if_wanted(order: ResetOrder) -> Plan:
     name = order.wish.name
 
     async def commit(client: Client) -> None:
@@ -162,7 +164,7 @@ def _reset_if_wanted(order: Order) -> Plan:
     return plan
 
 
-def _look_first(order: Order) -> tuple[Plan, NonEmptyGroup | None]:
+def _look_first(order: ResetOrder) -> tuple[Plan, NonEmptyGroup | None]:
     return run_connected(
         lambda client: _look(client, order),
         order.bootstrap,
@@ -171,7 +173,7 @@ def _look_first(order: Order) -> tuple[Plan, NonEmptyGroup | None]:
     )
 
 
-async def _look(client: Client, order: Order) -> tuple[Plan, NonEmptyGroup | None]:
+async def _look(client: Client, order: ResetOrder) -> tuple[Plan, NonEmptyGroup | None]:
     """What would be done, and why it cannot be, if so."""
     admin = client.admin.with_timeout(order.timeout)
     plan = await _call(admin, order.wish, is_dry=True)
@@ -184,7 +186,7 @@ async def _look(client: Client, order: Order) -> tuple[Plan, NonEmptyGroup | Non
     return plan, None
 
 
-async def _call(admin: Admin, wish: Wish, *, is_dry: bool) -> Plan:
+async def _call(admin: Admin, wish: ResetSelection, *, is_dry: bool) -> Plan:
     async with hinting(admin, wish.name):
         return await admin.reset_group_offsets(
             wish.name,
@@ -196,7 +198,7 @@ async def _call(admin: Admin, wish: Wish, *, is_dry: bool) -> Plan:
         )
 
 
-def _write(order: Order, plan: Plan) -> None:
+def _write(order: ResetOrder, plan: Plan) -> None:
     """A column more where something else was asked for."""
     if order.as_json:
         write_json(_object(order.wish.name, key, one) for key, one in plan.items())

@@ -27,7 +27,7 @@ from raftmq.rpc.protocol import format_address
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from raftmq.metadata.raft.net.connection import Network
+    from raftmq.metadata.raft.net.connection import QuorumNetwork
     from raftmq.metadata.raft.status import QuorumStatus
     from raftmq.model import Address
 
@@ -39,12 +39,12 @@ LOG_TITLES = (
 MEMBER_TITLES = ("seen by", "node", "role", "connected", "standing", "lag")
 
 
-class Answer(NamedTuple):
+class VoterAnswer(NamedTuple):
     address: Address
     status: QuorumStatus
 
 
-class Silence(NamedTuple):
+class VoterSilence(NamedTuple):
     """Why there is no answer from this address."""
 
     address: Address
@@ -52,7 +52,7 @@ class Silence(NamedTuple):
     is_stranger: bool = False  # somebody answered who is no voter
 
 
-class Verdict(NamedTuple):
+class QuorumVerdict(NamedTuple):
     is_healthy: bool
     leader_id: int | None
     term: int
@@ -72,12 +72,12 @@ def show_status(addresses: Sequence[Address], *, as_json: bool) -> int:
 
 
 async def ask_everybody(
-    network: Network[Address], addresses: Sequence[Address]
-) -> tuple[list[Answer], list[Silence]]:
+    network: QuorumNetwork[Address], addresses: Sequence[Address]
+) -> tuple[list[VoterAnswer], list[VoterSilence]]:
     """The voters at `addresses`, and those of whom the brokers there tell."""
     answers, silences = await ask_all(network, addresses)
     strangers = [silence for silence in silences if silence.is_stranger]
-    told: dict[Address, Silence] = {}
+    told: dict[Address, VoterSilence] = {}
     for stranger in strangers:
         voters = await _voters_known_at(stranger.address)
         told |= dict.fromkeys(voters, stranger)
@@ -99,41 +99,45 @@ async def _voters_known_at(address: Address) -> list[Address]:
     return []
 
 
-def _via(silence: Silence, broker: Silence) -> Silence:
+def _via(silence: VoterSilence, broker: VoterSilence) -> VoterSilence:
     return silence._replace(
         what=f"{silence.what} (a voter, as the broker at {broker.address} says)"
     )
 
 
 async def ask_all(
-    network: Network[Address], addresses: Sequence[Address]
-) -> tuple[list[Answer], list[Silence]]:
+    network: QuorumNetwork[Address], addresses: Sequence[Address]
+) -> tuple[list[VoterAnswer], list[VoterSilence]]:
     """All at the same time; the best answer first, what failed in the order of `addresses`."""
-    found: dict[Address, Answer | Silence] = {}
+    found: dict[Address, VoterAnswer | VoterSilence] = {}
     async with trio.open_nursery() as nursery:
         for address in addresses:
             nursery.start_soon(_ask, network, address, found)
-    answers = [it for it in found.values() if isinstance(it, Answer)]
-    silences = [it for key in addresses if isinstance(it := found[key], Silence)]
+    answers = [it for it in found.values() if isinstance(it, VoterAnswer)]
+    silences = [it for key in addresses if isinstance(it := found[key], VoterSilence)]
     return sorted(answers, key=_rank), silences
 
 
 async def _ask(
-    network: Network[Address], address: Address, found: dict[Address, Answer | Silence]
+    network: QuorumNetwork[Address],
+    address: Address,
+    found: dict[Address, VoterAnswer | VoterSilence],
 ) -> None:
     try:
         stream = await network.dial(address)
     except (OSError, RaftmqError) as error:
-        found[address] = Silence(address, str(error))
+        found[address] = VoterSilence(address, str(error))
         return
     try:
-        found[address] = Answer(address, await ask_status(stream))
+        found[address] = VoterAnswer(address, await ask_status(stream))
     except (RemoteProtocolError, Unreachable) as error:
         is_stranger = isinstance(error, RemoteProtocolError)
-        found[address] = Silence(address, f"ask {format_address(address)}: {error}", is_stranger)
+        found[address] = VoterSilence(
+            address, f"ask {format_address(address)}: {error}", is_stranger
+        )
 
 
-def _rank(answer: Answer) -> tuple[bool, int, int, int]:
+def _rank(answer: VoterAnswer) -> tuple[bool, int, int, int]:
     """Leaders first, and of those the newest: one that was cut off may not know that it fell."""
     status = answer.status
     return status.state != "leader", -status.term, -status.commit_index, status.node_id
@@ -142,7 +146,7 @@ def _rank(answer: Answer) -> tuple[bool, int, int, int]:
 # -- the verdict -------------------------------------------------------------------------------
 
 
-def judge(answers: Sequence[Answer]) -> Verdict:
+def judge(answers: Sequence[VoterAnswer]) -> QuorumVerdict:
     """Whether a leader with a majority is known, by the best answer.
 
     1. It is the leader's: a majority of the voters is connected to it and established.
@@ -157,13 +161,13 @@ def judge(answers: Sequence[Answer]) -> Verdict:
         what = f"node {node} leads in term {status.term} with {count} of {total} voters"
         if not is_healthy:
             what += f", which is no majority: nothing is committed; {explain(sight)}"
-        return Verdict(is_healthy, node, status.term, what)
+        return QuorumVerdict(is_healthy, node, status.term, what)
     connected = {voter.node_id for voter in status.voters if voter.is_connected}
     if status.leader_id not in connected:
         what = f"no leader is known in term {status.term}, says node {node}; {explain(sight)}"
-        return Verdict(False, None, status.term, what)
+        return QuorumVerdict(False, None, status.term, what)
     what = f"node {status.leader_id} leads in term {status.term}, says node {node}"
-    return Verdict(True, status.leader_id, status.term, f"{what}; ask it for the lags")
+    return QuorumVerdict(True, status.leader_id, status.term, f"{what}; ask it for the lags")
 
 
 def _sight(status: QuorumStatus) -> Sight:
@@ -174,9 +178,11 @@ def _sight(status: QuorumStatus) -> Sight:
 # -- the report --------------------------------------------------------------------------------
 
 
-def report(answers: Sequence[Answer], silences: Sequence[Silence], *, as_json: bool) -> int:
+def report(
+    answers: Sequence[VoterAnswer], silences: Sequence[VoterSilence], *, as_json: bool
+) -> int:
     """Print everything; returns the exit code."""
-    verdict = judge(answers) if answers else Verdict(False, None, 0, "nobody answers")
+    verdict = judge(answers) if answers else QuorumVerdict(False, None, 0, "nobody answers")
     if as_json:
         write_json(_objects(answers, silences, verdict))
     elif answers:
@@ -196,7 +202,7 @@ def report(answers: Sequence[Answer], silences: Sequence[Silence], *, as_json: b
 
 
 def _objects(
-    answers: Sequence[Answer], silences: Sequence[Silence], verdict: Verdict
+    answers: Sequence[VoterAnswer], silences: Sequence[VoterSilence], verdict: QuorumVerdict
 ) -> Iterator[Row]:
     for address, status in answers:
         row: Row = {"type": "voter", "address": format_address(address)}
@@ -206,13 +212,13 @@ def _objects(
     yield {"type": "summary", **verdict._asdict()}
 
 
-def _answer_row(answer: Answer) -> tuple[object, ...]:
+def _answer_row(answer: VoterAnswer) -> tuple[object, ...]:
     status = answer.status
     address = format_address(answer.address)
     return status.node_id, address, status.state, status.leader_id, status.term
 
 
-def _log_row(answer: Answer) -> tuple[object, ...]:
+def _log_row(answer: VoterAnswer) -> tuple[object, ...]:
     status, snapshot = answer.status, answer.status.snapshot
     return (
         status.node_id,
@@ -225,7 +231,7 @@ def _log_row(answer: Answer) -> tuple[object, ...]:
     )
 
 
-def _member_rows(answer: Answer) -> Iterator[tuple[object, ...]]:
+def _member_rows(answer: VoterAnswer) -> Iterator[tuple[object, ...]]:
     status = answer.status
     for voter in sorted(status.voters, key=lambda voter: voter.node_id):
         is_there = voter.is_connected

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
 
 
-class Wanted(NamedTuple):
+class NewTopicOptions(NamedTuple):
     """A new topic, as it was typed; None is the cluster's choice."""
 
     name: str
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 
 
 def create_topic(
-    wanted: Wanted, bootstrap: str | None, timeout: float, *, if_not_exists: bool
+    wanted: NewTopicOptions, bootstrap: str | None, timeout: float, *, if_not_exists: bool
 ) -> int:
     check_topic(wanted.name)
     config = check_config(parse_settings(wanted.settings))

@@ -32,7 +32,7 @@ NO_QUORUM = "the quorum has no leader: `raftmq quorum status` shows why"
 WAY_OUT = "`raftmq cluster health` shows how the cluster is"
 
 
-class Wanted(NamedTuple):
+class WaitedFor(NamedTuple):
     """What a command cannot do without: leaders of partitions, a coordinator, the quorum.
 
     Attributes:
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
     is_quorum_needed: bool = False
 
 
-class Silence:
+class WaitReason:
     """Of one command.
 
     Args:
@@ -59,7 +59,7 @@ class Silence:
     def __init__(
         self,
         admin: Admin,
-        wanted: Wanted,
+        wanted: WaitedFor,
         taken: Callable[[], int | None] = lambda: 0,
         *,
         is_told: bool = True,

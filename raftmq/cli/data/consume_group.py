@@ -16,9 +16,9 @@ import anyio
 import click
 
 from raftmq.cli.clusters.connected import run_connected
-from raftmq.cli.clusters.wait_reason import Silence, Wanted
+from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
 from raftmq.cli.data.consume_run import BATCH_RECORDS_MAX, LOOK_SECONDS, Sink, start_of
-from raftmq.cli.data.offset_option import Place
+from raftmq.cli.data.offset_option import StartPlace
 from raftmq.cli.data.record_format import write_readable, write_values
 from raftmq.cli.data.stopping import Stopping
 from raftmq.cli.data.topic_check import check_there
@@ -27,7 +27,7 @@ from raftmq.cli.terminal.output import is_terminal
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
 
 if TYPE_CHECKING:
-    from raftmq.cli.data.consume_run import Key, Wish
+    from raftmq.cli.data.consume_run import ConsumeOrder, Key
     from raftmq.cli.data.record_format import Format
     from raftmq.client.client import Client
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
@@ -47,28 +47,28 @@ class Output(Protocol):
     async def write(self, data: bytes) -> None: ...
 
 
-def check_group_wish(wish: Wish) -> None:
+def check_group_wish(wish: ConsumeOrder) -> None:
     """Raises click.UsageError: what cannot go with a group."""
     if wish.partitions:
         raise click.UsageError("-p: a group deals out its partitions itself; leave -g or -p out")
-    if wish.begin.place in (Place.OFFSET, Place.LAST):
+    if wish.begin.place in (StartPlace.OFFSET, StartPlace.LAST):
         raise click.UsageError(
             "-o: a group begins where it has stopped, and at earliest, latest or @TIME where it "
             "has not begun; `raftmq group reset-offsets` moves it"
         )
 
 
-def run_consume_group(wish: Wish, group: str, bootstrap: str | None, *, quiet: bool) -> int:
+def run_consume_group(wish: ConsumeOrder, group: str, bootstrap: str | None, *, quiet: bool) -> int:
     """Raises click.UsageError, RaftmqError."""
     check_group_wish(wish)
     run_connected(lambda client: _consume(client, wish, group, quiet=quiet), bootstrap)
     return ExitCode.OK
 
 
-async def _consume(client: Client, wish: Wish, group: str, *, quiet: bool) -> None:
+async def _consume(client: Client, wish: ConsumeOrder, group: str, *, quiet: bool) -> None:
     stopping = Stopping()
-    wanted = Wanted(wish.topics, group=group, is_quorum_needed=True)
-    silence = Silence(client.admin, wanted, is_told=not quiet)
+    wanted = WaitedFor(wish.topics, group=group, is_quorum_needed=True)
+    silence = WaitReason(client.admin, wanted, is_told=not quiet)
     async with anyio.create_task_group() as tasks:
         await tasks.start(stopping.listen)
         with stopping.whole:
@@ -79,7 +79,13 @@ async def _consume(client: Client, wish: Wish, group: str, *, quiet: bool) -> No
 
 
 async def _write_wanted(
-    client: Client, wish: Wish, group: str, silence: Silence, stopping: Stopping, *, quiet: bool
+    client: Client,
+    wish: ConsumeOrder,
+    group: str,
+    silence: WaitReason,
+    stopping: Stopping,
+    *,
+    quiet: bool,
 ) -> None:
     ends: dict[Key, int] | None = None
     with stopping.breaking_off():
@@ -108,7 +114,7 @@ async def _write_wanted(
         tasks.cancel_scope.cancel()
 
 
-async def _find_ends(client: Client, wish: Wish) -> dict[Key, int]:
+async def _find_ends(client: Client, wish: ConsumeOrder) -> dict[Key, int]:
     found: dict[Key, int] = {}
     for topic in wish.topics:
         ends = await client.admin.offsets(topic, "latest")
@@ -118,7 +124,7 @@ async def _find_ends(client: Client, wish: Wish) -> dict[Key, int]:
 
 async def write_all(
     consumer: Consumer,
-    wish: Wish,
+    wish: ConsumeOrder,
     ends: dict[Key, int] | None,
     form: Format,
     output: Output,

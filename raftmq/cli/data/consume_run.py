@@ -20,8 +20,8 @@ import click
 from anyio.to_thread import run_sync
 
 from raftmq.cli.clusters.connected import run_connected
-from raftmq.cli.clusters.wait_reason import Silence, Wanted
-from raftmq.cli.data.offset_option import From, Place, parse_from
+from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
+from raftmq.cli.data.offset_option import From, StartPlace, parse_from
 from raftmq.cli.data.record_format import (
     Format,
     compile_format,
@@ -69,7 +69,7 @@ def file_of(name: str) -> int:
 Key = tuple[str, int]  # topic and partition
 
 
-class Bounds(NamedTuple):
+class LogBounds(NamedTuple):
     """What a partition holds, and where a time lies in it.
 
     Attributes:
@@ -98,19 +98,19 @@ class Range(NamedTuple):
         return self.end is not None and max(self.start, self.first) >= self.end
 
 
-def range_of(wanted: From, bounds: Bounds, *, until_end: bool) -> Range:
+def range_of(wanted: From, bounds: LogBounds, *, until_end: bool) -> Range:
     end = bounds.end if until_end else None
     match wanted.place:
-        case Place.START:
+        case StartPlace.START:
             return Range(bounds.start, end)
-        case Place.END:
+        case StartPlace.END:
             return Range(bounds.end, end)
-        case Place.OFFSET:
+        case StartPlace.OFFSET:
             start = min(max(wanted.number, bounds.start), bounds.end)
             return Range(start, end, wanted.number)
-        case Place.LAST:
+        case StartPlace.LAST:
             return Range(max(bounds.start, bounds.end - wanted.number), end)
-        case Place.TIME:
+        case StartPlace.TIME:
             return Range(bounds.end if bounds.at_time is None else bounds.at_time, end)
 
 
@@ -268,7 +268,7 @@ LOOK_SECONDS = 0.2  # while nothing comes, whether the end is reached
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Wish(NamedTuple):
+class ConsumeOrder(NamedTuple):
     """What is to be read.
 
     Attributes:
@@ -285,7 +285,7 @@ class Wish(NamedTuple):
 
     @property
     def needs_bounds(self) -> bool:
-        return self.until_end or self.begin.place in (Place.OFFSET, Place.LAST)
+        return self.until_end or self.begin.place in (StartPlace.OFFSET, StartPlace.LAST)
 
 
 def wish_of(
@@ -296,7 +296,7 @@ def wish_of(
     form: str | None,
     *,
     until_end: bool,
-) -> Wish:
+) -> ConsumeOrder:
     """Raises click.BadParameter, RaftmqError."""
     for topic in topics:
         check_topic(topic)
@@ -309,7 +309,7 @@ def wish_of(
     found = _format(form)
     each_topic_once = tuple(dict.fromkeys(topics))
     each_partition_once = tuple(sorted(set(partitions)))
-    return Wish(each_topic_once, begin, each_partition_once, records_max, until_end, found)
+    return ConsumeOrder(each_topic_once, begin, each_partition_once, records_max, until_end, found)
 
 
 def _format(text: str | None) -> Format | None:
@@ -323,19 +323,21 @@ def _format(text: str | None) -> Format | None:
         raise click.BadParameter(str(error), param_hint="-f") from error
 
 
-def run_consume(wish: Wish, bootstrap: str | None, *, quiet: bool) -> int:
+def run_consume(wish: ConsumeOrder, bootstrap: str | None, *, quiet: bool) -> int:
     run_connected(lambda client: _consume(client, wish, quiet=quiet), bootstrap)
     return ExitCode.OK
 
 
-async def _consume(client: Client, wish: Wish, *, quiet: bool) -> None:
-    wanted = Wanted(wish.topics, wish.partitions)
-    silence = Silence(client.admin, wanted, is_told=not quiet)
+async def _consume(client: Client, wish: ConsumeOrder, *, quiet: bool) -> None:
+    wanted = WaitedFor(wish.topics, wish.partitions)
+    silence = WaitReason(client.admin, wanted, is_told=not quiet)
     async with silence.explained():
         await _write_wanted(client, wish, silence, quiet=quiet)
 
 
-async def _write_wanted(client: Client, wish: Wish, silence: Silence, *, quiet: bool) -> None:
+async def _write_wanted(
+    client: Client, wish: ConsumeOrder, silence: WaitReason, *, quiet: bool
+) -> None:
     for topic in wish.topics:
         await check_there(client, topic, () if wish.needs_bounds else wish.partitions)
     ranges = await find_ranges(client, wish) if wish.needs_bounds else {}
@@ -347,7 +349,7 @@ async def _write_wanted(client: Client, wish: Wish, silence: Silence, *, quiet: 
     form = wish.form or (write_readable if sink.is_terminal else write_values)
     async with open_consumer(client, wish, ranges) as consumer:
         begin(consumer, ranges)
-        if is_terminal("stderr") and not quiet and wish.begin.place is Place.END:
+        if is_terminal("stderr") and not quiet and wish.begin.place is StartPlace.END:
             click.echo("raftmq: waiting for new records; -o earliest shows old ones", err=True)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(sink.watch)
@@ -392,7 +394,7 @@ def take(consumer: Consumer, batch: ConsumedBatch, extent: Extent) -> slice:
 # -- where to begin ----------------------------------------------------------------------------
 
 
-async def find_ranges(client: Client, wish: Wish) -> dict[Key, Range]:
+async def find_ranges(client: Client, wish: ConsumeOrder) -> dict[Key, Range]:
     """Of all partitions that are wanted, as they are now."""
     ranges: dict[Key, Range] = {}
     for topic in wish.topics:
@@ -401,21 +403,21 @@ async def find_ranges(client: Client, wish: Wish) -> dict[Key, Range]:
     return ranges
 
 
-async def _bounds(client: Client, topic: str, wish: Wish) -> dict[int, Bounds]:
+async def _bounds(client: Client, topic: str, wish: ConsumeOrder) -> dict[int, LogBounds]:
     """Ends first: what is deleted meanwhile is before them."""
     admin, partitions = client.admin, wish.partitions or None
     ends = await admin.offsets(topic, "latest", partitions=partitions)
     starts = await admin.offsets(topic, "earliest", partitions=partitions)
     times: Mapping[int, int | None] = {}
-    if wish.begin.place is Place.TIME:
+    if wish.begin.place is StartPlace.TIME:
         times = await admin.offsets(topic, wish.begin.number, partitions=partitions)
     return {
-        partition: Bounds(starts.get(partition) or 0, end or 0, times.get(partition))
+        partition: LogBounds(starts.get(partition) or 0, end or 0, times.get(partition))
         for partition, end in ends.items()
     }
 
 
-def open_consumer(client: Client, wish: Wish, ranges: Mapping[Key, Range]) -> Consumer:
+def open_consumer(client: Client, wish: ConsumeOrder, ranges: Mapping[Key, Range]) -> Consumer:
     """Of partitions whose ranges are known, only those in which there is something to read."""
     options: dict[str, Any] = {"max_poll_records": BATCH_RECORDS_MAX}
     if ranges:
@@ -436,9 +438,9 @@ def begin(consumer: Consumer, ranges: Mapping[Key, Range]) -> None:
 
 def start_of(wanted: From) -> str | int | datetime:
     """As consumers say it, but for places that depend on a partition."""
-    if wanted.place is Place.TIME:
+    if wanted.place is StartPlace.TIME:
         return _EPOCH + timedelta(milliseconds=wanted.number)
-    return "latest" if wanted.place is Place.END else "earliest"
+    return "latest" if wanted.place is StartPlace.END else "earliest"
 
 
 # -- Live -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ WORDS = EARLIEST, LATEST = "earliest", "latest"  # as in the SDK, and nothing el
 OTHER_WORDS = {"start": EARLIEST, "beginning": EARLIEST, "end": LATEST}  # of other programs
 
 
-class Place(Enum):
+class StartPlace(Enum):
     START = auto()
     END = auto()
     OFFSET = auto()
@@ -27,16 +27,16 @@ class Place(Enum):
 class From(NamedTuple):
     """`number` is that of an offset, of offsets, or of milliseconds."""
 
-    place: Place
+    place: StartPlace
     number: int = 0
 
 
 def parse_from(text: str) -> From:
     """Raises ValueError: says how it is written."""
     if text in WORDS:
-        return From(Place.START if text == EARLIEST else Place.END)
+        return From(StartPlace.START if text == EARLIEST else StartPlace.END)
     if text.startswith("@"):
-        return From(Place.TIME, _in_range(text, parse_time(text[1:]), TIME_MAX))
+        return From(StartPlace.TIME, _in_range(text, parse_time(text[1:]), TIME_MAX))
     found = _NUMBER.fullmatch(text)
     if found is None:
         close = [OTHER_WORDS[text]] if text in OTHER_WORDS else get_close_matches(text, WORDS, n=1)
@@ -46,7 +46,7 @@ def parse_from(text: str) -> From:
             + (f"; did you mean {close[0]!r}?" if close else "")
         )
     number = _in_range(text, int(found[2]))
-    return From(Place.LAST if found[1] else Place.OFFSET, number)
+    return From(StartPlace.LAST if found[1] else StartPlace.OFFSET, number)
 
 
 def _in_range(text: str, number: int, number_max: int = NUMBER_MAX) -> int:

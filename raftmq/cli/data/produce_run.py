@@ -21,7 +21,7 @@ import click
 from anyio.to_thread import run_sync
 
 from raftmq.cli.clusters.connected import run_connected
-from raftmq.cli.clusters.wait_reason import Silence, Wanted
+from raftmq.cli.clusters.wait_reason import WaitedFor, WaitReason
 from raftmq.cli.data.consume_run import Progress, file_of, show_progress, show_rates
 from raftmq.cli.data.record_format import unescape
 from raftmq.cli.data.topic_check import check_there
@@ -88,7 +88,7 @@ class Splitter:
         return [rest] if rest else []
 
 
-class Shape(NamedTuple):
+class LineShape(NamedTuple):
     """What a line means.
 
     Attributes:
@@ -198,7 +198,7 @@ class Feed:
     read_bytes, read_records: so far.
     """
 
-    def __init__(self, paths: Sequence[str], delimiter: bytes, shape: Shape) -> None:
+    def __init__(self, paths: Sequence[str], delimiter: bytes, shape: LineShape) -> None:
         self._paths, self._delimiter, self._shape = paths, delimiter, shape
         self._queue: deque[tuple[list[Row], int]] = deque()
         self._queued_bytes = 0
@@ -300,13 +300,13 @@ class Burst:
 # -- Produce run ----------------------------------------------------------------------------------
 
 
-class Order(NamedTuple):
+class ProduceOrder(NamedTuple):
     """What is to be sent: every problem with it that needs no cluster has been told."""
 
     topic: str
     files: tuple[str, ...]
     delimiter: bytes
-    shape: Shape
+    shape: LineShape
     headers: tuple[tuple[str, bytes], ...]
     tags: tuple[str, ...]
     partition: int | None
@@ -332,16 +332,16 @@ def order_of(
     acks: int | str,
     compression: str | None,
     preset: str | None,
-) -> Order:
+) -> ProduceOrder:
     """Raises click.UsageError, RaftmqError."""
-    shape = Shape(
+    shape = LineShape(
         None if key is None else os.fsencode(key),
         None if key_delimiter is None else _delimiter("-K", key_delimiter),
         is_null,
     )
     options = {"acks": acks, "compression": compression, "delivery_timeout_ms": timeout * 1000}
     options |= {} if preset is None else {"preset": preset}
-    order = Order(
+    order = ProduceOrder(
         check_topic(topic),
         files or (STANDARD_INPUT,),
         _delimiter("-D", delimiter),
@@ -372,7 +372,7 @@ def _header(text: str) -> tuple[str, bytes]:
     return name, os.fsencode(value)
 
 
-def _check(order: Order) -> None:
+def _check(order: ProduceOrder) -> None:
     """What the first record would tell, and cannot take back what was read for it."""
     compress(producer_options(order.options).codec, b"")
     try:
@@ -381,10 +381,10 @@ def _check(order: Order) -> None:
         raise click.UsageError(str(error)) from error
 
 
-class Run:
+class ProduceRun:
     """One call, as far as it has come."""
 
-    def __init__(self, order: Order, *, quiet: bool) -> None:
+    def __init__(self, order: ProduceOrder, *, quiet: bool) -> None:
         self._order, self._quiet = order, quiet
         self._feed = Feed(order.files, order.delimiter, order.shape)
         self._statistics = Statistics()
@@ -393,8 +393,8 @@ class Run:
     async def go(self, client: Client) -> None:
         order = self._order
         partitions = () if order.partition is None else (order.partition,)
-        wanted = Wanted((order.topic,), partitions, is_quorum_needed=True)
-        silence = Silence(client.admin, wanted, self._undelivered, is_told=not self._quiet)
+        wanted = WaitedFor((order.topic,), partitions, is_quorum_needed=True)
+        silence = WaitReason(client.admin, wanted, self._undelivered, is_told=not self._quiet)
         async with silence.explained():
             await self._go(client, partitions)
 
@@ -477,8 +477,8 @@ class Run:
         return ", ".join(parts)
 
 
-def run_produce(order: Order, bootstrap: str | None, *, quiet: bool) -> int:
-    run = Run(order, quiet=quiet)
+def run_produce(order: ProduceOrder, bootstrap: str | None, *, quiet: bool) -> int:
+    run = ProduceRun(order, quiet=quiet)
     try:
         run_connected(run.go, bootstrap)
     except (RaftmqError, OSError) as error:

@@ -68,7 +68,7 @@ class Selection(NamedTuple):
         return self.end_offset is not None and offset >= self.end_offset
 
 
-class Batch(NamedTuple):
+class DumpedBatch(NamedTuple):
     """Where one batch was found."""
 
     file: File
@@ -84,7 +84,7 @@ class Dump:
         self._segments = list_segments(files, folder)
         self.exit_code = ExitCode.OK
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[DumpedBatch]:
         """Those that hold a selected offset, in the order of the log."""
         leader_epoch = UNDEFINED_EPOCH
         for segment in self._selected_segments():
@@ -98,7 +98,7 @@ class Dump:
                 if self._selection.is_behind(each.header.base_offset):
                     return
                 if each.header.end_offset > self._selection.start_offset:
-                    yield Batch(file, *each)
+                    yield DumpedBatch(file, *each)
 
     def _selected_segments(self) -> Iterator[SegmentFile]:
         ends = [segment.base_offset for segment in self._segments[1:]]
@@ -114,7 +114,7 @@ class Dump:
                 where = f"{batch.file.path}, batch at byte {batch.position}"
                 self._fail(f"{where}, offset {batch.header.base_offset}: {error}")
 
-    def _records_of(self, batch: Batch) -> Iterator[Record]:
+    def _records_of(self, batch: DumpedBatch) -> Iterator[Record]:
         data = batch.file.read(batch.position, batch.header.size)
         for record in RecordBatch.decode(data).records():
             if self._selection.has(record.offset):
@@ -150,7 +150,7 @@ def dump_log(folder: Path, selection: Selection, *, records: bool, as_json: bool
     return dump.exit_code
 
 
-def _write_batches(batches: Iterable[Batch], *, as_json: bool) -> None:
+def _write_batches(batches: Iterable[DumpedBatch], *, as_json: bool) -> None:
     if as_json:
         write_json(map(batch_object, batches))
     else:
@@ -167,7 +167,7 @@ def _write_records(records: Iterable[Record], *, as_json: bool) -> None:
 # -- batches -----------------------------------------------------------------------------------
 
 
-def batch_object(batch: Batch) -> Row:
+def batch_object(batch: DumpedBatch) -> Row:
     """Generation, digest and count of partitions only where a named producer says them."""
     header, account = batch.header, _account(batch)
     row: Row = {
@@ -190,7 +190,7 @@ def batch_object(batch: Batch) -> Row:
     return row if account is None else row | account._asdict()
 
 
-def _batch_row(batch: Batch) -> tuple[object, ...]:
+def _batch_row(batch: DumpedBatch) -> tuple[object, ...]:
     header, account = batch.header, _account(batch)
     return (
         header.base_offset,
@@ -209,7 +209,7 @@ def _batch_row(batch: Batch) -> tuple[object, ...]:
     )
 
 
-def _account(batch: Batch) -> Account | None:
+def _account(batch: DumpedBatch) -> Account | None:
     try:
         return account_in(batch.file, FoundBatch(batch.position, batch.header))
     except CorruptRecord:

@@ -37,13 +37,13 @@ PART_TITLES = ("part", "node", "cluster", "from", "to", "term", "files", "bytes"
 FINDING_TITLES = ("severity", "file", "what")
 
 
-class Finding(NamedTuple):
+class JournalFinding(NamedTuple):
     severity: str
     file: str
     what: str
 
 
-class Found(NamedTuple):
+class VoterFiles(NamedTuple):
     """Snapshots are in the order of their indexes; the last one is what a start begins with.
 
     Attributes:
@@ -73,7 +73,7 @@ def verify_quorum(folder: Path, *, is_observer: bool, as_json: bool) -> int:
     return ExitCode.FAILED if _count(findings, ERROR) else ExitCode.OK
 
 
-def _read(files: Files, folder: Path, *, is_observer: bool) -> Found:
+def _read(files: Files, folder: Path, *, is_observer: bool) -> VoterFiles:
     if not files.exists(folder):
         raise CommandError(f"{folder} does not exist; {SHAPE}", ExitCode.NOT_FOUND)
     if not folder.is_dir():
@@ -84,7 +84,7 @@ def _read(files: Files, folder: Path, *, is_observer: bool) -> Found:
         what = f"{folder} is the journal alone; give the voter's directory: {folder.parent}"
         raise CommandError(what, ExitCode.USAGE)
     snapshots = [name for name in names if name.endswith(SNAPSHOT_SUFFIX)]
-    found = Found(
+    found = VoterFiles(
         verify_journal(files, folder / JOURNAL_FOLDER),
         [verify_snapshot(files, folder / name) for name in snapshots],
         [name for name in names if name.endswith((PART_SUFFIX, INCOMING_SUFFIX))],
@@ -105,38 +105,38 @@ def _refused(files: Files, folder: Path) -> str:
 # -- findings ----------------------------------------------------------------------------------
 
 
-def _findings(found: Found, *, is_observer: bool) -> Iterator[Finding]:
+def _findings(found: VoterFiles, *, is_observer: bool) -> Iterator[JournalFinding]:
     if found.refused is not None:
-        yield Finding(ERROR, REFUSED_NAME, f"another voter refused it: {found.refused}")
+        yield JournalFinding(ERROR, REFUSED_NAME, f"another voter refused it: {found.refused}")
     yield from _journal_findings(found, is_observer=is_observer)
     for report in found.snapshots:
         is_newest = report is found.snapshots[-1]
         if report.problem:
-            yield Finding(ERROR if is_newest else WARNING, report.path.name, report.problem)
+            yield JournalFinding(ERROR if is_newest else WARNING, report.path.name, report.problem)
         if not is_newest:
-            yield Finding(WARNING, report.path.name, "replaced: the next start removes it")
+            yield JournalFinding(WARNING, report.path.name, "replaced: the next start removes it")
     for name in found.leftovers:
-        yield Finding(WARNING, name, "was never finished: the next start removes it")
+        yield JournalFinding(WARNING, name, "was never finished: the next start removes it")
 
 
-def _journal_findings(found: Found, *, is_observer: bool) -> Iterator[Finding]:
+def _journal_findings(found: VoterFiles, *, is_observer: bool) -> Iterator[JournalFinding]:
     summary = found.journal.summary
     if is_observer and found.has_journal:
         what = "an observer keeps none: this is a voter's directory, leave --observer away"
-        yield Finding(ERROR, JOURNAL_FOLDER, what)
+        yield JournalFinding(ERROR, JOURNAL_FOLDER, what)
     if found.snapshots and not (found.has_journal or is_observer):
         what = "there is a snapshot, but the journal beside it is gone; only observers have none"
-        yield Finding(ERROR, JOURNAL_FOLDER, what)
+        yield JournalFinding(ERROR, JOURNAL_FOLDER, what)
     if found.journal.damage:
-        yield Finding(ERROR, JOURNAL_FOLDER, found.journal.damage)
+        yield JournalFinding(ERROR, JOURNAL_FOLDER, found.journal.damage)
     if summary and summary.torn_bytes:
         what = f"a torn write of {summary.torn_bytes} bytes at its end, which the next start cuts"
-        yield Finding(WARNING, JOURNAL_FOLDER, what)
+        yield JournalFinding(WARNING, JOURNAL_FOLDER, what)
     if summary:
         yield from _pair_findings(summary, found)
 
 
-def _pair_findings(summary: JournalSummary, found: Found) -> Iterator[Finding]:
+def _pair_findings(summary: JournalSummary, found: VoterFiles) -> Iterator[JournalFinding]:
     """Whether journal and snapshot belong together; as `opening` asks before it starts a voter."""
     newest = found.snapshots[-1] if found.snapshots else None
     if newest and newest.problem:
@@ -144,21 +144,23 @@ def _pair_findings(summary: JournalSummary, found: Found) -> Iterator[Finding]:
     end = newest.key.index if newest else 1
     if summary.first_index > end:
         what = f"begins behind entry {summary.first_index}, the snapshot ends with entry {end}"
-        yield Finding(ERROR, JOURNAL_FOLDER, f"{what}: the snapshot that belongs to it is gone")
+        yield JournalFinding(
+            ERROR, JOURNAL_FOLDER, f"{what}: the snapshot that belongs to it is gone"
+        )
     if newest and newest.cluster_id != summary.identity.cluster_id:
         mine = summary.identity.cluster_id
         what = f"is of cluster {newest.cluster_id!r}, the journal of {mine!r}"
-        yield Finding(ERROR, newest.path.name, what)
+        yield JournalFinding(ERROR, newest.path.name, what)
 
 
-def _count(findings: list[Finding], severity: str) -> int:
+def _count(findings: list[JournalFinding], severity: str) -> int:
     return sum(finding.severity == severity for finding in findings)
 
 
 # -- the report --------------------------------------------------------------------------------
 
 
-def _objects(found: Found, findings: list[Finding]) -> Iterator[Row]:
+def _objects(found: VoterFiles, findings: list[JournalFinding]) -> Iterator[Row]:
     for finding in findings:
         yield {"type": "finding", **finding._asdict()}
     if found.journal.summary:
@@ -198,7 +200,7 @@ def _journal_object(summary: JournalSummary) -> Row:
     }
 
 
-def _write_tables(found: Found, findings: list[Finding]) -> None:
+def _write_tables(found: VoterFiles, findings: list[JournalFinding]) -> None:
     write_table(PART_TITLES, _part_rows(found))
     if findings:
         sys.stdout.write("\n")
@@ -212,7 +214,7 @@ def _write_tables(found: Found, findings: list[Finding]) -> None:
     sys.stdout.flush()
 
 
-def _part_rows(found: Found) -> Iterator[tuple[object, ...]]:
+def _part_rows(found: VoterFiles) -> Iterator[tuple[object, ...]]:
     summary = found.journal.summary
     if found.journal.damage:
         yield "journal", *(None,) * (len(PART_TITLES) - 1)

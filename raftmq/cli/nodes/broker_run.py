@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
-from raftmq.broker.broker import Host, open_broker
+from raftmq.broker.broker import NodeEnvironment, open_broker
 from raftmq.broker.meta import check_directory
-from raftmq.broker.settings import Origin, parse_settings, read_settings
+from raftmq.broker.settings import SettingOrigin, parse_settings, read_settings
 from raftmq.cli.nodes.overrides import override, override_by_variables
 from raftmq.cli.nodes.startup_hints import ListeningNetwork, told
 from raftmq.cli.terminal.exits import CommandError, ExitCode
@@ -64,7 +64,7 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
 
 def _settings(config: Path, overrides: Sequence[str]) -> BrokerSettings:
     """The file, above it the environment, above both the command line."""
-    values, problems, origins = read_settings(config), list[str](), dict[str, Origin]()
+    values, problems, origins = read_settings(config), list[str](), dict[str, SettingOrigin]()
     with _gathered(problems):
         override_by_variables(values, os.environ, origins)
     with _gathered(problems):
@@ -117,7 +117,7 @@ class _Process:
             await nursery.start(self._hear_signals)
             with self._opening:
                 async with open_broker(
-                    self._settings, Host(ListeningNetwork(self._settings))
+                    self._settings, NodeEnvironment(ListeningNetwork(self._settings))
                 ) as broker:
                     self._is_open = True
                     await self._serve(broker)

@@ -10,7 +10,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from raftmq.broker.node_keys import closest_key, find_key
-from raftmq.broker.settings import Origin
+from raftmq.broker.settings import SettingOrigin
 from raftmq.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ LISTENERS = "listeners"
 
 
 def override(
-    values: dict[str, Any], overrides: Iterable[str], origins: dict[str, Origin] | None = None
+    values: dict[str, Any],
+    overrides: Iterable[str],
+    origins: dict[str, SettingOrigin] | None = None,
 ) -> None:
     """Put each `key=value` in its place in `values`, the last one of a key for good.
 
@@ -41,7 +43,7 @@ def override(
             problems.append(f"-o {text}: {'.'.join(way)} is no section")
         else:
             table[name] = _value_of(value.strip())
-            origins[".".join([*way, name])] = Origin("-o", value.strip())
+            origins[".".join([*way, name])] = SettingOrigin("-o", value.strip())
     if problems:
         raise InvalidConfig(problems)
 
@@ -49,7 +51,7 @@ def override(
 def override_by_variables(
     values: dict[str, Any],
     environment: Mapping[str, str],
-    origins: dict[str, Origin] | None = None,
+    origins: dict[str, SettingOrigin] | None = None,
 ) -> None:
     """The same for `RAFTMQ_SECTION__KEY`: RAFTMQ_NODE__ID=2 is `-o node.id=2`.
 
@@ -70,7 +72,7 @@ def override_by_variables(
             problems.append(f"{variable}={text}: {'.'.join(way)} is no section in the file")
         else:
             table[name] = _value_of(text.strip())
-            origins[key] = Origin(variable, text.strip())
+            origins[key] = SettingOrigin(variable, text.strip())
     if problems:
         raise InvalidConfig(problems)
 

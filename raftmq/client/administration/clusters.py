@@ -23,7 +23,7 @@ from raftmq.client.administration.results import (
     WrongClock,
 )
 from raftmq.client.administration.topics import all_metadata
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.config import replication_warning
 from raftmq.errors import ErrorCode, NotController, RaftmqError, ServerError, error_for
 from raftmq.model import Address
@@ -55,7 +55,7 @@ async def cluster_details(cluster: Cluster, *, deadline: float) -> ClusterDetail
         lambda _timeout_ms: DescribeCluster(),
         read,
         deadline=deadline,
-        repeats=Repeats.HARMLESS,
+        repeats=RepeatEffect.HARMLESS,
     )
 
 
@@ -144,7 +144,7 @@ async def elect(
         partial(ElectLeaders, wanted, is_unclean),
         read,
         deadline=deadline,
-        repeats=Repeats.ACCEPTED,
+        repeats=RepeatEffect.ACCEPTED,
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from raftmq.client.administration.questions import find_topic, seconds_left, settle
-from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.client.routing.routes import check_batches
 from raftmq.errors import (
     CorruptRecord,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raftmq.client.routing.cluster import Cluster
-    from raftmq.client.routing.routes import Place
+    from raftmq.client.routing.routes import LeaderPlace
     from raftmq.wire.messages.topics import RecordsDeleted
 
 
@@ -46,7 +46,7 @@ TIMEOUT_SECONDS = 30.0
 BYTES_MAX = 1 << 20
 
 
-class Fetched(NamedTuple):
+class FetchedChunk(NamedTuple):
     """Attributes:
     data: whole batches in a row, the first of which holds the offset that was asked for.
     high_watermark: everything before it is committed.
@@ -67,7 +67,7 @@ async def fetch(
     max_wait_seconds: float = 0.5,
     bytes_max: int = BYTES_MAX,
     timeout_seconds: float = TIMEOUT_SECONDS,
-) -> Fetched:
+) -> FetchedChunk:
     """What is committed from `offset` on.
 
     Args:
@@ -83,19 +83,19 @@ async def fetch(
     wait_until = anyio.current_time() + max_wait_seconds
     deadline = wait_until + timeout_seconds
 
-    async def attempt(place: Place) -> tuple[PartitionFetched, bytes | memoryview]:
+    async def attempt(place: LeaderPlace) -> tuple[PartitionFetched, bytes | memoryview]:
         max_wait_ms = milliseconds_left(wait_until, now=anyio.current_time())
         body = _question(place, offset, max_wait_ms=max_wait_ms, bytes_max=bytes_max)
         return await cluster.ask_leader(place, body, deadline=deadline)
 
     told, data = await cluster.at_leader(
-        topic, partition, attempt, deadline=deadline, repeats=Repeats.HARMLESS
+        topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS
     )
     where = f"fetch of {topic}-{partition} from {offset}"
     if len(data) != told.length:
         raise CorruptRecord(f"{len(data)} bytes came, {told.length} were announced", where=where)
     check_batches(data, offset, high_watermark=told.high_watermark, where=where)
-    return Fetched(data, told.high_watermark, told.log_start_offset)
+    return FetchedChunk(data, told.high_watermark, told.log_start_offset)
 
 
 async def list_offset(
@@ -120,18 +120,18 @@ async def list_offset(
     """
     deadline = anyio.current_time() + timeout_seconds
 
-    async def attempt(place: Place) -> int:
+    async def attempt(place: LeaderPlace) -> int:
         wanted = WantedOffset(place.topic_id, place.partition, place.leader_epoch, timestamp)
         found: FoundOffset
         found, _ = await cluster.ask_leader(place, ListOffsets((wanted,)), deadline=deadline)
         return found.offset
 
     return await cluster.at_leader(
-        topic, partition, attempt, deadline=deadline, repeats=Repeats.HARMLESS
+        topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS
     )
 
 
-def _question(place: Place, offset: int, *, max_wait_ms: int, bytes_max: int) -> Fetch:
+def _question(place: LeaderPlace, offset: int, *, max_wait_ms: int, bytes_max: int) -> Fetch:
     wanted = FetchPartition(
         place.topic_id, place.partition, offset, place.leader_epoch, bytes_max=bytes_max
     )
@@ -258,7 +258,7 @@ async def _delete(
 ) -> int:
     """Deleted twice is deleted."""
 
-    async def attempt(place: Place) -> int:
+    async def attempt(place: LeaderPlace) -> int:
         wanted = RecordsToDelete(place.topic_id, place.partition, before_offset)
         timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         answer = await cluster.ask(
@@ -272,5 +272,5 @@ async def _delete(
         return told[0].log_start_offset
 
     return await cluster.at_leader(
-        topic, partition, attempt, deadline=deadline, repeats=Repeats.ACCEPTED
+        topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.ACCEPTED
     )

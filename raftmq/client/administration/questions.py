@@ -18,7 +18,7 @@ from raftmq.errors import RaftmqError, ServerError, UnknownTopicId, UnknownTopic
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from raftmq.client.routing.attempts import Repeats
+    from raftmq.client.routing.attempts import RepeatEffect
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
@@ -35,7 +35,7 @@ async def ask_any(
     read: Callable[[Any], T],
     *,
     deadline: float,
-    repeats: Repeats,
+    repeats: RepeatEffect,
 ) -> T:
     """What `read` makes of the body of an answer.
 

@@ -27,7 +27,7 @@ from raftmq.client.administration.results import (
     TopicDetails,
     TopicSummary,
 )
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.config import min_isr_in, replication_warning
 from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError, error_for
 from raftmq.wire.bodies import ABSENT
@@ -67,7 +67,7 @@ async def describe_config(
         lambda _timeout_ms: DescribeConfigs((topic_id,)),
         read,
         deadline=deadline,
-        repeats=Repeats.HARMLESS,
+        repeats=RepeatEffect.HARMLESS,
     )
 
 
@@ -92,7 +92,7 @@ async def alter_config(
         partial(AlterConfigs, (ConfigChange(topic_id, dict(changes)),)),
         read,
         deadline=deadline,
-        repeats=Repeats.ACCEPTED,
+        repeats=RepeatEffect.ACCEPTED,
     )
 
 
@@ -150,7 +150,7 @@ async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float
         partial(CreatePartitions, (MorePartitions(topic_id, total),)),
         read,
         deadline=deadline,
-        repeats=Repeats.FORBIDDEN,
+        repeats=RepeatEffect.FORBIDDEN,
     )
     what = f"topic {name} has {total} partitions now"
     await _wait_usable(cluster, name, what, deadline=deadline)
@@ -180,7 +180,7 @@ async def all_metadata(cluster: Cluster, *, deadline: float) -> MetadataReply:
             )
         return reply
 
-    return await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.HARMLESS)
+    return await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)
 
 
 async def _all_pages(cluster: Cluster, broker_id: int, *, deadline: float) -> MetadataReply:

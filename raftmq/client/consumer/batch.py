@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from raftmq.client.group.effects import Cause
+from raftmq.client.group.effects import LossCause
 from raftmq.errors import InvalidRequest
 from raftmq.wire.bodies import ABSENT
 
@@ -49,7 +49,7 @@ _new_record = cast(
 )
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """Records `start` to `stop`, exclusive, of one batch as it was sent."""
 
     batch: RecordBatch
@@ -79,10 +79,10 @@ class ConsumedBatch:
         self,
         topic: str,
         partition: int,
-        parts: Sequence[Part],
+        parts: Sequence[BatchPart],
         *,
         high_watermark: int,
-        tenure: Tenure | None = None,
+        tenure: PartitionOwnership | None = None,
     ) -> None:
         assert parts, "a batch of no records"
         self.topic, self.partition = topic, partition
@@ -164,14 +164,14 @@ class ConsumedBatch:
 Work: TypeAlias = ConsumedBatch | ConsumerRecord
 
 
-class Tenure:
+class PartitionOwnership:
     """Attributes:
     topic_id: of the topic that is read; None: nobody has said so yet.
     cause: once it is over, why.
     """
 
     def __init__(self, topic_id: bytes | None = None) -> None:
-        self.topic_id, self.cause = topic_id, Cause.OTHER
+        self.topic_id, self.cause = topic_id, LossCause.OTHER
 
     @cached_property
     def new_record(self) -> Callable[[Any], ConsumerRecord]:
@@ -189,13 +189,13 @@ class Tenure:
         return cast("Callable[[Any], ConsumerRecord]", partial(cast("Any", tuple.__new__), kind))
 
 
-def tenure_of(work: Work) -> Tenure | None:
+def tenure_of(work: Work) -> PartitionOwnership | None:
     """In which it was handed out; None: not by a member of a group, or it is a copy."""
-    found: Tenure | None = getattr(work, "tenure", None)
+    found: PartitionOwnership | None = getattr(work, "tenure", None)
     return found
 
 
-def known_tenure(work: Work) -> Tenure:
+def known_tenure(work: Work) -> PartitionOwnership:
     """Raises InvalidRequest: nobody knows when that was handed out."""
     found = tenure_of(work)
     if found is None:

@@ -11,9 +11,9 @@ from collections import deque
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from raftmq.client.consumer.batch import Part
+from raftmq.client.consumer.batch import BatchPart
 from raftmq.errors import RaftmqError
-from raftmq.wire.batch.header import Origin
+from raftmq.wire.batch.header import BytesOrigin
 from raftmq.wire.batch.records import DecodeLimits, RecordBatch
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 LIMITS = DecodeLimits()
 
 
-class Piece:
+class CompletedFetch:
     """One batch as it came, whole at `position` of `data`; header and CRC have been checked."""
 
     def __init__(self, data: Buffer, position: int, header: BatchHeader, *, where: str) -> None:
         self.header = header
-        self._data, self._origin = data, Origin(position, where)
+        self._data, self._origin = data, BytesOrigin(position, where)
 
     @cached_property
     def batch(self) -> RecordBatch:
         """Raises CorruptRecord, UnsupportedCompression."""
         return RecordBatch(self._data, self.header, self._origin, LIMITS)
 
-    def part(self, position: int, *, records_max: int) -> Part:
+    def part(self, position: int, *, records_max: int) -> BatchPart:
         """From the first record at or after `position` on; it may be empty.
 
         Raises:
@@ -44,25 +44,25 @@ class Piece:
         """
         header, start = self.header, 0
         if header.is_control:
-            return Part(self.batch, 0, 0)
+            return BatchPart(self.batch, 0, 0)
         if position > header.base_offset:
             start = bisect_left(self.batch.offsets, position)
-        return Part(self.batch, start, min(header.record_count, start + records_max))
+        return BatchPart(self.batch, start, min(header.record_count, start + records_max))
 
 
-class Undelivered:
+class CompletedFetches:
     """Attributes:
     byte_count: of all batches of which a record may be left.
     """
 
     def __init__(self) -> None:
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[CompletedFetch] = deque()
         self.byte_count = 0
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
 
-    def add(self, pieces: Iterable[Piece]) -> None:
+    def add(self, pieces: Iterable[CompletedFetch]) -> None:
         for piece in pieces:
             self._pieces.append(piece)
             self.byte_count += piece.header.size
@@ -71,7 +71,7 @@ class Undelivered:
         self._pieces.clear()
         self.byte_count = 0
 
-    def peek(self, position: int, *, records_max: int) -> list[Part]:
+    def peek(self, position: int, *, records_max: int) -> list[BatchPart]:
         """The next records from `position` on, out of as many batches as it takes.
 
         What cannot be decoded ends them, and is told once it is the first.
@@ -79,7 +79,7 @@ class Undelivered:
         Raises:
             CorruptRecord, UnsupportedCompression: the first of them cannot be decoded.
         """
-        parts: list[Part] = []
+        parts: list[BatchPart] = []
         for piece in self._pieces:
             try:
                 part = piece.part(position, records_max=records_max)

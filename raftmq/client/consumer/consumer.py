@@ -14,15 +14,15 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from raftmq.client.administration.offsets import list_offset
-from raftmq.client.consumer.fetch_collector import Delivery
+from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
-from raftmq.client.consumer.fetch_response import Intake
+from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.fetcher import Fetcher
 from raftmq.client.consumer.group_consumption import GroupConsumption, Way
 from raftmq.client.consumer.group_reader import GroupReader
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.consumer.partition_state import FROM_LATEST, seek_start
-from raftmq.client.consumer.record_iterator import Lent, OneByOne
+from raftmq.client.consumer.record_iterator import RecordIterator, SharedBatch
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.network.channel import one_error
 from raftmq.errors import Closed, InvalidConfig, RaftmqError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
     from raftmq.client.consumer.group_consumption import Processing
-    from raftmq.client.consumer.partition_state import Key, PartitionState
+    from raftmq.client.consumer.partition_state import ConsumedPartition, Key
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
@@ -72,9 +72,9 @@ class Consumer:
         routes = cluster.routes
         self._subscription = Subscription(topics, self._options, routes, random or Random())
         plan = FetchPlan(self._subscription, self._options, routes)
-        self._delivery = Delivery(lambda state: self._fetcher.on_change(state))
-        self._one = OneByOne(self._delivery, lambda work: self._reader.in_hand.take(work))
-        intake = Intake(self._subscription, routes, self._one.put_back)
+        self._delivery = FetchCollector(lambda state: self._fetcher.on_change(state))
+        self._one = RecordIterator(self._delivery, lambda work: self._reader.in_hand.take(work))
+        intake = FetchResponses(self._subscription, routes, self._one.put_back)
         self._fetcher = Fetcher(
             cluster, self._subscription, plan, intake, self._on_news, self._on_metadata
         )
@@ -85,7 +85,9 @@ class Consumer:
             self._delivery.open, iter, is_whole=False
         )
         self._as_batch = Way(self._delivery.take, _same, is_whole=True)
-        self._as_lent = Way(lambda count: self._delivery.open_as(count, Lent), Lent, is_whole=False)
+        self._as_lent = Way(
+            lambda count: self._delivery.open_as(count, SharedBatch), SharedBatch, is_whole=False
+        )
         self._membership = self._member_of(random or Random())
         self._plan = plan
         self._changed = anyio.Event()
@@ -204,7 +206,7 @@ class Consumer:
             raise InvalidConfig([f"max_records = {count!r}: expected a whole number from 1"])
         return Batches(self, count)
 
-    async def _next_lent(self) -> Lent:
+    async def _next_lent(self) -> SharedBatch:
         """The next records of a partition, for other threads to take until something else is wanted
         of it; each that is taken says that the one before is finished.
         """
@@ -417,7 +419,7 @@ class Consumer:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _states_of(self, call: str, partitions: Sequence[Key]) -> list[PartitionState]:
+    def _states_of(self, call: str, partitions: Sequence[Key]) -> list[ConsumedPartition]:
         for key in partitions:
             if not isinstance(key, tuple) or len(key) != 2:
                 raise TypeError(
@@ -425,7 +427,7 @@ class Consumer:
                 )
         return [self._subscription.find(*key) for key in partitions]
 
-    def _on_change(self, states: Iterable[PartitionState]) -> None:
+    def _on_change(self, states: Iterable[ConsumedPartition]) -> None:
         """Something else is wanted of these, or may be handed out."""
         states = list(states)
         for state in states:
@@ -436,7 +438,7 @@ class Consumer:
         if self._membership is not None:
             self._membership.on_metadata()
 
-    def _on_news(self, states: Iterable[PartitionState]) -> None:
+    def _on_news(self, states: Iterable[ConsumedPartition]) -> None:
         for state in states:
             self._delivery.offer(state)
         self._changed.set()

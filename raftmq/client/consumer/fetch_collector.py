@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord
-    from raftmq.client.consumer.partition_state import Key, PartitionState
+    from raftmq.client.consumer.partition_state import ConsumedPartition, Key
 
 Made = TypeVar("Made")
 
@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 class Opened:
     """A batch of which records are handed out one by one."""
 
-    def __init__(self, state: PartitionState, batch: ConsumedBatch) -> None:
+    def __init__(self, state: ConsumedPartition, batch: ConsumedBatch) -> None:
         self.state, self.batch = state, batch
         self._last_offset = batch.offsets[-1]
 
@@ -33,18 +33,18 @@ class Opened:
         return self.batch.end_offset if last.offset == self._last_offset else last.offset + 1
 
 
-class Delivery:
+class FetchCollector:
     """
     Args:
         on_room: told of a partition of which something was handed out.
     """
 
-    def __init__(self, on_room: Callable[[PartitionState], None]) -> None:
+    def __init__(self, on_room: Callable[[ConsumedPartition], None]) -> None:
         self._on_room = on_room
-        self._ready: dict[Key, PartitionState] = {}  # whose turn is next comes first
+        self._ready: dict[Key, ConsumedPartition] = {}  # whose turn is next comes first
         self._opened: Opened | None = None
 
-    def offer(self, state: PartitionState) -> None:
+    def offer(self, state: ConsumedPartition) -> None:
         """Its turn will come, if there is something to hand out."""
         if state.is_deliverable and not self.is_open(state):
             self._ready.setdefault(state.key, state)
@@ -128,17 +128,17 @@ class Delivery:
     def is_any_open(self) -> bool:
         return self._opened is not None
 
-    def is_open(self, state: PartitionState) -> bool:
+    def is_open(self, state: ConsumedPartition) -> bool:
         return self._opened is not None and self._opened.state is state
 
-    def position(self, state: PartitionState, last: ConsumerRecord | None) -> int | None:
+    def position(self, state: ConsumedPartition, last: ConsumerRecord | None) -> int | None:
         """Of the next record of a partition."""
         if self._opened is not None and self._opened.state is state:
             position = self._opened.position_after(last)
             return None if position is None else state.behind(position)[0]
         return state.position
 
-    def _next(self, records_max: int) -> tuple[PartitionState, ConsumedBatch] | None:
+    def _next(self, records_max: int) -> tuple[ConsumedPartition, ConsumedBatch] | None:
         while self._ready:
             state = self._ready.pop(next(iter(self._ready)))
             if not state.is_deliverable:
@@ -152,14 +152,14 @@ class Delivery:
                 raise error
         return None
 
-    def _peek(self, state: PartitionState, records_max: int) -> ConsumedBatch | None:
+    def _peek(self, state: ConsumedPartition, records_max: int) -> ConsumedBatch | None:
         try:
             return state.peek(records_max)
         except RaftmqError as error:
             self.offer(state)
             raise error.at(*state.key) from error
 
-    def _hand_out(self, state: PartitionState, position: int) -> None:
+    def _hand_out(self, state: ConsumedPartition, position: int) -> None:
         state.advance(position)
         self.offer(state)
         self._on_room(state)

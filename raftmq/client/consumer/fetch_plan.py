@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from raftmq.client.consumer.options import ConsumerOptions
-    from raftmq.client.consumer.partition_state import Key, PartitionState
+    from raftmq.client.consumer.partition_state import ConsumedPartition, Key
     from raftmq.client.consumer.subscription import Subscription
-    from raftmq.client.routing.routes import Place, Routes
+    from raftmq.client.routing.routes import LeaderPlace, Routes
     from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.fetch import PartitionFetched
     from raftmq.wire.messages.offsets import FoundOffset
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 # Owns how states become requests, and how the parts of an answer are matched with what was asked.
 
 
-class Asked(NamedTuple):
+class PartitionRequest(NamedTuple):
     """One partition of a question."""
 
-    state: PartitionState
-    place: Place
+    state: ConsumedPartition
+    place: LeaderPlace
     version: int
     offset: int
 
@@ -54,7 +54,7 @@ class Asked(NamedTuple):
         return high_watermark is not None and self.offset >= high_watermark
 
 
-class Question(NamedTuple):
+class PlannedRequest(NamedTuple):
     """Attributes:
     wait_seconds: how long the broker may think.
     is_idle: it is about news only: whatever was there has been fetched.
@@ -62,11 +62,11 @@ class Question(NamedTuple):
 
     broker_id: int
     body: Fetch | ListOffsets
-    asked: dict[Key, Asked]
+    asked: dict[Key, PartitionRequest]
     wait_seconds: float = 0.0
     is_idle: bool = False
 
-    def covers(self, state: PartitionState) -> bool:
+    def covers(self, state: ConsumedPartition) -> bool:
         asked = self.asked.get(state.key)
         return asked is not None and asked.is_current
 
@@ -78,11 +78,13 @@ class FetchLimits(NamedTuple):
     partition_bytes_max: int
 
 
-def asked_of(state: PartitionState, place: Place) -> Asked:
-    return Asked(state, place, state.version, state.fetch_offset)
+def asked_of(state: ConsumedPartition, place: LeaderPlace) -> PartitionRequest:
+    return PartitionRequest(state, place, state.version, state.fetch_offset)
 
 
-def fetch_question(broker_id: int, asked: Sequence[Asked], limits: FetchLimits) -> Question:
+def fetch_question(
+    broker_id: int, asked: Sequence[PartitionRequest], limits: FetchLimits
+) -> PlannedRequest:
     partition_bytes_max = min(limits.partition_bytes_max, limits.bytes_max)
     partitions = tuple(
         FetchPartition(
@@ -96,7 +98,7 @@ def fetch_question(broker_id: int, asked: Sequence[Asked], limits: FetchLimits) 
         for one in asked
     )
     bytes_min = min(limits.bytes_min, limits.bytes_max)
-    return Question(
+    return PlannedRequest(
         broker_id,
         Fetch(limits.max_wait_ms, bytes_min, limits.bytes_max, partitions=partitions),
         {one.state.key: one for one in asked},
@@ -105,13 +107,15 @@ def fetch_question(broker_id: int, asked: Sequence[Asked], limits: FetchLimits) 
     )
 
 
-def offsets_question(broker_id: int, asked: Sequence[Asked]) -> Question:
+def offsets_question(broker_id: int, asked: Sequence[PartitionRequest]) -> PlannedRequest:
     """Where to start. Of a point in time also where the log ends, and that before."""
     wanted = [each for one in asked for each in _wanted_offsets(one)]
-    return Question(broker_id, ListOffsets(tuple(wanted)), {one.state.key: one for one in asked})
+    return PlannedRequest(
+        broker_id, ListOffsets(tuple(wanted)), {one.state.key: one for one in asked}
+    )
 
 
-def _wanted_offsets(asked: Asked) -> list[WantedOffset]:
+def _wanted_offsets(asked: PartitionRequest) -> list[WantedOffset]:
     place, number = asked.place, asked.state.start.number
     timestamps = (number,) if number < 0 else (FROM_LATEST.number, number)
     return [
@@ -121,8 +125,8 @@ def _wanted_offsets(asked: Asked) -> list[WantedOffset]:
 
 
 def match_fetched(
-    question: Question, answer: Answer
-) -> list[tuple[Asked, PartitionFetched, memoryview]]:
+    question: PlannedRequest, answer: Answer
+) -> list[tuple[PartitionRequest, PartitionFetched, memoryview]]:
     """Raises RemoteProtocolError: it answers something else."""
     told = answer.body.partitions
     by_id = {(one.place.topic_id, one.place.partition): one for one in question.asked.values()}
@@ -139,7 +143,9 @@ def match_fetched(
     return matched
 
 
-def match_offsets(question: Question, answer: Answer) -> list[tuple[Asked, list[FoundOffset]]]:
+def match_offsets(
+    question: PlannedRequest, answer: Answer
+) -> list[tuple[PartitionRequest, list[FoundOffset]]]:
     """Raises RemoteProtocolError: it answers something else."""
     assert isinstance(question.body, ListOffsets)
     wanted = [(one.topic_id, one.partition) for one in question.body.partitions]
@@ -174,17 +180,17 @@ class FetchPlan:
         self, subscription: Subscription, options: ConsumerOptions, routes: Routes
     ) -> None:
         self._subscription, self._options, self._routes = subscription, options, routes
-        self.out: dict[int, Question] = {}
+        self.out: dict[int, PlannedRequest] = {}
 
     def leaders(self) -> set[int]:
         """Brokers that lead what is read."""
         return {place.leader for _, place in self._placed()}
 
-    def leader_of(self, state: PartitionState) -> int | None:
+    def leader_of(self, state: ConsumedPartition) -> int | None:
         place = self._routes.find(*state.key)
         return None if place is None or place.leader == ABSENT else place.leader
 
-    def ask(self, broker_id: int, *, now: float) -> Question | None:
+    def ask(self, broker_id: int, *, now: float) -> PlannedRequest | None:
         """The next question to it, which is under way from now on; None: there is none now."""
         assert broker_id not in self.out, "two questions at a time"
         question = self._question(broker_id, now=now)
@@ -192,7 +198,7 @@ class FetchPlan:
             self.out[broker_id] = question
         return question
 
-    def end(self, question: Question) -> None:
+    def end(self, question: PlannedRequest) -> None:
         """It was answered, or will never be."""
         assert self.out[question.broker_id] is question, "another one is under way"
         del self.out[question.broker_id]
@@ -209,7 +215,7 @@ class FetchPlan:
             )
         )
 
-    def is_late_for(self, state: PartitionState, broker_id: int, *, now: float) -> bool:
+    def is_late_for(self, state: ConsumedPartition, broker_id: int, *, now: float) -> bool:
         """The same, if only this partition may be wanted: costs less."""
         question = self.out.get(broker_id)
         place = self._routes.find(*state.key)
@@ -225,7 +231,9 @@ class FetchPlan:
         """When the next pause of one of its partitions is over."""
         return self._wake_at(self._led_by(broker_id), now=now)
 
-    def _wake_at(self, led: Sequence[tuple[PartitionState, Place]], *, now: float) -> float:
+    def _wake_at(
+        self, led: Sequence[tuple[ConsumedPartition, LeaderPlace]], *, now: float
+    ) -> float:
         ends = [
             state.not_before
             for state, _ in led
@@ -233,7 +241,7 @@ class FetchPlan:
         ]
         return min(ends, default=inf)
 
-    def _question(self, broker_id: int, *, now: float) -> Question | None:
+    def _question(self, broker_id: int, *, now: float) -> PlannedRequest | None:
         placed = self._placed()
         led = [(state, place) for state, place in placed if place.leader == broker_id]
         wanted = [
@@ -262,7 +270,7 @@ class FetchPlan:
             options.max_partition_fetch_bytes,
         )
 
-    def _room(self, states: Sequence[PartitionState], leader_count: int) -> int:
+    def _room(self, states: Sequence[ConsumedPartition], leader_count: int) -> int:
         """For so many bytes more; none until a good part of the share is free again.
 
         What is paused must not keep the rest from going on: it is fetched another time.
@@ -277,14 +285,14 @@ class FetchPlan:
                     state.forget_undelivered()
         return share - held if held <= held_max else 0
 
-    def _is_wanted(self, state: PartitionState, place: Place, *, now: float) -> bool:
+    def _is_wanted(self, state: ConsumedPartition, place: LeaderPlace, *, now: float) -> bool:
         buffer_bytes = self._options.max_partition_fetch_bytes
         return state.is_wanted(place, buffer_bytes=buffer_bytes, now=now)
 
-    def _led_by(self, broker_id: int) -> list[tuple[PartitionState, Place]]:
+    def _led_by(self, broker_id: int) -> list[tuple[ConsumedPartition, LeaderPlace]]:
         return [(state, place) for state, place in self._placed() if place.leader == broker_id]
 
-    def _placed(self) -> list[tuple[PartitionState, Place]]:
+    def _placed(self) -> list[tuple[ConsumedPartition, LeaderPlace]]:
         """All partitions that somebody leads."""
         find, placed = self._routes.find, []
         for state in self._subscription.states.values():
@@ -294,7 +302,7 @@ class FetchPlan:
         return placed
 
 
-def _is_same_topic(state: PartitionState, place: Place) -> bool:
+def _is_same_topic(state: ConsumedPartition, place: LeaderPlace) -> bool:
     """Otherwise it was deleted and created anew."""
     if state.topic_id is None:
         state.read_topic(place.topic_id)

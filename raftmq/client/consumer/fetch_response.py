@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.client.consumer.completed_fetches import Piece
+from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.client.consumer.fetch_plan import match_fetched, match_offsets
 from raftmq.client.consumer.partition_state import DamageMet
 from raftmq.errors import (
@@ -22,14 +22,14 @@ from raftmq.errors import (
     error_for,
 )
 from raftmq.wire.batch.header import iter_batches
-from raftmq.wire.messages.corruption import Verdict
+from raftmq.wire.messages.corruption import CorruptionVerdict
 from raftmq.wire.messages.offsets import ListOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.client.consumer.fetch_plan import Asked, Question
-    from raftmq.client.consumer.partition_state import PartitionState
+    from raftmq.client.consumer.fetch_plan import PartitionRequest, PlannedRequest
+    from raftmq.client.consumer.partition_state import ConsumedPartition
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.routing.routes import Routes
     from raftmq.rpc.reply import Answer
@@ -63,12 +63,12 @@ class Expected(NamedTuple):
 class Checked(NamedTuple):
     """The batches up to the first that is not right, and what is wrong with that one."""
 
-    pieces: list[Piece]
+    pieces: list[CompletedFetch]
     damage: CorruptRecord | None = None
 
 
 def check_answer(data: Buffer, expected: Expected) -> Checked:
-    pieces: list[Piece] = []
+    pieces: list[CompletedFetch] = []
     offset, epoch = None, expected.epoch_before
     try:
         for position, header in iter_batches(data, where=expected.where):
@@ -77,7 +77,7 @@ def check_answer(data: Buffer, expected: Expected) -> Checked:
             )
             if problem:
                 raise CorruptRecord(problem, position=position, where=expected.where)
-            pieces.append(Piece(data, position, header, where=expected.where))
+            pieces.append(CompletedFetch(data, position, header, where=expected.where))
             offset, epoch = header.end_offset, header.leader_epoch
     except CorruptRecord as damage:
         return Checked(pieces, damage.with_traceback(None))
@@ -117,7 +117,7 @@ ANSWER_SECONDS = 3.0  # beyond what a broker is told to wait
 ANSWER_SECONDS_MAX = 48.0  # of one that was silent before: its answers may just be slow
 
 
-class Intake:
+class FetchResponses:
     """
     Args:
         subscription: told whose turn it was.
@@ -128,17 +128,19 @@ class Intake:
         self,
         subscription: Subscription,
         routes: Routes,
-        on_given_up: Callable[[PartitionState], None],
+        on_given_up: Callable[[ConsumedPartition], None],
     ) -> None:
         self._subscription, self._routes, self._on_given_up = subscription, routes, on_given_up
         self._answer_seconds: dict[int, float] = {}
-        self._refused: list[Asked] = []
+        self._refused: list[PartitionRequest] = []
 
     def answer_seconds(self, broker_id: int) -> float:
         """How long to wait for an answer beyond the time that the broker may think."""
         return self._answer_seconds.get(broker_id, ANSWER_SECONDS)
 
-    def on_answer(self, question: Question, answer: Answer, *, now: float) -> list[PartitionState]:
+    def on_answer(
+        self, question: PlannedRequest, answer: Answer, *, now: float
+    ) -> list[ConsumedPartition]:
         """The states that were asked about, and of which there may be something to hand out.
 
         Raises:
@@ -161,8 +163,8 @@ class Intake:
         return [asked.state for asked in question.asked.values()]
 
     def on_failure(
-        self, question: Question, error: RaftmqError, *, now: float
-    ) -> list[PartitionState]:
+        self, question: PlannedRequest, error: RaftmqError, *, now: float
+    ) -> list[ConsumedPartition]:
         """There was no answer."""
         broker_id = question.broker_id
         if isinstance(error, RequestTimedOut):
@@ -173,7 +175,9 @@ class Intake:
                 self._on_error(asked, error, now=now)
         return [asked.state for asked in question.asked.values()]
 
-    def _on_offsets(self, asked: Asked, error: int, offsets: list[int], *, now: float) -> None:
+    def _on_offsets(
+        self, asked: PartitionRequest, error: int, offsets: list[int], *, now: float
+    ) -> None:
         """The last one: where the log ends counts if no record is so young."""
         if error or not offsets:
             text = "where to start is not known" if error else "no offset was told"
@@ -182,7 +186,12 @@ class Intake:
             asked.state.found(offsets[-1])
 
     def _on_fetched(
-        self, asked: Asked, told: PartitionFetched, data: bytes | memoryview, *, now: float
+        self,
+        asked: PartitionRequest,
+        told: PartitionFetched,
+        data: bytes | memoryview,
+        *,
+        now: float,
     ) -> None:
         """1. Refused. 2. Another history. 3. Batches, perhaps damaged ones, or none."""
         if told.error:
@@ -200,7 +209,12 @@ class Intake:
             self._on_batches(asked, told, data, now=now)
 
     def _on_batches(
-        self, asked: Asked, told: PartitionFetched, data: bytes | memoryview, *, now: float
+        self,
+        asked: PartitionRequest,
+        told: PartitionFetched,
+        data: bytes | memoryview,
+        *,
+        now: float,
     ) -> None:
         state = asked.state
         expected = Expected(
@@ -222,7 +236,7 @@ class Intake:
             if state.error is None:
                 self._refused.append(asked)
 
-    def _on_damage(self, asked: Asked, damage: RaftmqError, *, now: float) -> None:
+    def _on_damage(self, asked: PartitionRequest, damage: RaftmqError, *, now: float) -> None:
         """Fetched once more, and for a while again and again: but not from a leader that says that
         what stands on its disk is right.
         """
@@ -237,17 +251,17 @@ class Intake:
         state.damage = met
         self._retry(asked, is_doubted=True, now=now)
 
-    def take_refused(self) -> list[Asked]:
+    def take_refused(self) -> list[PartitionRequest]:
         """What came of these questions failed its check, and the leader does not know it yet."""
         refused, self._refused = self._refused, []
         return refused
 
-    def on_verdict(self, asked: Asked, verdict: int) -> None:
+    def on_verdict(self, asked: PartitionRequest, verdict: int) -> None:
         """What the leader found where it sent what was refused."""
-        if asked.is_current and verdict == Verdict.WHOLE:
+        if asked.is_current and verdict == CorruptionVerdict.WHOLE:
             asked.state.vouched_at = asked.place
 
-    def _on_diverging(self, asked: Asked, end_offset: int) -> None:
+    def _on_diverging(self, asked: PartitionRequest, end_offset: int) -> None:
         """What was not handed out yet may be all that the leader has not: then nothing is lost."""
         state = asked.state
         state.on_cut()
@@ -265,7 +279,7 @@ class Intake:
             )
         )
 
-    def _on_error(self, asked: Asked, error: RaftmqError, *, now: float) -> None:
+    def _on_error(self, asked: PartitionRequest, error: RaftmqError, *, now: float) -> None:
         """1. Damage. 2. What another attempt may find changed. 3. What it takes a program for."""
         if isinstance(error, CorruptRecord):
             self._on_damage(asked, error, now=now)
@@ -275,13 +289,13 @@ class Intake:
         else:
             asked.state.fail(error)
 
-    def _retry(self, asked: Asked, *, is_doubted: bool, now: float) -> None:
+    def _retry(self, asked: PartitionRequest, *, is_doubted: bool, now: float) -> None:
         asked.state.on_failure(asked.place, now=now)
         if is_doubted and self._routes.find(*asked.state.key) == asked.place:
             self._routes.doubt(asked.state.topic)
 
 
-def _error_told(asked: Asked, told: PartitionFetched) -> RaftmqError:
+def _error_told(asked: PartitionRequest, told: PartitionFetched) -> RaftmqError:
     state = asked.state
     error = error_for(told.error, told.message or f"refused for {state}")
     if isinstance(error, OffsetOutOfRange):
@@ -295,7 +309,7 @@ def _error_told(asked: Asked, told: PartitionFetched) -> RaftmqError:
     return error
 
 
-def _told_damage(asked: Asked, damage: RaftmqError) -> RaftmqError:
+def _told_damage(asked: PartitionRequest, damage: RaftmqError) -> RaftmqError:
     what = damage.what if isinstance(damage, CorruptRecord) else str(damage)
     state = asked.state
     return CorruptRecord(

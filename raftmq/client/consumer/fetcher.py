@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.errors import RaftmqError, RemoteProtocolError, UnsupportedVersion
-from raftmq.wire.messages.corruption import ReportCorruption, Verdict
+from raftmq.wire.messages.corruption import CorruptionVerdict, ReportCorruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from anyio.abc import TaskGroup
 
-    from raftmq.client.consumer.fetch_plan import Asked, FetchPlan, Question
-    from raftmq.client.consumer.fetch_response import Intake
-    from raftmq.client.consumer.partition_state import PartitionState
+    from raftmq.client.consumer.fetch_plan import FetchPlan, PartitionRequest, PlannedRequest
+    from raftmq.client.consumer.fetch_response import FetchResponses
+    from raftmq.client.consumer.partition_state import ConsumedPartition
     from raftmq.client.consumer.subscription import Subscription
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
@@ -52,7 +52,7 @@ class MetadataWatch:
         self,
         cluster: Cluster,
         subscription: Subscription,
-        on_metadata: Callable[[list[PartitionState]], None],
+        on_metadata: Callable[[list[ConsumedPartition]], None],
     ) -> None:
         self._cluster, self._subscription = cluster, subscription
         self._on_metadata = on_metadata
@@ -157,8 +157,8 @@ class Fetcher:
         cluster: Cluster,
         subscription: Subscription,
         plan: FetchPlan,
-        intake: Intake,
-        on_news: Callable[[Iterable[PartitionState]], None],
+        intake: FetchResponses,
+        on_news: Callable[[Iterable[ConsumedPartition]], None],
         on_metadata: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster, self._plan, self._intake, self._on_news = cluster, plan, intake, on_news
@@ -175,7 +175,7 @@ class Fetcher:
         finally:
             self._tasks = None
 
-    def on_change(self, state: PartitionState) -> None:
+    def on_change(self, state: ConsumedPartition) -> None:
         """What is wanted of a partition may have changed."""
         broker_id = self._plan.leader_of(state)
         leader = None if broker_id is None else self._leaders.get(broker_id)
@@ -193,7 +193,7 @@ class Fetcher:
         if self._tasks is not None:
             self._find_leaders()
 
-    def _on_metadata(self, failed: list[PartitionState]) -> None:
+    def _on_metadata(self, failed: list[ConsumedPartition]) -> None:
         self._find_leaders()
         self._tell_metadata()
         self._on_news(failed)
@@ -221,7 +221,7 @@ class Fetcher:
             else:
                 await self._ask(leader, question)
 
-    async def _ask(self, leader: _Leader, question: Question) -> None:
+    async def _ask(self, leader: _Leader, question: PlannedRequest) -> None:
         outcome: Answer | RaftmqError | None = None
         leader.asked_at = anyio.current_time()
         seconds = question.wait_seconds + self._intake.answer_seconds(leader.broker_id)
@@ -238,7 +238,9 @@ class Fetcher:
         if outcome is not None:
             self._take_in(leader, question, outcome)
 
-    def _take_in(self, leader: _Leader, question: Question, outcome: Answer | RaftmqError) -> None:
+    def _take_in(
+        self, leader: _Leader, question: PlannedRequest, outcome: Answer | RaftmqError
+    ) -> None:
         now, places = anyio.current_time(), self._cluster.routes
         try:
             if isinstance(outcome, RaftmqError):
@@ -256,7 +258,7 @@ class Fetcher:
         self._watch.look()
         self._on_news(changed)
 
-    async def _report(self, asked: Asked) -> None:
+    async def _report(self, asked: PartitionRequest) -> None:
         """Whoever sent what failed its check should look at its disk."""
         place = asked.place
         body = ReportCorruption(place.topic_id, place.partition, asked.offset, place.leader_epoch)
@@ -264,7 +266,7 @@ class Fetcher:
         try:
             reply = (await self._cluster.ask(place.leader, body, deadline=deadline)).body
         except UnsupportedVersion:  # it looks at nothing
-            self._intake.on_verdict(asked, Verdict.WHOLE)
+            self._intake.on_verdict(asked, CorruptionVerdict.WHOLE)
         except RaftmqError as error:
             logger.info("damage is not reported: broker=%s reason=%s", place.leader, error)
         else:

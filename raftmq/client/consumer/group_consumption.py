@@ -15,8 +15,8 @@ import anyio
 
 from raftmq.client.consumer.batch import known_tenure, tenure_of
 from raftmq.client.consumer.group_reader import end_of, epoch_before_end
-from raftmq.client.group.effects import Cause, State
-from raftmq.client.group.member_shell import PAUSE_SECONDS, Participation
+from raftmq.client.group.effects import LossCause, State
+from raftmq.client.group.member_shell import PAUSE_SECONDS, MemberShell
 from raftmq.client.group.offsets import Position
 from raftmq.client.group.pattern import PatternWatch
 from raftmq.errors import IllegalGeneration, RaftmqError, RebalanceInProgress, UnknownMemberId
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from random import Random
     from types import TracebackType
 
-    from raftmq.client.consumer.batch import ConsumedBatch, Tenure, Work
-    from raftmq.client.consumer.fetch_collector import Delivery
-    from raftmq.client.consumer.group_reader import GroupReader, InHand
+    from raftmq.client.consumer.batch import ConsumedBatch, PartitionOwnership, Work
+    from raftmq.client.consumer.fetch_collector import FetchCollector
+    from raftmq.client.consumer.group_reader import GroupReader, InFlightRecords
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.consumer.partition_state import Key
     from raftmq.client.consumer.subscription import Subscription
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _REFUSED = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
 
 
-class GroupCommits:
+class ConsumerCommits:
     def __init__(
         self, offsets: MemberOffsets, subscription: Subscription, member: MemberOptions
     ) -> None:
@@ -90,7 +90,9 @@ class GroupCommits:
         return isinstance(error, _REFUSED) and self._subscription.reads_what_is_dealt
 
     async def _insist(
-        self, attempt: Callable[[], Awaitable[None]], at_stake: Mapping[Key, Tenure | None]
+        self,
+        attempt: Callable[[], Awaitable[None]],
+        at_stake: Mapping[Key, PartitionOwnership | None],
     ) -> None:
         """Until it is accepted, or one of these is over. Who is no member is refused for good."""
         refusal: RaftmqError | None = None
@@ -105,11 +107,11 @@ class GroupCommits:
                 await anyio.sleep(PAUSE_SECONDS)
         raise too_late(over, at_stake[over], self._member) from refusal
 
-    def _at_stake(self, *, is_all: bool) -> dict[Key, Tenure | None]:
+    def _at_stake(self, *, is_all: bool) -> dict[Key, PartitionOwnership | None]:
         states = self._subscription.states
         return {key: states[key].tenure for key in self._offsets.news(is_all=is_all)}
 
-    def _over(self, at_stake: Mapping[Key, Tenure | None]) -> Key | None:
+    def _over(self, at_stake: Mapping[Key, PartitionOwnership | None]) -> Key | None:
         """One of them that is."""
         states = self._subscription.states
         for key, tenure in at_stake.items():
@@ -138,7 +140,7 @@ class Processing:
 
     def __init__(
         self,
-        in_hand: InHand,
+        in_hand: InFlightRecords,
         work: Work,
         on_begun: Callable[[], None],
         on_ended: Callable[[], None],
@@ -190,7 +192,7 @@ class Way(NamedTuple, Generic[Found]):
     is_whole: bool
 
 
-class Waiting(Protocol):
+class BatchWait(Protocol):
     """Until `take` finds something."""
 
     async def __call__(self, take: Callable[[int], Found | None], records_max: int) -> Found: ...
@@ -203,7 +205,7 @@ class GroupConsumption:
         options: GroupReading,
         subscription: Subscription,
         reader: GroupReader,
-        delivery: Delivery,
+        delivery: FetchCollector,
         *,
         random: Random,
     ) -> None:
@@ -211,9 +213,9 @@ class GroupConsumption:
         self._reader, self._delivery = reader, delivery
         self._is_dealt = subscription.reads_what_is_dealt
         topics = subscription.topics if self._is_dealt else ()
-        self._member = Participation(cluster, options, topics, reader, random=random)
+        self._member = MemberShell(cluster, options, topics, reader, random=random)
         self._own = list(subscription.states)  # chosen by the program itself
-        self._commits = GroupCommits(self._member.offsets, subscription, options.member)
+        self._commits = ConsumerCommits(self._member.offsets, subscription, options.member)
         self._is_waiting = False  # the program, for records
         self._opened = anyio.Event()
 
@@ -264,7 +266,7 @@ class GroupConsumption:
 
     # -- records ---------------------------------------------------------------------------
 
-    async def next(self, way: Way[Found], records_max: int, wait_for: Waiting) -> Found:
+    async def next(self, way: Way[Found], records_max: int, wait_for: BatchWait) -> Found:
         """What `wait_for` finds, committed before or after as the commit mode says."""
         self._is_waiting = True
         self._member.on_asked()
@@ -309,7 +311,9 @@ class GroupConsumption:
                     self._on_busy()
             await self._opened.wait()
 
-    async def _committed_first(self, way: Way[Found], records_max: int, wait_for: Waiting) -> Found:
+    async def _committed_first(
+        self, way: Way[Found], records_max: int, wait_for: BatchWait
+    ) -> Found:
         """Whatever happens to the partition meanwhile closes the batch: then it was committed in
         vain, and whoever reads on commits that it was.
         """
@@ -361,16 +365,18 @@ def _made(way: Way[Found], batch: ConsumedBatch) -> Found:
 # never joined anything itself.
 
 
-def too_late(key: Key, tenure: Tenure | None, member: MemberOptions) -> IllegalGeneration:
+def too_late(
+    key: Key, tenure: PartitionOwnership | None, member: MemberOptions
+) -> IllegalGeneration:
     """The commit of something that was handed out in a tenure that is over."""
     where = f"{key[0]}-{key[1]}"
-    cause = Cause.OTHER if tenure is None else tenure.cause
-    if cause is Cause.OTHER:
+    cause = LossCause.OTHER if tenure is None else tenure.cause
+    if cause is LossCause.OTHER:
         return IllegalGeneration(
             f"{where} is not this member's any more, or was others' since: nothing was committed, "
             "and whoever reads it now is given these records again; go on with what comes next"
         )
-    why, way_out = _not_asked(member) if cause is Cause.NOT_ASKED else _not_finished(member)
+    why, way_out = _not_asked(member) if cause is LossCause.NOT_ASKED else _not_finished(member)
     return IllegalGeneration(
         f"{where} was taken from this member of group {member.group!r}, as its program {why}: "
         "nothing was committed, and whoever reads it now is given these records again. "

@@ -18,13 +18,13 @@ from raftmq.wire.bodies import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from raftmq.client.consumer.batch import Tenure, Work
-    from raftmq.client.consumer.partition_state import Key, PartitionState
-    from raftmq.client.consumer.record_iterator import OneByOne
+    from raftmq.client.consumer.batch import PartitionOwnership, Work
+    from raftmq.client.consumer.partition_state import ConsumedPartition, Key
+    from raftmq.client.consumer.record_iterator import RecordIterator
     from raftmq.client.consumer.subscription import Subscription
-    from raftmq.client.group.effects import Cause
+    from raftmq.client.group.effects import LossCause
 
-    Place: TypeAlias = tuple[Tenure | None, int]  # with the first offset
+    Place: TypeAlias = tuple[PartitionOwnership | None, int]  # with the first offset
 
 
 # -- In hand --------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # earlier tenure of a partition holds up nothing of a later one.
 
 
-class InHand:
+class InFlightRecords:
     """
     Args:
         on_finished: called when something is finished.
@@ -87,11 +87,11 @@ class InHand:
         """Somebody has said that it takes long."""
         return bool(self._held)
 
-    def is_busy(self, tenures: Collection[Tenure | None], more: Work | None) -> bool:
+    def is_busy(self, tenures: Collection[PartitionOwnership | None], more: Work | None) -> bool:
         """Whether the program works on something that was handed out in one of these."""
         return any(tenure in tenures for tenure, _ in self._in_work(more))
 
-    def first_offset(self, tenure: Tenure | None, more: Work | None) -> int | None:
+    def first_offset(self, tenure: PartitionOwnership | None, more: Work | None) -> int | None:
         """Of what is not finished of a tenure; None: nothing is in hand."""
         places = (*self._in_work(more), *self._failed)
         return min((offset for at, offset in places if at is tenure), default=None)
@@ -138,13 +138,13 @@ class GroupReader:
     def __init__(
         self,
         subscription: Subscription,
-        one_by_one: OneByOne,
-        on_change: Callable[[Iterable[PartitionState]], None],
+        one_by_one: RecordIterator,
+        on_change: Callable[[Iterable[ConsumedPartition]], None],
         on_topics: Callable[[], None],
     ) -> None:
         self._subscription, self.one_by_one = subscription, one_by_one
         self._on_change, self._on_topics = on_change, on_topics
-        self.in_hand = InHand(self._on_finished)
+        self.in_hand = InFlightRecords(self._on_finished)
         self._finished, self._begun, self._passed = anyio.Event(), anyio.Event(), anyio.Event()
         subscription.on_found, subscription.on_passed = self._on_begun, self._on_passed
 
@@ -179,7 +179,7 @@ class GroupReader:
             self.one_by_one.put_back(state)
             state.is_held_back = True
 
-    def release(self, keys: Iterable[Key], cause: Cause) -> None:
+    def release(self, keys: Iterable[Key], cause: LossCause) -> None:
         """Somebody else reads them. `cause`: if they are lost, why."""
         keys = list(keys)
         for state in self._states(keys):
@@ -226,7 +226,7 @@ class GroupReader:
         found = {state.key: self._done(state, is_all=is_all) for state in states}
         return {key: position for key, position in found.items() if position is not None}
 
-    def _done(self, state: PartitionState, *, is_all: bool) -> Position | None:
+    def _done(self, state: ConsumedPartition, *, is_all: bool) -> Position | None:
         offset = self.one_by_one.position(state)
         topic_id = self._subscription.topic_id_of(state)
         if offset is None or topic_id is None:
@@ -260,7 +260,7 @@ class GroupReader:
         """Whoever waits for records is told."""
         self._on_change(())
 
-    def _states(self, keys: Iterable[Key]) -> list[PartitionState]:
+    def _states(self, keys: Iterable[Key]) -> list[ConsumedPartition]:
         states = self._subscription.states
         return [states[key] for key in keys if key in states]
 

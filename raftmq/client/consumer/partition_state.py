@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from raftmq.client.consumer.batch import ConsumedBatch, Tenure
-from raftmq.client.consumer.completed_fetches import Undelivered
+from raftmq.client.consumer.batch import ConsumedBatch, PartitionOwnership
+from raftmq.client.consumer.completed_fetches import CompletedFetches
 from raftmq.client.routing.attempts import PAUSES
 from raftmq.errors import InvalidConfig, OffsetOutOfRange
 from raftmq.rpc.backoff import Backoff
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from raftmq.client.consumer.completed_fetches import Piece
-    from raftmq.client.routing.routes import Place
+    from raftmq.client.consumer.completed_fetches import CompletedFetch
+    from raftmq.client.routing.routes import LeaderPlace
     from raftmq.errors import RaftmqError
 
 
@@ -136,12 +136,12 @@ class DamageMet(NamedTuple):
     first: when any leader did.
     """
 
-    place: Place
+    place: LeaderPlace
     since: float
     first: float
 
 
-class PartitionState:
+class ConsumedPartition:
     """
     Args:
         reset: where to go on if an offset is not there; None: that is an error.
@@ -182,11 +182,11 @@ class PartitionState:
         self.topic, self.partition = key
         self.version = 0
         self.is_paused = self.is_held_back = self.is_released = False
-        self.undelivered = Undelivered()
+        self.undelivered = CompletedFetches()
         self.high_watermark: int | None = None
         self._told_of = b""  # the topic whose high watermark that is
         self._backoff = Backoff(random, PAUSES)
-        self.tenure = Tenure() if is_of_group else None
+        self.tenure = PartitionOwnership() if is_of_group else None
         self._begin(start)
 
     def __str__(self) -> str:
@@ -224,7 +224,7 @@ class PartitionState:
         if self.tenure.topic_id is None:
             self.tenure.topic_id = topic_id
         else:
-            self.tenure = Tenure(topic_id)
+            self.tenure = PartitionOwnership(topic_id)
 
     def release(self) -> None:
         """Somebody else reads it now: nothing of it is handed out."""
@@ -242,7 +242,7 @@ class PartitionState:
 
     # -- asking ----------------------------------------------------------------------------
 
-    def is_wanted(self, place: Place, *, buffer_bytes: int, now: float) -> bool:
+    def is_wanted(self, place: LeaderPlace, *, buffer_bytes: int, now: float) -> bool:
         """Whether to ask who leads at `place` about it."""
         return (
             not self.is_paused
@@ -255,12 +255,12 @@ class PartitionState:
     def on_success(self) -> None:
         self.failures = 0
         self.damage: DamageMet | None = None
-        self.vouched_at: Place | None = None
+        self.vouched_at: LeaderPlace | None = None
         self.failed_since = self.not_before = float("-inf")
-        self.failed_at: Place | None = None
+        self.failed_at: LeaderPlace | None = None
         self._backoff.reset()
 
-    def on_failure(self, place: Place | None, *, now: float) -> None:
+    def on_failure(self, place: LeaderPlace | None, *, now: float) -> None:
         """An attempt there came to nothing; another one is due after a pause, or elsewhere."""
         if not self.failures:
             self.failed_since = now
@@ -296,7 +296,7 @@ class PartitionState:
         """The log is not what it was: what was told of it does not hold."""
         self.high_watermark = None
 
-    def add(self, pieces: Sequence[Piece]) -> None:
+    def add(self, pieces: Sequence[CompletedFetch]) -> None:
         """Batches that begin where fetching goes on."""
         assert self.position is not None, "fetched from nowhere"
         if not pieces:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord, Work
-    from raftmq.client.consumer.fetch_collector import Delivery
-    from raftmq.client.consumer.partition_state import PartitionState
+    from raftmq.client.consumer.fetch_collector import FetchCollector
+    from raftmq.client.consumer.partition_state import ConsumedPartition
 
 
 # -- Lent -----------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # before, it may be one behind, so that less counts as done, never more.
 
 
-class Lent:
+class SharedBatch:
     """Attributes:
     last: that was taken.
     """
@@ -82,7 +82,7 @@ def _decodable(batch: ConsumedBatch) -> list[ConsumerRecord]:
 _NOTHING: Iterator[Any] = iter(())
 
 
-class OneByOne:
+class RecordIterator:
     """
     Args:
         on_stopped: told what stays in the program's hand.
@@ -92,14 +92,14 @@ class OneByOne:
         last: whoever takes one from `records` notes it here.
     """
 
-    def __init__(self, delivery: Delivery, on_stopped: Callable[[Work], None]) -> None:
+    def __init__(self, delivery: FetchCollector, on_stopped: Callable[[Work], None]) -> None:
         self._delivery, self._on_stopped = delivery, on_stopped
         self.records: Iterator[ConsumerRecord] = _NOTHING
         self.last: ConsumerRecord | None = None
-        self._lent: Lent | None = None
+        self._lent: SharedBatch | None = None
         self._seen: ConsumerRecord | None = None
 
-    def lend(self, lent: Lent) -> None:
+    def lend(self, lent: SharedBatch) -> None:
         """To other threads, the batch that is open."""
         self._lent = lent
 
@@ -112,7 +112,7 @@ class OneByOne:
         """What the program works on; None: nothing was handed out yet."""
         return self.last if self._lent is None else self._lent.in_hand
 
-    def position(self, state: PartitionState) -> int | None:
+    def position(self, state: ConsumedPartition) -> int | None:
         """Of the next record of a partition."""
         return self._delivery.position(state, self._newest)
 
@@ -122,7 +122,7 @@ class OneByOne:
         self._seen = newest
         return newest is not None and newest is not seen
 
-    def put_back(self, state: PartitionState) -> None:
+    def put_back(self, state: ConsumedPartition) -> None:
         """Something else is wanted of that partition."""
         if self._delivery.is_open(state):
             self.stop()

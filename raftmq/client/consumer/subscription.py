@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftmq.client.consumer.partition_state import PartitionState, start_of_added
+from raftmq.client.consumer.partition_state import ConsumedPartition, start_of_added
 from raftmq.errors import (
     ErrorCode,
     InvalidConfig,
@@ -47,7 +47,7 @@ class Subscription:
         self._start = options.first_start
         self.reads_what_is_dealt = not options.assign and options.group is not None
         self._reads_all = not options.assign and options.group is None
-        self.states: dict[Key, PartitionState] = {}
+        self.states: dict[Key, ConsumedPartition] = {}
         self.on_found: Callable[[], None] = lambda: None
         self.on_passed: Callable[[], None] = lambda: None
         for key in options.assign or ():
@@ -73,7 +73,7 @@ class Subscription:
         """Of a topic as a whole, to be told; it comes again if it lasts."""
         return self._problems.pop(0) if self._problems else None
 
-    def find(self, topic: str, partition: int) -> PartitionState:
+    def find(self, topic: str, partition: int) -> ConsumedPartition:
         """Raises InvalidConfig: it is not read."""
         state = self.states.get((topic, partition))
         if state is None:
@@ -83,7 +83,7 @@ class Subscription:
             )
         return state
 
-    def topic_id_of(self, state: PartitionState) -> bytes | None:
+    def topic_id_of(self, state: ConsumedPartition) -> bytes | None:
         """Of the topic that is read, or will be: after a seek nobody has been asked yet."""
         if state.topic_id is not None:
             return state.topic_id
@@ -103,7 +103,7 @@ class Subscription:
         for topic in self._unknown_since.keys() - set(self.topics):
             del self._unknown_since[topic]
 
-    def assign(self, keys: Iterable[Key]) -> list[PartitionState]:
+    def assign(self, keys: Iterable[Key]) -> list[ConsumedPartition]:
         """A group has dealt these out; what is read already goes on."""
         added = [key for key in keys if key not in self.states]
         for topic, partition in added:
@@ -119,7 +119,7 @@ class Subscription:
         known = None if told is None else told.topic_id
         return known is not None and known != self._first_ids.get(topic, known)
 
-    def release(self, keys: Iterable[Key]) -> list[PartitionState]:
+    def release(self, keys: Iterable[Key]) -> list[ConsumedPartition]:
         """A group takes these away. What was fetched of them is dropped."""
         released = [self.states.pop(key) for key in keys if key in self.states]
         for state in released:
@@ -130,7 +130,7 @@ class Subscription:
         """Nobody says anything: so nobody says that a topic is unknown."""
         self._unknown_since.clear()
 
-    def on_metadata(self, *, now: float) -> list[PartitionState]:
+    def on_metadata(self, *, now: float) -> list[ConsumedPartition]:
         """Look at what is known of the topics; partitions with a new error."""
         for topic in self.topics:
             told = self._routes.topic(topic)
@@ -147,7 +147,7 @@ class Subscription:
         """What is read of a topic that was deleted, where there is another one of that name."""
         return [key for key, state in self.states.items() if self._is_outdated(state)]
 
-    def _is_outdated(self, state: PartitionState) -> bool:
+    def _is_outdated(self, state: ConsumedPartition) -> bool:
         told = self._routes.topic(state.topic)
         if told is None or told.topic_id is None:
             return False
@@ -189,7 +189,7 @@ class Subscription:
                 if (topic, partition) not in self.states:
                     self._add((topic, partition), start)
 
-    def _is_gone(self, state: PartitionState, *, now: float) -> bool:
+    def _is_gone(self, state: ConsumedPartition, *, now: float) -> bool:
         """It is read, and is not there any more, or not for too long: now it has an error."""
         told = self._routes.topic(state.topic)
         if told is None or told.topic_id is None or state.error is not None:
@@ -210,7 +210,7 @@ class Subscription:
 
     def _add(self, key: Key, start: Start) -> None:
         reset, is_of_group = self._options.reset, self._options.group is not None
-        self.states[key] = PartitionState(
+        self.states[key] = ConsumedPartition(
             key,
             start,
             self._random,
@@ -221,7 +221,7 @@ class Subscription:
         )
 
 
-def _is_missing(state: PartitionState, *, now: float) -> bool:
+def _is_missing(state: ConsumedPartition, *, now: float) -> bool:
     """For too long already."""
     if not state.failures:
         state.on_failure(None, now=now)

@@ -1,7 +1,7 @@
 """The way to the broker that coordinates a group: found through any broker, again if it moves.
 
 Owns who that is, as far as is known, and the loop in which a question to it is repeated. What a
-repetition would do, the caller says (`Repeats`).
+repetition would do, the caller says (`RepeatEffect`).
 
 Invariant: whatever changes something bears the slot epoch under which the broker that it is sent to
 was found. So it takes effect there and then or never: not when it arrives late, and the slot has
@@ -41,7 +41,7 @@ from raftmq.wire.messages.groups import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raftmq.client.routing.attempts import Repeats
+    from raftmq.client.routing.attempts import RepeatEffect
     from raftmq.client.routing.cluster import Cluster
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
@@ -63,7 +63,7 @@ _DELETIONS = (DeleteGroups, OffsetDelete)
 T = TypeVar("T")
 
 
-class Outcome(Protocol):
+class CoordinatorReply(Protocol):
     """A body that says by itself whether it is an error."""
 
     @property
@@ -72,17 +72,17 @@ class Outcome(Protocol):
     def message(self) -> str: ...
 
 
-OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+OutcomeT = TypeVar("OutcomeT", bound=CoordinatorReply)
 
 
-class Found(NamedTuple):
+class FoundCoordinator(NamedTuple):
     """Who coordinates, and under which epoch of the slot."""
 
     broker_id: int
     slot_epoch: int
 
 
-class Coordinator:
+class CoordinatorLookup:
     """Of one group.
 
     Attributes:
@@ -92,7 +92,7 @@ class Coordinator:
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster, self._group = cluster, group
-        self.found: Found | None = None
+        self.found: FoundCoordinator | None = None
         self.sender = cluster.new_name()
         self._finding = anyio.Lock()
 
@@ -102,7 +102,7 @@ class Coordinator:
         read: Callable[[Any], T],
         *,
         deadline: float,
-        repeats: Repeats,
+        repeats: RepeatEffect,
     ) -> T:
         """What `read` makes of the body of an answer.
 
@@ -143,7 +143,7 @@ class Coordinator:
             self.doubt(error)
             raise
 
-    async def _seen(self, body: Request, found: Found, *, deadline: float) -> Request:
+    async def _seen(self, body: Request, found: FoundCoordinator, *, deadline: float) -> Request:
         """A deletion of what is there now. Older brokers say no epoch, and know only their own.
 
         Raises:
@@ -164,13 +164,13 @@ class Coordinator:
         if isinstance(error, _DOUBTFUL):
             self.found = None
 
-    async def _find(self, deadline: float) -> Found:
+    async def _find(self, deadline: float) -> FoundCoordinator:
         async with self._finding:  # whoever waits for the same is told with it
             if self.found is None:
                 self.found = await self._find_anew(deadline)
             return self.found
 
-    async def _find_anew(self, deadline: float) -> Found:
+    async def _find_anew(self, deadline: float) -> FoundCoordinator:
         cluster = self._cluster
         with anyio.CancelScope(deadline=deadline):
             if not cluster.routes.addresses:
@@ -194,13 +194,13 @@ class Coordinator:
             raise CoordinatorNotAvailable(f"group {self._group!r}: {error}") from error
 
 
-def _found(group: str, reply: FindCoordinatorReply) -> Found:
+def _found(group: str, reply: FindCoordinatorReply) -> FoundCoordinator:
     if [one.group for one in reply.coordinators] != [group]:
         raise ServerError(f"a broker was asked who coordinates {group!r}, and told of others")
     coordinator = reply.coordinators[0]
     if coordinator.error:
         raise error_for(coordinator.error, coordinator.message or f"group {group!r}")
-    return Found(coordinator.broker_id, coordinator.slot_epoch)
+    return FoundCoordinator(coordinator.broker_id, coordinator.slot_epoch)
 
 
 def checked(body: OutcomeT) -> OutcomeT:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskCoordinator:
     """Ask the coordinator, and hand what it says to `Membership.on_answer` with `token`.
 
     All requests go to one coordinator, over one connection and in order, until ForgetCoordinator:
@@ -78,7 +78,7 @@ class Revoke:
     deadline: float
 
 
-class Cause(Enum):
+class LossCause(Enum):
     """NOT_ASKED, NOT_FINISHED: the program took too long to ask for more, or to finish with what is
     being revoked. OTHER: whatever else.
     """
@@ -98,7 +98,7 @@ class Lost:
     """
 
     partitions: tuple[Key, ...]
-    cause: Cause = field(default=Cause.OTHER, compare=False)
+    cause: LossCause = field(default=LossCause.OTHER, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,9 @@ class Fail:
     error: RaftmqError
 
 
-Effect: TypeAlias = Ask | ForgetCoordinator | WatchTopics | Assign | Revoke | Lost | Left | Fail
+Effect: TypeAlias = (
+    AskCoordinator | ForgetCoordinator | WatchTopics | Assign | Revoke | Lost | Left | Fail
+)
 
 
 # -- Rebalance ------------------------------------------------------------------------------------

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from raftmq.client.group.effects import (
-    Ask,
+    AskCoordinator,
     Assign,
-    Cause,
     Fail,
     ForgetCoordinator,
     Left,
+    LossCause,
     Lost,
     Revoke,
     State,
 )
-from raftmq.client.group.member_requests import Questions
-from raftmq.client.group.owned_partitions import Holdings
+from raftmq.client.group.member_requests import MemberQuestions
+from raftmq.client.group.owned_partitions import OwnedPartitions
 from raftmq.client.group.planning import Planning, decode_assignment
 from raftmq.errors import (
     CoordinatorLoadInProgress,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 PAUSES = Pauses(seconds_min=0.05, seconds_max=1.0)
 
 
-class Asked(NamedTuple):
+class OutstandingRequest(NamedTuple):
     """Attributes:
     step: for a heartbeat: what else was out when it was sent; None: nothing was.
     """
@@ -97,24 +97,24 @@ class Requests:
     def __init__(self, random: Random) -> None:
         self._tokens = count(1)
         self._step_pauses, self._beat_pauses = Backoff(random, PAUSES), Backoff(random, PAUSES)
-        self.step: Asked | None = None
-        self.beat: Asked | None = None
+        self.step: OutstandingRequest | None = None
+        self.beat: OutstandingRequest | None = None
         self.step_at = self.beat_at = math.inf
 
-    def ask(self, request: GroupRequest, *, now: float, seconds_max: float) -> Ask:
+    def ask(self, request: GroupRequest, *, now: float, seconds_max: float) -> AskCoordinator:
         """A step takes the place of the one before, a heartbeat that of the last one."""
         step = self.step.request if self.step is not None else None
         token = next(self._tokens)
         if isinstance(request, JoinGroup):
             request = msgspec.structs.replace(request, number=token)
-        asked = Asked(token, request, now, now + seconds_max, step)
+        asked = OutstandingRequest(token, request, now, now + seconds_max, step)
         if isinstance(request, Heartbeat):
             self.beat, self.beat_at = asked, math.inf
         else:
             self.step, self.step_at = asked, math.inf
-        return Ask(asked.token, request, asked.deadline)
+        return AskCoordinator(asked.token, request, asked.deadline)
 
-    def take(self, token: int) -> Asked | None:
+    def take(self, token: int) -> OutstandingRequest | None:
         """What that answers; it is not out any more. None: nothing that is awaited."""
         for asked in (self.step, self.beat):
             if asked is not None and asked.token == token:
@@ -171,7 +171,7 @@ class Requests:
 # the request was sent: so ours end first.
 
 
-class Session:
+class MemberSession:
     """Attributes:
     heard_at: a request was sent then that found the coordinator, and this member known there.
     settled_at: so late at least the group did not wait for this member.
@@ -225,7 +225,7 @@ ANSWER_SECONDS = 5.0  # beyond what the group itself waits for
 LEAVE_SECONDS_MAX = 5.0
 
 
-class Member:
+class MemberRules:
     """Attributes:
     busy_since: when the program got records that it works on; None: it asks, or takes its time.
     is_closing: it leaves for good.
@@ -235,15 +235,15 @@ class Member:
         self.state = State.OUTSIDE
         self.member_id, self.generation, self.protocol = "", ABSENT, ""
         self.topics = tuple(sorted(set(topics)))
-        self.holdings = Holdings(is_cooperative=options.is_cooperative)
-        self.session = Session(
+        self.holdings = OwnedPartitions(is_cooperative=options.is_cooperative)
+        self.session = MemberSession(
             session_seconds=options.session_seconds, rebalance_seconds=options.rebalance_seconds
         )
         self.requests = Requests(random)
         self.planning = Planning(rebalance_seconds=options.rebalance_seconds)
         self.busy_since: float | None = None
         self.is_closing = self._is_away = False
-        self._options, self._questions = options, Questions(options)
+        self._options, self._questions = options, MemberQuestions(options)
         self._assignors = {assignor.name: assignor for assignor in options.assignors}
         self._joined_topics = self.topics
         self._leave_by = math.inf
@@ -269,7 +269,11 @@ class Member:
         return self._maybe_plan(now) or self.maybe_rejoin(now)
 
     def on_answer(
-        self, asked: Asked, answer: Reply | RaftmqError, error: RaftmqError | None, now: float
+        self,
+        asked: OutstandingRequest,
+        answer: Reply | RaftmqError,
+        error: RaftmqError | None,
+        now: float,
     ) -> list[Effect]:
         """1. A heartbeat. 2. Leaving. 3. Something went wrong. 4. and 5. The next step."""
         if isinstance(asked.request, Heartbeat):
@@ -287,7 +291,7 @@ class Member:
         given_up = self.holdings.to_give_up(self.topics)
         return self._revoke(given_up, now) if given_up else self.join(now)
 
-    def _ask_step(self, now: float) -> Ask:
+    def _ask_step(self, now: float) -> AskCoordinator:
         """The request that the state calls for."""
         questions, seconds_max = self._questions, self._options.rebalance_seconds + ANSWER_SECONDS
         if self.state is State.JOINING:
@@ -382,7 +386,7 @@ class Member:
 
     # -- staying ---------------------------------------------------------------------------
 
-    def learn(self, asked: Asked, error: RaftmqError | None) -> None:
+    def learn(self, asked: OutstandingRequest, error: RaftmqError | None) -> None:
         """What an answer says of the coordinator's clocks.
 
         It waits for us where the group deals anew and our part of that was not out before. A
@@ -444,7 +448,9 @@ class Member:
             return math.inf
         return self.busy_since + self._options.poll_seconds_max
 
-    def _on_heartbeat(self, asked: Asked, error: RaftmqError | None, now: float) -> list[Effect]:
+    def _on_heartbeat(
+        self, asked: OutstandingRequest, error: RaftmqError | None, now: float
+    ) -> list[Effect]:
         if error is not None and error.retriable:
             self.requests.repeat_beat(now=now)
             doubted = doubts(error)
@@ -462,7 +468,7 @@ class Member:
         error = RequestTimedOut(f"{what}: no answer in {now - asked.sent_at:.1f} s")
         return self.on_answer(asked, error, error, now)
 
-    def _beat(self, now: float) -> Ask:
+    def _beat(self, now: float) -> AskCoordinator:
         assert self.generation != ABSENT, "a heartbeat of no generation"
         request = self._questions.beat(self.member_id, self.generation)
         return self.requests.ask(request, now=now, seconds_max=self._options.session_seconds / 3)
@@ -492,7 +498,7 @@ class Member:
         lost = tuple(sorted(self.holdings.revoking))
         self.holdings.drop_revoking()
         after = self._depart(now) if self.is_closing else self.join(now)
-        return [Lost(lost, Cause.NOT_FINISHED), *after]
+        return [Lost(lost, LossCause.NOT_FINISHED), *after]
 
     def _lose(self, now: float, *, keeps_id: bool, is_hurried: bool = True) -> list[Effect]:
         """What it had may be others' by now. It joins anew, at once if `is_hurried`."""
@@ -507,7 +513,7 @@ class Member:
         self.requests.repeat_step(now=now)
         return lost
 
-    def _drop_all(self, cause: Cause = Cause.OTHER) -> list[Effect]:
+    def _drop_all(self, cause: LossCause = LossCause.OTHER) -> list[Effect]:
         held = tuple(sorted(self.holdings.held))
         self.holdings.drop_all()
         self.requests.drop_all()
@@ -545,7 +551,7 @@ class Member:
     def _step_out(self, now: float) -> list[Effect]:
         """The program does not ask for records: others get what it had until it does."""
         self._is_away, self.busy_since = True, None
-        lost = self._drop_all(Cause.NOT_ASKED)
+        lost = self._drop_all(LossCause.NOT_ASKED)
         return [*lost, *self._depart(now)]
 
     def _depart(self, now: float) -> list[Effect]:

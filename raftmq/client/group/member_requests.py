@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.groups import MemberAssignment
 
 
-class Questions:
+class MemberQuestions:
     def __init__(self, options: MemberOptions) -> None:
         self._options = options
         self._names = [assignor.name for assignor in options.assignors]

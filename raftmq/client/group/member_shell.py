@@ -1,7 +1,7 @@
 """A member of a group at work: what its rules ask for, done.
 
 Owns the tasks: questions to the coordinator, and time. The rules are those of `membership.py`; what
-becomes of partitions, `Changes` below sees to.
+becomes of partitions, `RebalanceListeners` below sees to.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
-from raftmq.client.group.coordinator import Coordinator
+from raftmq.client.group.coordinator import CoordinatorLookup
 from raftmq.client.group.effects import (
-    Ask,
+    AskCoordinator,
     Assign,
-    Cause,
     Fail,
     ForgetCoordinator,
     Left,
+    LossCause,
     Lost,
     Rebalance,
     Revoke,
     State,
     WatchTopics,
 )
-from raftmq.client.group.membership import Membership
-from raftmq.client.group.offsets import VERDICTS, Identity, MemberOffsets
+from raftmq.client.group.membership import GroupMembership
+from raftmq.client.group.offsets import VERDICTS, CommitIdentity, MemberOffsets
 from raftmq.errors import RaftmqError, RebalanceInProgress, RequestTimedOut
 from raftmq.wire.messages.groups import LeaveGroup, LeavingMember
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.options import GroupReading
     from raftmq.client.group.assignors.assignor import Key
     from raftmq.client.group.effects import Effect
-    from raftmq.client.group.offsets import Position, Reader
+    from raftmq.client.group.offsets import AssignedReader, Position
     from raftmq.client.routing.cluster import Cluster
 
 
@@ -78,7 +78,7 @@ class Renewed:
 Change: TypeAlias = Assign | Revoke | Lost | Renewed
 
 
-class Changes:
+class RebalanceListeners:
     """
     Args:
         on_revoked: told the token of what is finished and committed.
@@ -92,9 +92,9 @@ class Changes:
     def __init__(
         self,
         options: GroupReading,
-        membership: Membership,
+        membership: GroupMembership,
         offsets: MemberOffsets,
-        reader: Reader,
+        reader: AssignedReader,
         on_revoked: Callable[[int], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
@@ -114,7 +114,7 @@ class Changes:
         if isinstance(change, Revoke):
             self._reader.hold_back(change.partitions)
         elif isinstance(change, Lost | Renewed):
-            cause = change.cause if isinstance(change, Lost) else Cause.OTHER
+            cause = change.cause if isinstance(change, Lost) else LossCause.OTHER
             self._let_go(change.partitions, cause)
             self._withdraw(change.partitions)
         self._waiting.append(change)
@@ -146,7 +146,7 @@ class Changes:
                 rest = tuple(key for key in one.partitions if key not in keys)
                 self._waiting[place] = Assign(rest, one.generation)
 
-    def _let_go(self, keys: tuple[Key, ...], cause: Cause = Cause.OTHER) -> None:
+    def _let_go(self, keys: tuple[Key, ...], cause: LossCause = LossCause.OTHER) -> None:
         self._reader.release(keys, cause)
         self._offsets.forget(keys)
 
@@ -224,14 +224,14 @@ class Changes:
 COMMITTING_SHARE = 0.8  # of the time for leaving
 
 
-class CommitsAlong:
+class PeriodicCommits:
     """`is_member`: else the program has chosen its partitions itself, and refusals are for good."""
 
     def __init__(
         self,
         options: GroupReading,
         offsets: MemberOffsets,
-        reader: Reader,
+        reader: AssignedReader,
         is_member: Callable[[], bool],
     ) -> None:
         self._options, self._offsets, self._reader = options, offsets, reader
@@ -311,7 +311,7 @@ class CommitsAlong:
 # -- Participation --------------------------------------------------------------------------------
 
 
-class Participation:
+class MemberShell:
     """
     Attributes:
         options: how it is a member.
@@ -325,14 +325,14 @@ class Participation:
         cluster: Cluster,
         options: GroupReading,
         topics: Iterable[str],
-        reader: Reader,
+        reader: AssignedReader,
         *,
         random: Random,
     ) -> None:
         self._cluster, self.options, self._reader = cluster, options, reader
         group = options.member.group
-        self._coordinator = Coordinator(cluster, group)
-        self.membership = Membership(options.member, topics, random=random)
+        self._coordinator = CoordinatorLookup(cluster, group)
+        self.membership = GroupMembership(options.member, topics, random=random)
         self.offsets = MemberOffsets(
             cluster,
             self._coordinator,
@@ -342,12 +342,12 @@ class Participation:
             self._on_refused,
             commits_first=options.commit == "before",
         )
-        self._commits = CommitsAlong(options, self.offsets, reader, lambda: self._is_started)
-        self._changes = Changes(
+        self._commits = PeriodicCommits(options, self.offsets, reader, lambda: self._is_started)
+        self._changes = RebalanceListeners(
             options, self.membership, self.offsets, reader, self._on_revoked, self._fail
         )
         self.problem: Exception | None = None
-        self._asks: deque[Ask] = deque()
+        self._asks: deque[AskCoordinator] = deque()
         self._scopes: dict[int, anyio.CancelScope] = {}
         self._told: dict[str, int] = {}
         self._woken, self._asked, self._left = anyio.Event(), anyio.Event(), anyio.Event()
@@ -425,7 +425,7 @@ class Participation:
                 await checkpoint()  # it runs up to its first wait before the next one begins
             await self._asked.wait()
 
-    async def _ask(self, asked: Ask) -> None:
+    async def _ask(self, asked: AskCoordinator) -> None:
         scope = self._scopes[asked.token] = anyio.CancelScope(deadline=asked.deadline)
         try:
             with scope:
@@ -448,7 +448,7 @@ class Participation:
 
     def _perform_one(self, effect: Effect) -> None:
         match effect:
-            case Ask():
+            case AskCoordinator():
                 self._asks.append(effect)
                 self._asked.set()
             case ForgetCoordinator():
@@ -527,7 +527,9 @@ class Participation:
         now = anyio.current_time()
         self._perform(self.membership.on_refused(error, generation=generation, now=now))
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> CommitIdentity:
         membership = self.membership
         instance_id = self.options.member.group_instance_id
-        return Identity(membership.member_id, membership.generation, instance_id, self._is_started)
+        return CommitIdentity(
+            membership.member_id, membership.generation, instance_id, self._is_started
+        )

@@ -21,7 +21,7 @@ import math
 from typing import TYPE_CHECKING
 
 from raftmq.client.group.effects import State, WatchTopics
-from raftmq.client.group.member import VERDICTS, Member, error_in
+from raftmq.client.group.member import VERDICTS, MemberRules, error_in
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _IN = (State.JOINING, State.SYNCING, State.STABLE, State.REVOKING)
 
 
-class Membership:
+class GroupMembership:
     """
     Args:
         topics: what it subscribes to, by name; patterns are resolved by whoever knows all topics.
@@ -46,7 +46,7 @@ class Membership:
     """
 
     def __init__(self, options: MemberOptions, topics: Iterable[str], *, random: Random) -> None:
-        self._member = Member(options, topics, random)
+        self._member = MemberRules(options, topics, random)
         self._watched: tuple[str, ...] = ()
 
     # -- what the program does -------------------------------------------------------------

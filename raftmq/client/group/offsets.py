@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import anyio
 
 from raftmq.client.group.coordinator import checked
-from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import (
     FencedInstanceId,
     IllegalGeneration,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from anyio import Event
 
     from raftmq.client.group.assignors.assignor import Key
-    from raftmq.client.group.coordinator import Coordinator
-    from raftmq.client.group.effects import Cause
+    from raftmq.client.group.coordinator import CoordinatorLookup
+    from raftmq.client.group.effects import LossCause
     from raftmq.client.routing.cluster import Cluster
     from raftmq.errors import RaftmqError
     from raftmq.wire.messages.group_offsets import FetchedOffset
@@ -65,7 +65,7 @@ class Position(NamedTuple):
     leader_epoch: int = ABSENT
 
 
-class Identity(NamedTuple):
+class CommitIdentity(NamedTuple):
     """Who commits. `is_member`: else a program that has chosen its partitions itself, in charge of
     a group without members.
     """
@@ -76,7 +76,7 @@ class Identity(NamedTuple):
     is_member: bool = True
 
 
-class Committing:
+class OffsetCommits:
     """
     Args:
         identity: asked when it is a commit's turn, once for the whole of it.
@@ -88,9 +88,9 @@ class Committing:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: CoordinatorLookup,
         group: str,
-        identity: Callable[[], Identity],
+        identity: Callable[[], CommitIdentity],
         on_refused: Callable[[RaftmqError, int], None],
     ) -> None:
         self._coordinator, self._group, self._identity = coordinator, group, identity
@@ -120,7 +120,7 @@ class Committing:
                 self.committed.update(portion)
 
     async def _commit(
-        self, positions: Mapping[Key, Position], identity: Identity, *, deadline: float
+        self, positions: Mapping[Key, Position], identity: CommitIdentity, *, deadline: float
     ) -> None:
         offsets = tuple(
             OffsetToCommit(at.topic_id, partition, at.offset, at.leader_epoch)
@@ -141,7 +141,7 @@ class Committing:
             )
 
         await self._coordinator.ask(
-            make, _check_committed, deadline=deadline, repeats=Repeats.ACCEPTED
+            make, _check_committed, deadline=deadline, repeats=RepeatEffect.ACCEPTED
         )
 
     async def fetch(
@@ -163,7 +163,7 @@ class Committing:
         return found
 
     async def _fetch(
-        self, topic_ids: Mapping[Key, bytes], identity: Identity, *, deadline: float
+        self, topic_ids: Mapping[Key, bytes], identity: CommitIdentity, *, deadline: float
     ) -> dict[Key, Position]:
         wanted = tuple(TopicPartition(topic_id, key[1]) for key, topic_id in topic_ids.items())
 
@@ -179,12 +179,12 @@ class Committing:
             )
 
         reply: OffsetFetchReply = await self._coordinator.ask(
-            make, checked, deadline=deadline, repeats=Repeats.HARMLESS
+            make, checked, deadline=deadline, repeats=RepeatEffect.HARMLESS
         )
         return _matched(topic_ids, reply.partitions)
 
     @contextmanager
-    def _told(self, identity: Identity) -> Iterator[None]:
+    def _told(self, identity: CommitIdentity) -> Iterator[None]:
         try:
             yield
         except VERDICTS as error:
@@ -227,7 +227,7 @@ def _matched(topic_ids: Mapping[Key, bytes], told: Sequence[FetchedOffset]) -> d
 # What reads partitions for a member of a group: the consumer, as its membership sees it.
 
 
-class Reader(Protocol):
+class AssignedReader(Protocol):
     """Partitions are pairs of a topic's name and a number."""
 
     def read_topics(self, topics: Sequence[str], watched: Sequence[str]) -> None:
@@ -244,7 +244,7 @@ class Reader(Protocol):
     def hold_back(self, keys: Iterable[Key]) -> None:
         """Hand out nothing more of these."""
 
-    def release(self, keys: Iterable[Key], cause: Cause) -> None:
+    def release(self, keys: Iterable[Key], cause: LossCause) -> None:
         """Somebody else reads them. `cause`: if they are lost, why."""
 
     def outdated(self) -> list[Key]:
@@ -296,16 +296,16 @@ class MemberOffsets:
     def __init__(
         self,
         cluster: Cluster,
-        coordinator: Coordinator,
+        coordinator: CoordinatorLookup,
         group: str,
-        reader: Reader,
-        identity: Callable[[], Identity],
+        reader: AssignedReader,
+        identity: Callable[[], CommitIdentity],
         on_refused: Callable[[RaftmqError, int], None],
         *,
         commits_first: bool,
     ) -> None:
         self._cluster, self._reader, self._commits_first = cluster, reader, commits_first
-        self._committing = Committing(coordinator, group, identity, on_refused)
+        self._committing = OffsetCommits(coordinator, group, identity, on_refused)
         self._said: dict[Key, Position] = {}  # by the program, of what it had in hand
         self._tried: set[Key] = set()  # to be committed, whatever came of it
 
@@ -336,7 +336,7 @@ class MemberOffsets:
         """The program says so, and `find` how far: now, and again when it is its turn.
 
         Raises:
-            RaftmqError: see `Committing.commit`; and what `find` raises if that is over by then.
+            RaftmqError: see `OffsetCommits.commit`; and what `find` raises if that is over by then.
         """
         self._said.update(find())
         await self._commit(find)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NOTHING: frozenset[Key] = frozenset()
 
 
-class Holdings:
+class OwnedPartitions:
     """Attributes:
     is_cooperative: it keeps what it has while the group deals anew.
     held: what it has.

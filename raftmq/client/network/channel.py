@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.client.network.conversation import Conversation
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Answer
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Channel:
 
     server: HelloReply
 
-    def __init__(self, stream: Stream, *, name: str, limits: Limits) -> None:
+    def __init__(self, stream: Stream, *, name: str, limits: RpcLimits) -> None:
         self._stream, self._limits = stream, limits
         self._ended, self._scope = anyio.Event(), anyio.CancelScope()
         self._queued, self._alarm = anyio.Event(), anyio.CancelScope()
@@ -232,7 +232,7 @@ class Channel:
 
 @asynccontextmanager
 async def open_channel(
-    stream: Stream, hello: Hello, limits: Limits | None = None, *, name: str = "server"
+    stream: Stream, hello: Hello, limits: RpcLimits | None = None, *, name: str = "server"
 ) -> AsyncIterator[Channel]:
     """A channel over `stream`, which is closed on the way out, after Hello.
 
@@ -241,7 +241,7 @@ async def open_channel(
     Raises:
         RaftmqError: there was no Hello, see `Channel.greet`.
     """
-    channel = Channel(stream, name=name, limits=limits or Limits())
+    channel = Channel(stream, name=name, limits=limits or RpcLimits())
     failure: Exception | None = None
     with one_error():
         async with anyio.create_task_group() as tasks:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from raftmq.errors import RaftmqError
-    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.protocol import RpcLimits
     from raftmq.rpc.reply import Answer
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
@@ -46,7 +46,7 @@ class Conversation:
     def __init__(
         self,
         name: str,
-        limits: Limits,
+        limits: RpcLimits,
         *,
         now: float,
         wake: Callable[[], None],

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raftmq.client.network.network import Network, Stream
     from raftmq.model import Address
     from raftmq.rpc.backoff import Pauses
-    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.protocol import RpcLimits
     from raftmq.rpc.reply import Answer
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Request
@@ -39,7 +39,7 @@ class Dialling(NamedTuple):
     network: Network
     make_hello: Callable[[], Hello]
     random: Random
-    limits: Limits
+    limits: RpcLimits
     pauses: Pauses
 
 

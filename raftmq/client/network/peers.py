@@ -13,7 +13,7 @@ import anyio
 from raftmq.client.network.peer import Dialling, Peer
 from raftmq.errors import Unreachable
 from raftmq.rpc.backoff import Pauses
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +38,10 @@ class Peers:
         *,
         make_hello: Callable[[], Hello],
         random: Random,
-        limits: Limits | None = None,
+        limits: RpcLimits | None = None,
         pauses: Pauses | None = None,
     ) -> None:
-        limits, pauses = limits or Limits(), pauses or Pauses()
+        limits, pauses = limits or RpcLimits(), pauses or Pauses()
         self._dialling = Dialling(network, make_hello, random, limits, pauses)
         self._peers: dict[int, Peer] = {}
         self._tasks: TaskGroup | None = None

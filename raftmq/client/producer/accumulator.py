@@ -1,7 +1,7 @@
 """Records into batches. Pure.
 
 Owns which batch a record joins. Whoever comes before the partitions of a topic are known waits in
-line, and is told in that order. How much memory all of it may take, `Room` below knows.
+line, and is told in that order. How much memory all of it may take, `BufferPool` below knows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from zlib import crc32
 
 import anyio
 
-from raftmq.client.producer.batch import Numbering, ProducerIds
-from raftmq.client.producer.named_producer import Fences, Named, NamedNumbering
+from raftmq.client.producer.batch import Numbering, ProducerIdentity
+from raftmq.client.producer.named_producer import Named, NamedNumbering, TopicFences
 from raftmq.client.producer.partition_queue import PartitionQueue
-from raftmq.client.producer.partitioners import HASHES, Dealer, Rounds, checked_partition
+from raftmq.client.producer.partitioners import (
+    HASHES,
+    ReplayablePartitioner,
+    StickyPartitioner,
+    checked_partition,
+)
 from raftmq.client.producer.record import (
     NO_EXTRAS,
     RECORD_OVERHEAD_BYTES,
@@ -35,13 +40,13 @@ if TYPE_CHECKING:
 
     from raftmq.client.producer.batch import ProducerBatch
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.partition_queue import Columns
+    from raftmq.client.producer.partition_queue import RecordColumns
     from raftmq.errors import RaftmqError
     from raftmq.wire.batch.arguments import GivenHeaders
     from raftmq.wire.batch.columns import Key, Value
 
 
-class Waiting(Protocol):
+class MetadataWait(Protocol):
     """Whoever waits until it is known how many partitions a topic has."""
 
     @property
@@ -51,7 +56,7 @@ class Waiting(Protocol):
         """Called once; with an error, when there is nothing to wait for."""
 
 
-class Topic:
+class TopicQueues:
     """The queues of one topic.
 
     Attributes:
@@ -72,23 +77,23 @@ class Topic:
         options: ProducerOptions,
         random: Random,
         is_led: Callable[[str, int], bool],
-        identity: ProducerIds | Named | None = None,
+        identity: ProducerIdentity | Named | None = None,
     ) -> None:
         self.name, self.count = name, 0
         self.queues: dict[int, PartitionQueue] = {}
         self.busy: dict[int, PartitionQueue] = {}
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: deque[MetadataWait] = deque()
         self.missing_since: float | None = None
         self._options, self._random, self._is_led = options, random, is_led
-        self.dealer = Dealer(self._queued_bytes, random)
-        self.fences: Fences | None = None
-        self.rounds: Rounds | None = None
+        self.dealer = StickyPartitioner(self._queued_bytes, random)
+        self.fences: TopicFences | None = None
+        self.rounds: ReplayablePartitioner | None = None
         self.is_fence_wanted, self.fence_backoff = False, self._new_backoff()
         self._deal = self.dealer.current
-        self._ids = identity if isinstance(identity, ProducerIds) else None
+        self._ids = identity if isinstance(identity, ProducerIdentity) else None
         if isinstance(identity, Named):
-            self.fences = Fences(identity)
-            self.rounds = Rounds(identity.name, identity.generation)
+            self.fences = TopicFences(identity)
+            self.rounds = ReplayablePartitioner(identity.name, identity.generation)
             self._deal = self.rounds.take_one
         self.choose = options.partitioner if callable(options.partitioner) else None
         self._is_crc32 = options.partitioner == "crc32"
@@ -211,25 +216,25 @@ class Accumulator:
     ) -> None:
         self._options, self._random, self._is_led = options, random, is_led
         self._batch_size = options.batch_size
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, TopicQueues] = {}
         self.named: Named | None = None
-        self.ids: ProducerIds | None = None
+        self.ids: ProducerIdentity | None = None
         if options.name is not None:
             self.named = Named(options.name, options.generation_number)
         elif options.is_idempotent:
-            self.ids = ProducerIds()
+            self.ids = ProducerIdentity()
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> TopicQueues:
         found = self.topics.get(name)
         if found is None:
-            found = self.topics[name] = Topic(
+            found = self.topics[name] = TopicQueues(
                 name, self._options, self._random, self._is_led, self.named or self.ids
             )
         return found
 
     def add(
         self,
-        topic: Topic,
+        topic: TopicQueues,
         value: Value,
         key: Key,
         timestamp: int,
@@ -270,9 +275,9 @@ class Accumulator:
 
     def add_columns(
         self,
-        topic: Topic,
+        topic: TopicQueues,
         partition: int | None,
-        columns: Columns,
+        columns: RecordColumns,
         sizes: Sequence[int],
         now_ms: int,
         now: float,
@@ -319,19 +324,19 @@ class Accumulator:
             yield batch, position, end - start
             start = end
 
-    def on_count(self, topic: Topic, count: int) -> None:
+    def on_count(self, topic: TopicQueues, count: int) -> None:
         """So many partitions it has; whoever waited for that is told."""
         topic.know(count)
         topic.missing_since = None
         for waiting in take_all(topic.waiting):
             waiting.on_known(None)
 
-    def fail_waiting(self, topic: Topic, error: RaftmqError) -> None:
+    def fail_waiting(self, topic: TopicQueues, error: RaftmqError) -> None:
         """Whoever waits now."""
         for waiting in take_all(topic.waiting):
             waiting.on_known(error)
 
-    def _dealt_queue(self, topic: Topic, size: int) -> PartitionQueue:
+    def _dealt_queue(self, topic: TopicQueues, size: int) -> PartitionQueue:
         """Where records are dealt to now; what is open there has room, or is closed."""
         queue = topic.queue(topic.dealer.current(topic.count))
         bytes_max = self._batch_size - (size - RECORD_OVERHEAD_BYTES)
@@ -339,12 +344,12 @@ class Accumulator:
             self._close(topic, queue)
         return queue
 
-    def _close(self, topic: Topic, queue: PartitionQueue) -> None:
+    def _close(self, topic: TopicQueues, queue: PartitionQueue) -> None:
         queue.close_batch()
         topic.dealer.turn(queue.partition)
 
 
-def take_all(line: deque[Waiting]) -> list[Waiting]:
+def take_all(line: deque[MetadataWait]) -> list[MetadataWait]:
     taken = list(line)
     line.clear()
     return taken
@@ -358,7 +363,7 @@ def take_all(line: deque[Waiting]) -> list[Waiting]:
 # after that gives them back.
 
 
-class Room:
+class BufferPool:
     """Attributes:
     used_bytes: of records that wait or are on their way.
     """

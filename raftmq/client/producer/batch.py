@@ -443,7 +443,7 @@ class Number(NamedTuple):
     base_sequence: int
 
 
-class ProducerIds:
+class ProducerIdentity:
     """What one producer is called, in all partitions.
 
     Attributes:
@@ -477,7 +477,7 @@ class ProducerIds:
 class Numbering:
     """Of one partition, with one request of it on its way at most."""
 
-    def __init__(self, ids: ProducerIds) -> None:
+    def __init__(self, ids: ProducerIdentity) -> None:
         self._ids = ids
         self._producer_id: int | None = None
         self._epoch = self._next_sequence = 0

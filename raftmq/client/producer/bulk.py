@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from raftmq.client.producer.batch import BatchMetadata
-from raftmq.client.producer.partition_queue import Columns, column_length, portion_of
+from raftmq.client.producer.partition_queue import RecordColumns, column_length, portion_of
 from raftmq.client.producer.partitioners import checked_partition, partitions_of
 from raftmq.errors import InvalidRecord, MessageTooLarge, RaftmqError
 from raftmq.wire.bodies import ABSENT
@@ -25,7 +25,7 @@ from raftmq.wire.bodies import ABSENT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 
-    from raftmq.client.producer.accumulator import Topic
+    from raftmq.client.producer.accumulator import TopicQueues
     from raftmq.client.producer.batch import ProducerBatch
     from raftmq.client.producer.dispatcher import Dispatcher
     from raftmq.client.producer.options import ProducerOptions
@@ -79,15 +79,15 @@ PORTION_BYTES_MAX = 2 << 20  # of memory, if the buffer has as much
 PORTION_SECONDS_MAX = 0.02  # a row that came slowly does not wait for many others
 
 
-class Host(Protocol):
+class BulkProducer(Protocol):
     """What is needed of the producer."""
 
-    def topic(self, name: str) -> Topic: ...
+    def topic(self, name: str) -> TopicQueues: ...
     def check_open(self) -> None: ...
     def check_size(self, size: int) -> None: ...
 
 
-class Run:
+class BulkRun:
     """Records of one call that follow each other in one batch."""
 
     __slots__ = ("batch", "record_count", "start")
@@ -95,7 +95,7 @@ class Run:
     def __init__(self, batch: ProducerBatch, start: int, record_count: int) -> None:
         self.batch, self.start, self.record_count = batch, start, record_count
 
-    def pieces(self) -> list[Run]:
+    def pieces(self) -> list[BulkRun]:
         """It, or several where its batch was split meanwhile."""
         if not self.batch.pieces:
             return [self]  # it may still grow
@@ -103,7 +103,7 @@ class Run:
         while left:
             batch, place = self.batch.holder_of(start)
             count = min(left, len(batch) - place)
-            found.append(Run(batch, place, count))
+            found.append(BulkRun(batch, place, count))
             start, left = start + count, left - count
         return found
 
@@ -124,7 +124,7 @@ class Bulk:
 
     def __init__(
         self,
-        host: Host,
+        host: BulkProducer,
         dispatcher: Dispatcher,
         options: ProducerOptions,
         now_ms: Callable[[], int],
@@ -133,8 +133,8 @@ class Bulk:
         self._now_ms = now_ms
         self._bytes_max = min(PORTION_BYTES_MAX, options.buffer_memory // 4)
         self._records_max = PORTION_RECORDS_FIRST  # of the next portion
-        self._runs: deque[Run] = deque()  # not settled yet, as far as anybody has looked
-        self._last_runs: dict[int, Run] = {}  # by partition
+        self._runs: deque[BulkRun] = deque()  # not settled yet, as far as anybody has looked
+        self._last_runs: dict[int, BulkRun] = {}  # by partition
         self._results: list[BatchMetadata] = []
         self._error: RaftmqError | None = None
         self._count = 0
@@ -161,7 +161,7 @@ class Bulk:
         self, topic_name: str, columns: tuple[Any, ...], *, progress: Progress
     ) -> list[BatchMetadata]:
         """See `Producer.send_columns`."""
-        given = Columns.checked(*columns)
+        given = RecordColumns.checked(*columns)
         with self._answerable(), reporting(progress, len(given.values)) as report:
             topic = await self._open(topic_name)
             await self._take_all(topic, given, report)
@@ -169,21 +169,21 @@ class Bulk:
 
     async def enqueue_columns(self, topic_name: str, columns: tuple[Any, ...]) -> None:
         """See `Producer.enqueue_columns`."""
-        given = Columns.checked(*columns)
+        given = RecordColumns.checked(*columns)
         with self._answerable():
             topic = await self._open(topic_name)
             await self._take_all(topic, given, lambda _: None)
             await self._know_fences(topic)
 
     async def _take_all(
-        self, topic: Topic, given: Columns, report: Callable[[int], object]
+        self, topic: TopicQueues, given: RecordColumns, report: Callable[[int], object]
     ) -> None:
         while self._count < len(given.values):
             end = self._count + self._records_max
             await self._take(topic, portion_of(given, self._count, end))
             report(self._count)
 
-    async def _open(self, topic_name: str) -> Topic:
+    async def _open(self, topic_name: str) -> TopicQueues:
         """Records are dealt to partitions at once, so they have to be known."""
         self._host.check_open()
         topic = self._host.topic(topic_name)
@@ -192,7 +192,7 @@ class Bulk:
             await self._dispatcher.wait_known(topic)
         return topic
 
-    async def _take(self, topic: Topic, columns: Columns) -> None:
+    async def _take(self, topic: TopicQueues, columns: RecordColumns) -> None:
         """One portion into batches, or smaller portions of it if it is large."""
         if self._error is not None:
             await self._finish()
@@ -217,7 +217,7 @@ class Bulk:
         fitting = self._bytes_max * len(sizes) // sum(sizes)
         self._records_max = max(1, min(PORTION_RECORDS_MAX, 4 * self._records_max, fitting))
 
-    async def _take_prepared(self, topic: Topic, prepared: Prepared) -> None:
+    async def _take_prepared(self, topic: TopicQueues, prepared: Prepared) -> None:
         size, count = sum(prepared.sizes), len(prepared.sizes)
         if size > self._bytes_max and count > 1:
             await self._take_prepared(topic, prepared.part(0, count // 2))
@@ -249,7 +249,9 @@ class Bulk:
                 await self._finish()  # these have failed as well, and that is told here
             raise
 
-    def _put(self, topic: Topic, dealt: Iterable[tuple[int | None, Columns, list[int]]]) -> None:
+    def _put(
+        self, topic: TopicQueues, dealt: Iterable[tuple[int | None, RecordColumns, list[int]]]
+    ) -> None:
         """Into the open batches of their partitions."""
         now, now_ms = anyio.current_time(), self._now_ms()
         for partition, columns, sizes in dealt:
@@ -265,7 +267,7 @@ class Bulk:
         if last and last.batch is batch and last.start + last.record_count == start:
             last.record_count += count
             return
-        self._last_runs[batch.partition] = run = Run(batch, start, count)
+        self._last_runs[batch.partition] = run = BulkRun(batch, start, count)
         self._runs.append(run)
 
     # -- results ---------------------------------------------------------------------------
@@ -284,16 +286,16 @@ class Bulk:
             elif outcome is not None:
                 self._results.append(_result(run, outcome))
 
-    def _first_run(self) -> Run:
+    def _first_run(self) -> BulkRun:
         pieces = self._runs.popleft().pieces()
         self._runs.extendleft(reversed(pieces))
         return pieces[0]
 
-    async def _finish_all(self, topic: Topic) -> list[BatchMetadata]:
+    async def _finish_all(self, topic: TopicQueues) -> list[BatchMetadata]:
         await self._know_fences(topic)
         return await self._finish()
 
-    async def _know_fences(self, topic: Topic) -> None:
+    async def _know_fences(self, topic: TopicQueues) -> None:
         """Who has a name has to know what stands there, also where nothing is sent again."""
         if not self._count and topic.fences is not None:
             await self._dispatcher.wait_fenced(topic)
@@ -333,7 +335,7 @@ class Bulk:
                     run.batch.claim(run.start, run.record_count, is_claimed=False)
 
 
-def _result(run: Run, outcome: BatchMetadata) -> BatchMetadata:
+def _result(run: BulkRun, outcome: BatchMetadata) -> BatchMetadata:
     """A batch may hold records of others, too."""
     base = outcome.base_offset
     first = ABSENT if base == ABSENT else base + run.start - run.batch.skipped
@@ -363,21 +365,23 @@ class _Portions:
         return portion
 
 
-def _columns_of(portion: Sequence[Any], functions: Functions, partition: int | None) -> Columns:
+def _columns_of(
+    portion: Sequence[Any], functions: Functions, partition: int | None
+) -> RecordColumns:
     value, *others = functions
     values = portion if value is None else list(map(value, portion))
     columns = [None if function is None else list(map(function, portion)) for function in others]
     partitions = None if partition is None else [partition] * len(portion)
-    return Columns._make([values, *columns, partitions])
+    return RecordColumns._make([values, *columns, partitions])
 
 
 # -- Columns by partition -------------------------------------------------------------------------
 
 
-Dealt = tuple[int | None, Columns, list[int]]
+Dealt = tuple[int | None, RecordColumns, list[int]]
 
 
-def deal(topic: Topic, columns: Columns, sizes: list[int]) -> Iterable[Dealt]:
+def deal(topic: TopicQueues, columns: RecordColumns, sizes: list[int]) -> Iterable[Dealt]:
     """Prepared columns by partition, each in its order; None: wherever records without a key go,
     if that is not decided by their number.
 
@@ -393,7 +397,7 @@ def deal(topic: Topic, columns: Columns, sizes: list[int]) -> Iterable[Dealt]:
 
 
 def _in_rounds(
-    runs: Sequence[tuple[int, int]], columns: Columns, sizes: list[int]
+    runs: Sequence[tuple[int, int]], columns: RecordColumns, sizes: list[int]
 ) -> Iterator[Dealt]:
     start = 0
     for partition, count in runs:
@@ -402,7 +406,7 @@ def _in_rounds(
         start = end
 
 
-def _chosen(topic: Topic, columns: Columns) -> list[int | None] | None:
+def _chosen(topic: TopicQueues, columns: RecordColumns) -> list[int | None] | None:
     """The partition of each record; None where no record has a key or a partition."""
     if columns.partitions is not None:
         return [checked_partition(found, topic.count, topic.name) for found in columns.partitions]
@@ -421,20 +425,24 @@ def _chosen(topic: Topic, columns: Columns) -> list[int | None] | None:
     return [None if key is None else next(following) for key in keys]
 
 
-def _with_rounds(topic: Topic, keys: Sequence[Any], following: Iterator[int]) -> list[int | None]:
+def _with_rounds(
+    topic: TopicQueues, keys: Sequence[Any], following: Iterator[int]
+) -> list[int | None]:
     assert topic.rounds is not None, "only for a named producer"
     runs = topic.rounds.take(keys.count(None), topic.count)
     others = chain.from_iterable([repeat(partition, count) for partition, count in runs])
     return [next(others) if key is None else next(following) for key in keys]
 
 
-def _choice(topic: Topic, columns: Columns, index: int) -> int:
+def _choice(topic: TopicQueues, columns: RecordColumns, index: int) -> int:
     key = columns.keys[index] if columns.keys is not None else None
     headers = columns.headers[index] if columns.headers is not None else None
     return topic.chosen(columns.values[index], key, headers)
 
 
-def _grouped(columns: Columns, sizes: list[int], chosen: Sequence[int | None]) -> Iterator[Dealt]:
+def _grouped(
+    columns: RecordColumns, sizes: list[int], chosen: Sequence[int | None]
+) -> Iterator[Dealt]:
     present = [column for column in (*columns[:5], sizes) if column is not None]
     groups: dict[int | None, list[list[Any]]] = {
         partition: [[] for _ in present] for partition in dict.fromkeys(chosen)
@@ -446,4 +454,4 @@ def _grouped(columns: Columns, sizes: list[int], chosen: Sequence[int | None]) -
     for partition, lists in groups.items():
         parts = iter(lists)
         found = [None if column is None else next(parts) for column in columns[:5]]
-        yield partition, Columns(*found), next(parts)  # type: ignore[arg-type]
+        yield partition, RecordColumns(*found), next(parts)  # type: ignore[arg-type]

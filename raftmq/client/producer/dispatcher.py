@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from raftmq.client.network.channel import one_error
-from raftmq.client.producer.accumulator import Accumulator, Room
+from raftmq.client.producer.accumulator import Accumulator, BufferPool
 from raftmq.client.producer.requests import ask, ask_producer_id, fence, wait_taken
-from raftmq.client.producer.sender import Sending
+from raftmq.client.producer.sender import ProducerSender
 from raftmq.client.producer.statistics import Failures, Statistics
 from raftmq.errors import Closed, DeliveryTimedOut, Disconnected, RaftmqError
 from raftmq.wire.bodies import ABSENT
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from raftmq.client.producer.accumulator import Topic
+    from raftmq.client.producer.accumulator import TopicQueues
     from raftmq.client.producer.batch import OnDelivery, Outcome, ProducerBatch
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.producer.sender import Answered, ProduceRequest
@@ -64,9 +64,9 @@ class Dispatcher:
     def __init__(self, cluster: Cluster, options: ProducerOptions, random: Random) -> None:
         self._cluster, self._options = cluster, options
         self.accumulator = Accumulator(options, random, self._is_led)
-        self.room = Room(options.buffer_memory)
+        self.room = BufferPool(options.buffer_memory)
         self.failures, self.statistics = Failures(), Statistics()
-        self._sending = Sending(options, self.accumulator, self._on_settled)
+        self._sending = ProducerSender(options, self.accumulator, self._on_settled)
         self._tasks: TaskGroup | None = None
         self._wake, self._look_at = anyio.Event(), 0.0
         self._settled = anyio.Event()
@@ -132,7 +132,7 @@ class Dispatcher:
         while self._told:  # with acks=0 records may still be on this side of the connection
             await wait_taken(self._cluster, self._told.pop(), self._options)
 
-    async def wait_known(self, topic: Topic) -> None:
+    async def wait_known(self, topic: TopicQueues) -> None:
         """Until it is known how many partitions the topic has.
 
         Raises:
@@ -151,7 +151,7 @@ class Dispatcher:
         if waiter.error is not None:
             raise waiter.error
 
-    async def wait_fenced(self, topic: Topic) -> None:
+    async def wait_fenced(self, topic: TopicQueues) -> None:
         """Until all partitions of the topic know of the producer's name, though nothing is sent.
 
         Raises:
@@ -271,7 +271,7 @@ class Dispatcher:
             self._fencing.add(topic)
             self._tasks.start_soon(self._fence, self.accumulator.topics[topic])
 
-    async def _fence(self, topic: Topic) -> None:
+    async def _fence(self, topic: TopicQueues) -> None:
         fences = topic.fences
         assert fences is not None, "the producer has no name"
         missing_before = len(fences.missing)

@@ -101,7 +101,7 @@ class Fence(NamedTuple):
     partition_count: int = 0
 
 
-class Fences:
+class TopicFences:
     """Of one topic.
 
     Attributes:
@@ -165,7 +165,7 @@ class NamedNumbering:
         position: how many records were sent or skipped so far.
     """
 
-    def __init__(self, fences: Fences, partition: int) -> None:
+    def __init__(self, fences: TopicFences, partition: int) -> None:
         self._fences, self._partition = fences, partition
         self._named = fences.named
         self._digest = RunningDigest()

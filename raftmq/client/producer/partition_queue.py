@@ -44,7 +44,7 @@ _WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 NAMES = ("values", "keys", "headers", "tags", "timestamps", "partitions")
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Of equal length; None where no record has any."""
 
     values: Sequence[Any]
@@ -55,7 +55,7 @@ class Columns(NamedTuple):
     partitions: Sequence[int] | None = None
 
     @classmethod
-    def checked(cls, *columns: Any) -> Columns:  # noqa: ANN401  # whatever has a length
+    def checked(cls, *columns: Any) -> RecordColumns:  # noqa: ANN401  # whatever has a length
         """Raises InvalidRecord where their lengths differ."""
         lengths = {
             name: _length(name, column)
@@ -95,7 +95,7 @@ class Columns(NamedTuple):
             tags = [kept_tags(each) for each in self.tags or [None] * count]
             everything = (values or [None] * count, keys or [None] * count, headers, tags)
             sizes = [size_of(v, k, Extras(h, t)) for v, k, h, t in zip(*everything, strict=True)]
-        columns = Columns(
+        columns = RecordColumns(
             [None] * count if values is None else values,
             keys,
             headers,
@@ -109,7 +109,7 @@ class Columns(NamedTuple):
 class Prepared(NamedTuple):
     """Records that can be sent, and the size of each; nothing in them changes any more."""
 
-    columns: Columns
+    columns: RecordColumns
     sizes: list[int]
 
     def part(self, start: int, end: int) -> Prepared:
@@ -121,8 +121,8 @@ def column_length(rows: object) -> int | None:
     return len(rows) if hasattr(rows, "__len__") else None
 
 
-def portion_of(columns: Columns, start: int, end: int) -> Columns:
-    return Columns._make(
+def portion_of(columns: RecordColumns, start: int, end: int) -> RecordColumns:
+    return RecordColumns._make(
         [None if column is None else _list(column[start:end]) for column in columns]
     )
 

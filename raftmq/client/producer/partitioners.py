@@ -114,7 +114,7 @@ def checked_partition(found: object, partitions: int, topic: str) -> int:
 LONG_QUEUE_BYTES_MIN = 256 << 10  # a queue that is shorter is no sign of anything
 
 
-class Dealer:
+class StickyPartitioner:
     """Of one topic.
 
     Args:
@@ -179,7 +179,7 @@ class Dealer:
 RUN_RECORDS = 1000
 
 
-class Rounds:
+class ReplayablePartitioner:
     """Of one topic, of which the number of partitions never changes here."""
 
     def __init__(self, name: str, generation: int) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeAlias
 
-    from raftmq.client.producer.accumulator import Topic
+    from raftmq.client.producer.accumulator import TopicQueues
     from raftmq.client.producer.batch import BatchMetadata, OnDelivery, RecordMetadata
     from raftmq.client.producer.bulk import Progress
     from raftmq.client.producer.options import ProducerOptions
@@ -59,7 +59,7 @@ EARLY_OVERHEAD_BYTES = 256  # beside that of any record
 
 
 class EarlyRecord:
-    """Waits in `Topic.waiting`.
+    """Waits in `TopicQueues.waiting`.
 
     Attributes:
         since: when it was handed in.
@@ -74,7 +74,7 @@ class EarlyRecord:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        topic: Topic,
+        topic: TopicQueues,
         record: tuple[Value, Key, int, int, Extras],
         on_delivery: OnDelivery | None,
         since: float,
@@ -430,7 +430,7 @@ class Producer:
         return delivery
 
     def _put_in_line(
-        self, topic: Topic, record: _Record, on_delivery: OnDelivery | None
+        self, topic: TopicQueues, record: _Record, on_delivery: OnDelivery | None
     ) -> Delivery:
         """Nobody knows yet how many partitions the topic has."""
         early = EarlyRecord(self._dispatcher, topic, record, on_delivery, anyio.current_time())
@@ -438,7 +438,7 @@ class Producer:
         self._dispatcher.wake()
         return early.delivery
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> TopicQueues:
         """For `bulk.py`, as are the next two."""
         topic = self._accumulator.topics.get(name)
         if topic is None:

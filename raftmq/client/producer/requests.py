@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from raftmq.client.producer.named_producer import Fence
-from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.client.routing.routes import error_in, leader_told
 from raftmq.errors import (
     LeaderNotAvailable,
@@ -35,11 +35,11 @@ from raftmq.wire.messages.producers import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raftmq.client.producer.named_producer import Fences
+    from raftmq.client.producer.named_producer import TopicFences
     from raftmq.client.producer.options import ProducerOptions
-    from raftmq.client.producer.sender import Answered, Part, ProduceRequest
+    from raftmq.client.producer.sender import Answered, ProduceRequest, RequestPart
     from raftmq.client.routing.cluster import Cluster
-    from raftmq.client.routing.routes import Place
+    from raftmq.client.routing.routes import LeaderPlace
     from raftmq.wire.messages.produce import PartitionProduced
     from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
 
@@ -77,7 +77,7 @@ async def wait_taken(cluster: Cluster, leader: int, options: ProducerOptions) ->
         await cluster.ask(leader, Metadata(()), deadline=deadline)
 
 
-def _wanted(part: Part) -> ProducePartition:
+def _wanted(part: RequestPart) -> ProducePartition:
     place = part.place
     return ProducePartition(place.topic_id, place.partition, place.leader_epoch, part.length)
 
@@ -115,10 +115,10 @@ def is_stale(cluster: Cluster, error: RaftmqError) -> bool:
 # for the earlier one, of the same producer.
 
 
-async def fence(cluster: Cluster, topic: str, fences: Fences, *, deadline: float) -> Answers:
+async def fence(cluster: Cluster, topic: str, fences: TopicFences, *, deadline: float) -> Answers:
     """Of each partition that is missing, what its leader says, or why nobody does."""
     answers: Answers = {}
-    by_leader: dict[int, list[Place]] = {}
+    by_leader: dict[int, list[LeaderPlace]] = {}
     for partition in fences.missing:
         place = cluster.routes.find(topic, partition)
         if place is None or place.leader == ABSENT:
@@ -127,7 +127,7 @@ async def fence(cluster: Cluster, topic: str, fences: Fences, *, deadline: float
         else:
             by_leader.setdefault(place.leader, []).append(place)
 
-    async def ask(places: list[Place]) -> None:
+    async def ask(places: list[LeaderPlace]) -> None:
         found = await _ask(cluster, places, fences, deadline=deadline)
         _doubt_stale(cluster, topic, places, found)
         answers.update(found)
@@ -140,7 +140,7 @@ async def fence(cluster: Cluster, topic: str, fences: Fences, *, deadline: float
 
 
 async def _ask(
-    cluster: Cluster, places: list[Place], fences: Fences, *, deadline: float
+    cluster: Cluster, places: list[LeaderPlace], fences: TopicFences, *, deadline: float
 ) -> Answers:
     """They have one leader."""
     leader = places[0].leader
@@ -165,7 +165,9 @@ async def _ask(
         return dict.fromkeys([place.partition for place in places], error)
 
 
-def _fence_outcomes(cluster: Cluster, places: list[Place], reply: FenceProducerReply) -> Answers:
+def _fence_outcomes(
+    cluster: Cluster, places: list[LeaderPlace], reply: FenceProducerReply
+) -> Answers:
     """Raises ServerError where something else is answered."""
     asked = [(place.topic_id, place.partition) for place in places]
     if asked != [(found.topic_id, found.partition) for found in reply.partitions]:
@@ -192,7 +194,7 @@ def _outcome(producer_id: int, found: PartitionFenced) -> Fence | RaftmqError:
     )
 
 
-def _doubt_stale(cluster: Cluster, topic: str, places: list[Place], answers: Answers) -> None:
+def _doubt_stale(cluster: Cluster, topic: str, places: list[LeaderPlace], answers: Answers) -> None:
     """Where the answer did not say who leads instead."""
     for place in places:
         found = answers[place.partition]
@@ -234,7 +236,7 @@ async def ask_producer_id(cluster: Cluster, *, deadline: float) -> int:
             ) from error
         return _id_in(answer.body)
 
-    return await cluster.at_any(attempt, deadline=deadline, repeats=Repeats.HARMLESS)
+    return await cluster.at_any(attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS)
 
 
 def _id_in(reply: InitProducerIdReply) -> int:

@@ -32,12 +32,12 @@ from raftmq.wire.bodies import ABSENT, PARTITIONS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from raftmq.client.producer.accumulator import Accumulator, Topic
+    from raftmq.client.producer.accumulator import Accumulator, TopicQueues
     from raftmq.client.producer.batch import Outcome, ProducerBatch
     from raftmq.client.producer.named_producer import Fence
     from raftmq.client.producer.options import ProducerOptions
     from raftmq.client.producer.partition_queue import PartitionQueue
-    from raftmq.client.routing.routes import Place, Routes
+    from raftmq.client.routing.routes import LeaderPlace, Routes
 
 
 # -- Requests -------------------------------------------------------------------------------------
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 Answered: TypeAlias = int | tuple[int, ...] | RaftmqError
 
 
-class Part(NamedTuple):
+class RequestPart(NamedTuple):
     """What goes to one partition with one request."""
 
-    place: Place
+    place: LeaderPlace
     queue: PartitionQueue
     batches: list[ProducerBatch]
     data: list[bytearray]
@@ -67,12 +67,12 @@ class ProduceRequest(NamedTuple):
 
     leader: int
     deadline: float
-    parts: list[Part]
+    parts: list[RequestPart]
 
 
-def portions(parts: list[Part], bytes_max: int) -> Iterator[list[Part]]:
+def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestPart]]:
     """As many as go into one request."""
-    together: list[Part] = []
+    together: list[RequestPart] = []
     size = 0
     for part in parts:
         if together and (size + part.length > bytes_max or len(together) == PARTITIONS_MAX):
@@ -102,7 +102,7 @@ HEADERS_SHARE_MAX = 1 / 8  # of the records in a request: small batches have mor
 MISSING_SECONDS = 5.0  # a topic that was just made may not be known everywhere
 
 
-class Step(NamedTuple):
+class SenderStep(NamedTuple):
     """What is to be done now, and when to look again at the latest.
 
     Attributes:
@@ -119,7 +119,7 @@ class Step(NamedTuple):
     unfenced_topics: Sequence[str] = ()
 
 
-class Sending:
+class ProducerSender:
     """Args:
     on_settled: told about each batch once, when its outcome is known.
     """
@@ -135,7 +135,7 @@ class Sending:
         # After these a producer with numbers goes on under others; one with a name has no others.
         self._renumbered = NUMBER_REFUSALS if self._named is None else ()
 
-    def step(self, routes: Routes, now: float, *, is_hurried: bool) -> Step:
+    def step(self, routes: Routes, now: float, *, is_hurried: bool) -> SenderStep:
         """Requests that leave now count as in flight: each is answered by `on_answer`, once.
 
         Args:
@@ -143,7 +143,7 @@ class Sending:
         """
         if self._named is not None and self._named.error is not None:
             self.fail_all(self._named.error)
-        by_leader: dict[int, list[Part]] = {}
+        by_leader: dict[int, list[RequestPart]] = {}
         unknown: list[str] = []
         unfenced: list[str] = []
         look_at = math.inf
@@ -171,7 +171,7 @@ class Sending:
                     self._encode(topic, queue, place, batches, by_leader, now)
                 look_at = min(look_at, queue.ready_at(is_hurried=is_hurried))
         is_id_wanted = self._ids is not None and self._ids.is_wanted
-        return Step(self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced)
+        return SenderStep(self._requests(by_leader, now), unknown, look_at, is_id_wanted, unfenced)
 
     def on_answer(
         self,
@@ -199,7 +199,7 @@ class Sending:
             for queue in topic.busy.values():
                 self._fail_unnumbered(queue, error)
 
-    def on_fenced(self, topic: Topic, answers: Mapping[int, Fence | RaftmqError]) -> None:
+    def on_fenced(self, topic: TopicQueues, answers: Mapping[int, Fence | RaftmqError]) -> None:
         """What partitions say of the producer's name. Those that refuse for now are asked again."""
         assert topic.fences is not None, "the producer has no name"
         for partition, found in answers.items():
@@ -221,7 +221,7 @@ class Sending:
 
     # -- before ----------------------------------------------------------------------------
 
-    def _learn(self, topic: Topic, routes: Routes, now: float) -> None:
+    def _learn(self, topic: TopicQueues, routes: Routes, now: float) -> None:
         """How many partitions there are, or that there is no such topic."""
         known = routes.topic(topic.name)
         if known is None:
@@ -242,7 +242,7 @@ class Sending:
         if not error.retriable or now >= topic.missing_since + MISSING_SECONDS:
             self._fail_topic(topic, error)
 
-    def _fail_topic(self, topic: Topic, error: RaftmqError) -> None:
+    def _fail_topic(self, topic: TopicQueues, error: RaftmqError) -> None:
         topic.missing_since = None
         if topic.waiting:
             self._end(error)
@@ -259,7 +259,7 @@ class Sending:
                 queue.drop(batch)
                 self._give_up(batch, error)
 
-    def _expire(self, topic: Topic, now: float) -> float:
+    def _expire(self, topic: TopicQueues, now: float) -> float:
         """Settle what has taken too long, wherever it is; when the next one will have."""
         late = DeliveryTimedOut(f"topic {topic.name!r}: nobody has told its partitions in time")
         while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
@@ -289,7 +289,7 @@ class Sending:
             batch.last_error = reason
         return False
 
-    def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> Place | None:
+    def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> LeaderPlace | None:
         """None where nobody leads; then the queue waits."""
         place = routes.find(queue.topic, queue.partition)
         if place is not None and place.leader != ABSENT:
@@ -303,11 +303,11 @@ class Sending:
 
     def _encode(
         self,
-        topic: Topic,
+        topic: TopicQueues,
         queue: PartitionQueue,
-        place: Place,
+        place: LeaderPlace,
         batches: list[ProducerBatch],
-        by_leader: dict[int, list[Part]],
+        by_leader: dict[int, list[RequestPart]],
         now: float,
     ) -> None:
         """Into a request, but for what cannot be encoded. What is too much, with the headers of
@@ -339,7 +339,7 @@ class Sending:
                 data.append(encoded)
                 size += len(encoded)
         if batches:
-            by_leader.setdefault(place.leader, []).append(Part(place, queue, batches, data))
+            by_leader.setdefault(place.leader, []).append(RequestPart(place, queue, batches, data))
         else:
             queue.on_answer(batches)
 
@@ -349,7 +349,9 @@ class Sending:
             return batch.encode(self._options.codec)
         return queue.numbering.encode(batch, self._options.codec)
 
-    def _requests(self, by_leader: dict[int, list[Part]], now: float) -> list[ProduceRequest]:
+    def _requests(
+        self, by_leader: dict[int, list[RequestPart]], now: float
+    ) -> list[ProduceRequest]:
         requests = []
         for leader, parts in by_leader.items():
             for together in portions(parts, self._options.max_request_size):
@@ -357,7 +359,7 @@ class Sending:
                 requests.append(ProduceRequest(leader, deadline, together))
         return requests
 
-    def _deadline(self, parts: list[Part], now: float) -> float:
+    def _deadline(self, parts: list[RequestPart], now: float) -> float:
         latest = max([batch.opened_at for part in parts for batch in part.batches])
         delivered = self._deadline_of(latest)
         return min(now + self._options.request_timeout_ms / 1000, delivered)
@@ -372,7 +374,7 @@ class Sending:
 
     # -- after -----------------------------------------------------------------------------
 
-    def _on_success(self, part: Part, answer: int | tuple[int, ...]) -> None:
+    def _on_success(self, part: RequestPart, answer: int | tuple[int, ...]) -> None:
         for batch, base_offset in zip(part.batches, offsets_of(part.batches, answer), strict=True):
             count = batch.unskipped_count
             metadata = BatchMetadata(
@@ -381,7 +383,9 @@ class Sending:
             if batch.outcome is None:
                 self._on_settled(batch, metadata)
 
-    def _on_failure(self, part: Part, error: RaftmqError, routes: Routes, now: float) -> None:
+    def _on_failure(
+        self, part: RequestPart, error: RaftmqError, routes: Routes, now: float
+    ) -> None:
         if self._named is not None:
             error = self._named.told(error)
         again: list[ProducerBatch] = []
@@ -455,7 +459,7 @@ def _located(error: RaftmqError, topic: str, partition: int | None = None) -> Ra
     return error.at(topic, partition) if error.topic is None else error.copied()
 
 
-def _is_elsewhere(place: Place | None, tried: Place) -> bool:
+def _is_elsewhere(place: LeaderPlace | None, tried: LeaderPlace) -> bool:
     """Whether somebody else is to be asked than the last time."""
     return place is not None and place.leader not in (ABSENT, tried.leader)
 
@@ -477,7 +481,7 @@ def may_split(batch: ProducerBatch) -> bool:
 
 
 def blamed(
-    part: Part, error: RaftmqError, now: float
+    part: RequestPart, error: RaftmqError, now: float
 ) -> tuple[list[ProducerBatch], set[ProducerBatch]]:
     """All batches of the part, some perhaps split now; and those that the error is not about.
 
@@ -494,7 +498,7 @@ def blamed(
     return part.batches, set()
 
 
-def _those_that_fit(part: Part, bytes_max: int, now: float) -> set[ProducerBatch]:
+def _those_that_fit(part: RequestPart, bytes_max: int, now: float) -> set[ProducerBatch]:
     sizes = list(map(len, part.data))
     if max(sizes) <= bytes_max:
         return set()  # whatever it is about: nothing would change

@@ -1,6 +1,7 @@
 """One operation from its first attempt to its last: is another one worth it, may there be one?
 
-Pure: the caller waits, and tells the time. Three cases, by what a repetition would do (`Repeats`).
+Pure: the caller waits, and tells the time. Three cases, by what a repetition would do
+(`RepeatEffect`).
 
 Invariant: an error that says "it certainly did not happen" leaves here only if that is true of
 every attempt.
@@ -27,7 +28,7 @@ def milliseconds_left(deadline: float, *, now: float) -> int:
     return int(min(max(deadline - now, 0.0) * 1000, ID_MAX))
 
 
-class Repeats(Enum):
+class RepeatEffect(Enum):
     """What happens if something is done twice."""
 
     HARMLESS = auto()  # it only reads
@@ -38,7 +39,7 @@ class Repeats(Enum):
 class Attempts:
     """Of what must be over by `deadline`."""
 
-    def __init__(self, backoff: Backoff, *, deadline: float, repeats: Repeats) -> None:
+    def __init__(self, backoff: Backoff, *, deadline: float, repeats: RepeatEffect) -> None:
         self._backoff, self._deadline, self._repeats = backoff, deadline, repeats
         self._last: RaftmqError | None = None
         self._may_have_happened = False
@@ -64,9 +65,9 @@ class Attempts:
         if is_late and self._last is not None:  # its time was over: the one before says more
             error = self._last
         self._last = error
-        if self._repeats is not Repeats.HARMLESS and not error.definite:
+        if self._repeats is not RepeatEffect.HARMLESS and not error.definite:
             self._may_have_happened = True
-            if self._repeats is Repeats.FORBIDDEN:
+            if self._repeats is RepeatEffect.FORBIDDEN:
                 self._end(error)
         pause = self._backoff.next_seconds()
         if not error.retriable or now + pause >= self._deadline:

@@ -31,7 +31,7 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.backoff import Backoff
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.version import __version__
 from raftmq.wire.bodies import ABSENT, TOPICS_MAX, check_limits
 from raftmq.wire.messages.hello import Hello
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from raftmq.client.network.network import Network
-    from raftmq.client.routing.attempts import Repeats
-    from raftmq.client.routing.routes import Place
+    from raftmq.client.routing.attempts import RepeatEffect
+    from raftmq.client.routing.routes import LeaderPlace
     from raftmq.model import Address
     from raftmq.rpc.reply import Answer
     from raftmq.wire.batch.header import Buffer
@@ -168,7 +168,7 @@ class Sources(NamedTuple):
     network: Network
     peers: Peers
     make_hello: Callable[[], Hello]
-    limits: Limits
+    limits: RpcLimits
     random: Random
     experience: Experience
 
@@ -265,12 +265,12 @@ class Cluster:
         *,
         random: Random,
         client_id: str = "",
-        limits: Limits | None = None,
+        limits: RpcLimits | None = None,
     ) -> None:
         if not bootstrap:
             raise InvalidConfig(["bootstrap: no address; name at least one broker"])
         self.routes = Routes()
-        self._random, self._limits = random, limits or Limits()
+        self._random, self._limits = random, limits or RpcLimits()
         self._hello = check_limits(Hello(client_id=client_id, software=f"raftmq {__version__}"))
         self.newest_version = ABSENT
         self._peers = Peers(
@@ -330,7 +330,7 @@ class Cluster:
 
     # -- questions -------------------------------------------------------------------------
 
-    def new_attempts(self, *, deadline: float, repeats: Repeats) -> Attempts:
+    def new_attempts(self, *, deadline: float, repeats: RepeatEffect) -> Attempts:
         """For whoever repeats something that is neither of the following."""
         backoff = Backoff(self._random, PAUSES)
         return Attempts(backoff, deadline=deadline, repeats=repeats)
@@ -343,10 +343,10 @@ class Cluster:
         self,
         topic: str,
         partition: int,
-        attempt: Callable[[Place], Awaitable[T]],
+        attempt: Callable[[LeaderPlace], Awaitable[T]],
         *,
         deadline: float,
-        repeats: Repeats,
+        repeats: RepeatEffect,
     ) -> T:
         """What `attempt` returns. It is told where the partition is led, and may be called again.
 
@@ -355,7 +355,7 @@ class Cluster:
         """
         attempts = self.new_attempts(deadline=deadline, repeats=repeats)
         while True:
-            tried: Place | None = None
+            tried: LeaderPlace | None = None
             try:
                 await self._know(topic, deadline=deadline)
                 tried = self.routes.find(topic, partition)
@@ -371,7 +371,7 @@ class Cluster:
             attempts.check_time(anyio.current_time())
 
     async def at_any(
-        self, attempt: Callable[[int], Awaitable[T]], *, deadline: float, repeats: Repeats
+        self, attempt: Callable[[int], Awaitable[T]], *, deadline: float, repeats: RepeatEffect
     ) -> T:
         """The same for what any broker can do; `attempt` is told which one."""
         attempts = self.new_attempts(deadline=deadline, repeats=repeats)
@@ -422,7 +422,7 @@ class Cluster:
             await anyio.sleep_until(min(quiet_until, deadline))
 
     async def ask_leader(
-        self, place: Place, body: Request, payload: Sequence[Buffer] = (), *, deadline: float
+        self, place: LeaderPlace, body: Request, payload: Sequence[Buffer] = (), *, deadline: float
     ) -> tuple[Any, bytes | memoryview]:
         """One attempt; what the answer says of the partition, and the payload.
 
@@ -440,7 +440,9 @@ class Cluster:
             raise error
         return found, answer.payload
 
-    def tell_leader(self, place: Place, body: Request, payload: Sequence[Buffer] = ()) -> None:
+    def tell_leader(
+        self, place: LeaderPlace, body: Request, payload: Sequence[Buffer] = ()
+    ) -> None:
         """Ask without waiting for an answer.
 
         Raises:

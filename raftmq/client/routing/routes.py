@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 TOPICS_MAX = 10_000  # known at a time
 
 
-class Place(NamedTuple):
+class LeaderPlace(NamedTuple):
     """Where a partition is led. `leader` is -1 where nobody leads."""
 
     topic_id: bytes
@@ -59,7 +59,7 @@ class TopicRoutes(NamedTuple):
     version: int
     error: int
     topic_id: bytes | None
-    places: Map[int, Place]
+    places: Map[int, LeaderPlace]
 
     @property
     def is_led(self) -> bool:
@@ -112,12 +112,12 @@ class Routes:
             raise error_for(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
         return found.topic_id
 
-    def find(self, name: str, partition: int) -> Place | None:
+    def find(self, name: str, partition: int) -> LeaderPlace | None:
         """Whether or not anybody leads there; None: no such partition is known."""
         found = self._topics.get(name)
         return found.places.get(partition) if found else None
 
-    def place(self, name: str, partition: int) -> Place:
+    def place(self, name: str, partition: int) -> LeaderPlace:
         """Where to ask.
 
         Raises:
@@ -155,7 +155,7 @@ class Routes:
         if name is None or old is None or leader == ABSENT or leader_epoch <= old.leader_epoch:
             return False
         topic = self._topics[name]
-        places = topic.places.set(partition, Place(topic_id, partition, leader, leader_epoch))
+        places = topic.places.set(partition, LeaderPlace(topic_id, partition, leader, leader_epoch))
         self._topics[name] = topic._replace(places=places)
         return True
 
@@ -197,12 +197,12 @@ class Routes:
 _NOTHING = TopicRoutes(ABSENT, ErrorCode.NONE, None, Map())
 
 
-def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, Place]:
+def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, LeaderPlace]:
     if found.topic_id is None:
         return Map()
     places = {}
     for told in found.partitions:
-        place = Place(found.topic_id, told.partition, told.leader, told.leader_epoch)
+        place = LeaderPlace(found.topic_id, told.partition, told.leader, told.leader_epoch)
         known = old.places.get(told.partition)
         if known and known.topic_id == place.topic_id and known.leader_epoch > place.leader_epoch:
             place = known
@@ -220,7 +220,7 @@ def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, Place]:
 PartitionAnswer: TypeAlias = PartitionProduced | PartitionFenced | PartitionFetched | FoundOffset
 
 
-def answer_for(place: Place, partitions: Sequence[PartitionAnswer]) -> PartitionAnswer:
+def answer_for(place: LeaderPlace, partitions: Sequence[PartitionAnswer]) -> PartitionAnswer:
     """Raises ServerError, which is indefinite."""
     found = [(one.topic_id, one.partition) for one in partitions]
     if found != [(place.topic_id, place.partition)]:

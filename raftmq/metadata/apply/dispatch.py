@@ -43,7 +43,7 @@ RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.FinishReview: reviews.finish_review,
     c.CreateTopic: topics.create_topic,
     c.DeleteTopic: topics.delete_topic,
-    c.CreatePartitions: topics.create_partitions,
+    c.AddPartitions: topics.create_partitions,
     c.AlterTopicConfig: topics.alter_topic_config,
     c.AlterPartition: partitions.alter_partition,
     c.ReassignPartition: partitions.reassign_partition,

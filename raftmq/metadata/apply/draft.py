@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from immutables import Map
 
 from raftmq.metadata.commands import NO_BROKER, PartitionId
-from raftmq.metadata.image import DELETED_TOPICS_MAX, Change, ChangeKind, SlotState, Tallying
+from raftmq.metadata.image import DELETED_TOPICS_MAX, ChangeKind, SlotState, Tallying, TouchedKey
 
 if TYPE_CHECKING:
     from immutables import MapMutation
@@ -35,7 +35,7 @@ class Draft:
 
     def __init__(self, base: MetadataImage, version: int) -> None:
         self.base, self.version = base, version
-        self._changes: dict[Change, None] = {}
+        self._changes: dict[TouchedKey, None] = {}
         self._partitions: MapMutation[PartitionId, PartitionState] | None = None
         self._hosted: dict[int, MapMutation[PartitionId, None]] = {}
         self._tallying = Tallying()
@@ -250,4 +250,4 @@ class Draft:
         return hosted
 
     def _touch(self, kind: ChangeKind, key: object) -> None:
-        self._changes[Change(kind, key)] = None
+        self._changes[TouchedKey(kind, key)] = None

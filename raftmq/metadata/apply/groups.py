@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         DeleteGroup,
         DeleteOffsets,
         GroupCommits,
-        OffsetCommit,
         SaveGroup,
+        StoredOffset,
     )
 
 GROUP_CHARS_MAX = 200
@@ -185,7 +185,7 @@ def _commits_refusal(draft: Draft, command: CommitOffsets, commits: GroupCommits
     return None
 
 
-def _commit_refusal(group: str, commit: OffsetCommit) -> Refused | None:
+def _commit_refusal(group: str, commit: StoredOffset) -> Refused | None:
     refusal = partition_refusal(f"group {group}", commit.topic_id, commit.partition)
     if refusal is not None:
         return refusal

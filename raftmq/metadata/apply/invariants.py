@@ -17,11 +17,11 @@ from raftmq.metadata.image import (
     PRODUCER_ID_MAX,
     RECENT_COMMANDS_MAX,
     SLOT_COUNT,
-    Change,
     ChangeKind,
     MetadataImage,
     Pending,
     Tallying,
+    TouchedKey,
 )
 from raftmq.model import Durability
 
@@ -210,7 +210,7 @@ def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
     """Whatever differs is named in `changes`: deltas rest on it."""
     slots = (dict(enumerate(before.slots)), dict(enumerate(after.slots)))
     found = {
-        Change(kind, key)
+        TouchedKey(kind, key)
         for kind, old, new in (
             (ChangeKind.BROKER, before.brokers, after.brokers),
             (ChangeKind.TOPIC, before.topics, after.topics),
@@ -222,9 +222,9 @@ def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
         for key in _different(old, new)
     }
     if after.next_producer_id != before.next_producer_id:
-        found.add(Change(ChangeKind.PRODUCER_IDS, 0))
+        found.add(TouchedKey(ChangeKind.PRODUCER_IDS, 0))
     if after.feature_level != before.feature_level:
-        found.add(Change(ChangeKind.FEATURE_LEVEL, 0))
+        found.add(TouchedKey(ChangeKind.FEATURE_LEVEL, 0))
     missing = found - set(after.changes)
     assert not missing, f"changed, but not named in `changes`: {missing}"
 

@@ -14,7 +14,7 @@ from raftmq.metadata.commands import Refused
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from raftmq.metadata.commands import Member, RegisterBroker, SaveGroup
+    from raftmq.metadata.commands import GroupMemberRecord, RegisterBroker, SaveGroup
 
 ID_BYTES = 16
 OFFSET_MAX = (1 << 63) - 1
@@ -69,7 +69,7 @@ def _group_problems(command: SaveGroup) -> Iterator[str]:
         yield from _member_problems(member)
 
 
-def _member_problems(member: Member) -> Iterator[str]:
+def _member_problems(member: GroupMemberRecord) -> Iterator[str]:
     yield from _too_long("member id", member.member_id)
     yield from _too_long("client id", member.client_id)
     yield from _too_long("host", member.host)

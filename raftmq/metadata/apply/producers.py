@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.brokers import sender_refusal
-from raftmq.metadata.commands import ProducerIds, Refused
+from raftmq.metadata.commands import ProducerIdBlock, Refused
 from raftmq.metadata.image import PRODUCER_ID_MAX
 
 if TYPE_CHECKING:
@@ -34,4 +34,4 @@ def allocate_producer_ids(draft: Draft, command: AllocateProducerIds) -> AnyResu
         message = f"{count} producer ids from {first}: there are none above {PRODUCER_ID_MAX}"
         return Refused(ErrorCode.INVALID_REQUEST, message)
     draft.set_next_producer_id(first + count)
-    return ProducerIds(first, count)
+    return ProducerIdBlock(first, count)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from raftmq.metadata.apply.assignments import Assignments
     from raftmq.metadata.apply.draft import Draft
     from raftmq.metadata.commands import (
+        AddPartitions,
         AlterTopicConfig,
         AnyResult,
-        CreatePartitions,
         CreateTopic,
         DeleteTopic,
     )
@@ -76,7 +76,7 @@ def delete_topic(draft: Draft, command: DeleteTopic) -> AnyResult:
     return Done()
 
 
-def create_partitions(draft: Draft, command: CreatePartitions) -> AnyResult:
+def create_partitions(draft: Draft, command: AddPartitions) -> AnyResult:
     topic = draft.topic(command.topic_id)
     if topic is None:
         return _unknown_topic(command.topic_id)
@@ -145,7 +145,7 @@ def _is_retry(draft: Draft, topic: TopicState, assignments: Assignments, *, firs
     )
 
 
-def _counted_otherwise(draft: Draft, topic: TopicState, command: CreatePartitions) -> AnyResult:
+def _counted_otherwise(draft: Draft, topic: TopicState, command: AddPartitions) -> AnyResult:
     """The answer where `expected_count` is not the count; a retry finds what it made."""
     first, count = command.expected_count, topic.partition_count
     if _is_retry(draft, topic, command.assignments, first=first):

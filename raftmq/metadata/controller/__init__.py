@@ -6,6 +6,13 @@ the effects of `effects`. Everything that must outlive a term stands in the imag
 """
 
 from raftmq.metadata.controller.controller import Controller, HeartbeatAnswer
-from raftmq.metadata.controller.effects import Effect, ProbeBroker, ProbeOutcome, Propose
+from raftmq.metadata.controller.effects import Effect, ProbeBroker, ProbeOutcome, ProposeCommand
 
-__all__ = ["Controller", "Effect", "HeartbeatAnswer", "ProbeBroker", "ProbeOutcome", "Propose"]
+__all__ = [
+    "Controller",
+    "Effect",
+    "HeartbeatAnswer",
+    "ProbeBroker",
+    "ProbeOutcome",
+    "ProposeCommand",
+]

@@ -21,7 +21,7 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.clocks import DIFFERENCE_MS_MAX, Verdict
+from raftmq.metadata.clocks import DIFFERENCE_MS_MAX, ClockVerdict
 from raftmq.metadata.commands import (
     SUPPORTED_LEVEL,
     BeginControlledShutdown,
@@ -45,7 +45,7 @@ from raftmq.metadata.controller.elections import (
 )
 from raftmq.metadata.controller.probes import Death, FrozenDisks, Probes, Versions
 from raftmq.metadata.image import Pending
-from raftmq.metadata.liveness import Sessions
+from raftmq.metadata.liveness import BrokerSessions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
         ProbeBroker,
         ProbeOutcome,
         Proposal,
-        Propose,
+        ProposeCommand,
     )
     from raftmq.metadata.image import BrokerState, MetadataImage
-    from raftmq.metadata.liveness import Heartbeat
+    from raftmq.metadata.liveness import BrokerContact
 
 
 # -- Levels ---------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class HeartbeatAnswer(NamedTuple):
     code: ErrorCode
     is_fenced: bool = True
     may_stop: bool = False  # it asked for that, and leads nothing that another could lead
-    clocks: Verdict = Verdict()
+    clocks: ClockVerdict = ClockVerdict()
 
 
 class Controller:
@@ -112,7 +112,7 @@ class Controller:
         clock_difference_ms_max: int = DIFFERENCE_MS_MAX,
     ) -> None:
         self._voters, self._clock_difference_ms_max = voters, clock_difference_ms_max
-        self._sessions, self._probes = Sessions(), Probes()
+        self._sessions, self._probes = BrokerSessions(), Probes()
         self._reviews, self._elections = Reviews(), Elections()
         self._leaders = PreferredLeaders()
         self._survey: Survey | None = None  # of all partitions, as far as it has come
@@ -152,7 +152,7 @@ class Controller:
         return list(self._act(image, now=now))
 
     def on_heartbeat(
-        self, heartbeat: Heartbeat, *, now: float, image: MetadataImage
+        self, heartbeat: BrokerContact, *, now: float, image: MetadataImage
     ) -> HeartbeatAnswer:
         """Note it; what follows from it comes with the next tick."""
         self._see(image, now=now)
@@ -192,7 +192,7 @@ class Controller:
         return list(self._act(image, now=now))
 
     def on_result(
-        self, effect: Propose, result: AnyResult | None, *, now: float, image: MetadataImage
+        self, effect: ProposeCommand, result: AnyResult | None, *, now: float, image: MetadataImage
     ) -> list[Effect]:
         """What a proposal came to; None if that is unknown, or nobody took it."""
         self._see(image, now=now)
@@ -215,7 +215,7 @@ class Controller:
         self._version = image.version
         self._sessions.track(image.brokers.values(), now=now)
 
-    def _act(self, image: MetadataImage, *, now: float) -> Iterator[Propose]:
+    def _act(self, image: MetadataImage, *, now: float) -> Iterator[ProposeCommand]:
         self._follow_actives(image)
         for command in self._commands(image, Looks(), now=now):
             if self._under_way.is_free(subject_of(command), now=now):

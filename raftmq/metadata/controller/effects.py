@@ -32,7 +32,7 @@ Proposal: TypeAlias = (
 )  # fmt: skip
 
 
-class Propose(NamedTuple):
+class ProposeCommand(NamedTuple):
     """Have `command` committed. It carries the epochs that were seen: twice is as good as once."""
 
     command: Proposal
@@ -54,7 +54,7 @@ class ProbeOutcome(Enum):
     TIMED_OUT = auto()
 
 
-Effect: TypeAlias = Propose | ProbeBroker
+Effect: TypeAlias = ProposeCommand | ProbeBroker
 
 
 # -- Looks ----------------------------------------------------------------------------------------
@@ -123,11 +123,11 @@ class UnderWay:
     def is_free(self, subject: Subject, *, now: float) -> bool:
         return subject not in self._proposals and self._rests_until.get(subject, now) <= now
 
-    def propose(self, command: Proposal) -> Propose:
+    def propose(self, command: Proposal) -> ProposeCommand:
         subject = subject_of(command)
         assert subject not in self._proposals, f"two proposals about {subject}"
         self._proposals[subject] = command
-        return Propose(command)
+        return ProposeCommand(command)
 
     def on_result(self, command: Proposal, *, succeeded: bool, now: float) -> None:
         subject = subject_of(command)

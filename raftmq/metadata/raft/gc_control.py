@@ -27,7 +27,7 @@ FREEZE_SECONDS = 0.005  # a full collection that took so long
 THRESHOLD_MIDDLE_COLLECTIONS = 1
 
 
-class Collector:
+class GcControl:
     """One for the process, as there is one garbage collector; nodes and threads share it."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -107,7 +107,7 @@ class Collector:
             gc.freeze()  # what is left is alive
 
 
-COLLECTOR = Collector()
+COLLECTOR = GcControl()
 
 
 # -- Breaks ---------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from raftmq.metadata.raft.engine.replication import apply_entry, own_entry
 from raftmq.metadata.raft.net.connection import AddressT, open_connection, shake_hands
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     ObserverEntries,
     ObserverFetch,
     ObserverOffer,
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.raft.background import RunSync
-    from raftmq.metadata.raft.net.connection import Connection, Network
+    from raftmq.metadata.raft.net.connection import QuorumConnection, QuorumNetwork
     from raftmq.metadata.raft.net.messages import AnyMessage
     from raftmq.metadata.raft.settings import QuorumSettings
-    from raftmq.metadata.raft.snapshot.contents import Picture
+    from raftmq.metadata.raft.snapshot.contents import SnapshotContents
     from raftmq.metadata.raft.snapshot.store import SnapshotInfo
     from raftmq.metadata.raft.state_machine import StateMachine
 
@@ -85,8 +85,8 @@ class SnapshotDownload:
         self._store, self._run_sync = store, run_sync
 
     async def fetch(
-        self, connection: Connection, offer: ObserverOffer, machine: StateMachine
-    ) -> tuple[SnapshotInfo, Picture] | None:
+        self, connection: QuorumConnection, offer: ObserverOffer, machine: StateMachine
+    ) -> tuple[SnapshotInfo, SnapshotContents] | None:
         """The snapshot that was offered, durable and decoded; None if it is gone by now.
 
         Raises:
@@ -105,7 +105,7 @@ class SnapshotDownload:
         return info, picture
 
     async def _chunk(
-        self, connection: Connection, snapshot: SnapshotId, offset: int
+        self, connection: QuorumConnection, snapshot: SnapshotId, offset: int
     ) -> bytes | None:
         request = SnapshotFetch(
             snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.crc, offset
@@ -149,7 +149,7 @@ class ObserverQuorum(Generic[AddressT]):
         node_id: int,
         cluster_id: str,
         voters: Mapping[int, AddressT],
-        network: Network[AddressT],
+        network: QuorumNetwork[AddressT],
         machine: MetadataMachine,
         download: SnapshotDownload,
         *,
@@ -197,7 +197,7 @@ class ObserverQuorum(Generic[AddressT]):
         self._tell(voter, f"unreachable: {reason}")
         return None
 
-    async def _meet(self, voter: int, connection: Connection) -> None:
+    async def _meet(self, voter: int, connection: QuorumConnection) -> None:
         met = await shake_hands(connection, own=self._hello(), judge=partial(self._judge, voter))
         if met.refusal is not None:
             self._tell(voter, f"refused by them: {met.refusal.reason}")
@@ -207,10 +207,10 @@ class ObserverQuorum(Generic[AddressT]):
             except RemoteProtocolError as error:
                 connection.close(str(error), is_fault=True)
 
-    def _hello(self) -> Hello:
-        return Hello(PROTOCOL_VERSION, self._cluster_id, Role.OBSERVER, self._node_id)
+    def _hello(self) -> NodeHello:
+        return NodeHello(PROTOCOL_VERSION, self._cluster_id, Role.OBSERVER, self._node_id)
 
-    def _judge(self, voter: int, hello: Hello) -> Refusal | None:
+    def _judge(self, voter: int, hello: NodeHello) -> Refusal | None:
         if hello.role is Role.VOTER and hello.cluster_id == self._cluster_id:
             return None
         here = f"this observer follows cluster {self._cluster_id!r}"
@@ -223,7 +223,7 @@ class ObserverQuorum(Generic[AddressT]):
             self._problems[voter] = problem
             logger.warning("observer=%d voter=%d problem=%s", self._node_id, voter, problem)
 
-    async def _pull(self, voter: int, connection: Connection) -> None:
+    async def _pull(self, voter: int, connection: QuorumConnection) -> None:
         leaderless = 0
         while leaderless < LEADERLESS_ANSWERS_MAX:
             await connection.send(ObserverFetch(self._next_index, self._quorum_id))
@@ -238,12 +238,12 @@ class ObserverQuorum(Generic[AddressT]):
             leaderless = leaderless + 1 if _is_leaderless(answer) else 0
         connection.close("it hears no leader: others may")
 
-    async def _answer(self, connection: Connection) -> AnyMessage | None:
+    async def _answer(self, connection: QuorumConnection) -> AnyMessage | None:
         with trio.move_on_after(ANSWER_SECONDS_MAX):
             return await connection.receive()
         raise RemoteProtocolError(f"no answer within {ANSWER_SECONDS_MAX:g} s")
 
-    async def _take(self, connection: Connection, answer: AnyMessage) -> None:
+    async def _take(self, connection: QuorumConnection, answer: AnyMessage) -> None:
         match answer:
             case ObserverEntries():
                 await self._apply(answer)
@@ -269,7 +269,7 @@ class ObserverQuorum(Generic[AddressT]):
         self._publish()
         await trio.lowlevel.checkpoint()
 
-    async def _load(self, connection: Connection, offer: ObserverOffer) -> None:
+    async def _load(self, connection: QuorumConnection, offer: ObserverOffer) -> None:
         loaded = await self._download.fetch(connection, offer, self._machine)
         if loaded is None:
             return  # a newer one will be offered
@@ -351,7 +351,7 @@ def _is_leaderless(answer: AnyMessage) -> bool:
 @asynccontextmanager
 async def open_observer(
     settings: QuorumSettings[AddressT],
-    network: Network[AddressT],
+    network: QuorumNetwork[AddressT],
     *,
     files: Files | None = None,
     random: Random | None = None,

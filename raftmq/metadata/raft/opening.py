@@ -34,16 +34,16 @@ from raftmq.metadata.raft.background import (
     open_threads,
     retire,
 )
-from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.node import RaftNode
 from raftmq.metadata.raft.journal.journal import Journal, start_journal
 from raftmq.metadata.raft.journal.segments import segment_numbers
-from raftmq.metadata.raft.net.messages import PROTOCOL_VERSION, Hello, Refusal, Role, Standing
-from raftmq.metadata.raft.net.observer_service import Hosting
+from raftmq.metadata.raft.net.messages import PROTOCOL_VERSION, NodeHello, Refusal, Role, Standing
+from raftmq.metadata.raft.net.observer_service import ObserverService
 from raftmq.metadata.raft.net.transport import Transport
 from raftmq.metadata.raft.quorum import Driver, RaftQuorum
 from raftmq.metadata.raft.settings import QuorumSettings, check_settings
-from raftmq.metadata.raft.snapshot.contents import Picture, read_picture
+from raftmq.metadata.raft.snapshot.contents import SnapshotContents, read_picture
 from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
 from raftmq.metadata.raft.snapshot.store import SnapshotInfo, SnapshotStore
 from raftmq.metadata.raft.status import QuorumStatus, encode_status, quorum_status
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import Files
     from raftmq.metadata.raft.background import RunSync
-    from raftmq.metadata.raft.net.connection import AddressT, Network
+    from raftmq.metadata.raft.net.connection import AddressT, QuorumNetwork
 
 
 logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ REPLACED = (
 @asynccontextmanager
 async def open_quorum(
     settings: QuorumSettings[AddressT],
-    network: Network[AddressT],
+    network: QuorumNetwork[AddressT],
     *,
     files: Files | None = None,
     random: Random | None = None,
@@ -134,7 +134,7 @@ class _Found:
     snapshot: SnapshotInfo | None
     journal: Journal
     machine: MetadataMachine
-    picture: Picture | None
+    picture: SnapshotContents | None
 
 
 def _load(
@@ -196,7 +196,7 @@ class _Voter:
     def __init__(
         self,
         settings: QuorumSettings[Any],
-        network: Network[Any],
+        network: QuorumNetwork[Any],
         found: _Found,
         random: Random,
         threads: Threads,
@@ -208,7 +208,7 @@ class _Voter:
         identity = self._synced_identity = found.journal.identity
         if settings.is_replacement and identity.standing is Standing.ESTABLISHED:
             logger.warning("%s", REPLACED.format(settings.directory))
-        self._membership = Membership(
+        self._membership = VoterMembership(
             settings.node_id,
             settings.voters,
             disk_id=identity.disk_id,
@@ -242,7 +242,7 @@ class _Voter:
             tick_seconds=settings.timing.tick_seconds,
             stuck_seconds=settings.timing.fallback_seconds,
         )
-        self._hosting = Hosting(self._node, self.snapshotter, make_status=self._make_status)
+        self._hosting = ObserverService(self._node, self.snapshotter, make_status=self._make_status)
         self.quorum = RaftQuorum(
             self._node,
             found.machine,
@@ -281,12 +281,12 @@ class _Voter:
         """Others may only be told what a crash does not take back."""
         self._synced_identity = self._journal.identity
 
-    def _check_hello(self, hello: Hello) -> Refusal | None:
+    def _check_hello(self, hello: NodeHello) -> Refusal | None:
         return self._membership.check_hello(hello, term=self._node.term)
 
-    def _make_hello(self) -> Hello:
+    def _make_hello(self) -> NodeHello:
         identity = self._synced_identity
-        return Hello(
+        return NodeHello(
             protocol_version=PROTOCOL_VERSION,
             cluster_id=identity.cluster_id,
             role=Role.VOTER,

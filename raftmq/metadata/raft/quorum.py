@@ -171,7 +171,7 @@ class Driver:
 SETTLED_MAX = 1024  # outcomes that nobody needs any more and that are kept in spite of it
 
 
-class Outcome:
+class CommandOutcome:
     """Attributes:
     seconds: how long it may take, from now on.
     fate: None as long as nothing is known, in time, of the proposal.
@@ -186,7 +186,7 @@ class Outcome:
         self.result: object = None
         self._task: trio.lowlevel.Task | None = None
 
-    def __lt__(self, other: Outcome) -> bool:
+    def __lt__(self, other: CommandOutcome) -> bool:
         return self.deadline < other.deadline
 
     def settle(self, fate: Fate, result: object) -> None:
@@ -208,16 +208,16 @@ class Outcome:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-class Outcomes:
+class CommandOutcomes:
     """Those that somebody waits for, by deadline; `run` settles whatever comes too late."""
 
     def __init__(self) -> None:
-        self._heap: list[Outcome] = []
+        self._heap: list[CommandOutcome] = []
         self._size_max = SETTLED_MAX
         self._earlier = trio.Event()  # than what `run` waits for
 
-    def add(self, seconds: float) -> Outcome:
-        outcome = Outcome(seconds)
+    def add(self, seconds: float) -> CommandOutcome:
+        outcome = CommandOutcome(seconds)
         if len(self._heap) >= self._size_max:
             self._forget_settled()
         heappush(self._heap, outcome)
@@ -259,7 +259,7 @@ class RaftQuorum:
         self._node, self._machine, self._driver = node, machine, driver
         self._proposals_waiting = proposals_waiting
         self._is_closed = False
-        self._outcomes = Outcomes()
+        self._outcomes = CommandOutcomes()
         self._published = machine.image.version
         self._published_leadership = self.leadership
         self._changed, self._leadership_changed = trio.Event(), trio.Event()
@@ -315,7 +315,7 @@ class RaftQuorum:
         if len(self._node.proposals) >= self._proposals_waiting:
             raise QuorumBusy(f"{self._proposals_waiting} proposals wait already; try again later")
 
-    def _result_of(self, outcome: Outcome, command: AnyCommand) -> AnyResult:
+    def _result_of(self, outcome: CommandOutcome, command: AnyCommand) -> AnyResult:
         if outcome.fate is Fate.APPLIED:
             return outcome.result  # type: ignore[return-value]  # MetadataMachine.apply returned it
         name = type(command).__name__

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from raftmq.errors import InvalidConfig
-from raftmq.metadata.raft.engine.timing import Limits, Timing
+from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
 from raftmq.metadata.raft.net.connection import AddressT
 from raftmq.metadata.raft.net.messages import VOTERS_MAX
 from raftmq.model import Address
@@ -52,7 +52,7 @@ class QuorumSettings(Generic[AddressT]):
     node_id: int
     voters: Mapping[int, AddressT]
     timing: Timing = field(default_factory=Timing)
-    limits: Limits = field(default_factory=Limits)
+    limits: QuorumLimits = field(default_factory=QuorumLimits)
     is_replacement: bool = False
     sync: bool = True
 
@@ -140,7 +140,7 @@ def _address_problems(name: str, address: object) -> Iterator[str]:
 
 
 def _kind_problems(settings: QuorumSettings[Any]) -> Iterator[str]:
-    kinds = {"timing": Timing, "limits": Limits, "is_replacement": bool, "sync": bool}
+    kinds = {"timing": Timing, "limits": QuorumLimits, "is_replacement": bool, "sync": bool}
     for name, kind in kinds.items():
         value = getattr(settings, name)
         if not isinstance(value, kind):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.mending import Mending
     from raftmq.partition.storage.rot import Rot
-    from raftmq.partition.storage.work import StartOver, Trim, Truncation
+    from raftmq.partition.storage.work import LogStartOver, LogTrim, Truncation
 
 
 logger = logging.getLogger(__name__)
@@ -263,7 +263,7 @@ class LogDirectory:
             await self._trim(log, log.plan_trim(before_offset))
         return log.log_start_offset
 
-    async def _trim(self, log: PartitionLog, trim: Trim | None) -> None:
+    async def _trim(self, log: PartitionLog, trim: LogTrim | None) -> None:
         """The new start is durable first. A full disk shows before anything has changed."""
         if trim is None:
             return
@@ -300,7 +300,7 @@ class LogDirectory:
             point = min(offset, log.log_start_offset)
             await self._cut(log, log.begin_start_over(offset), point)
 
-    async def _cut(self, log: PartitionLog, work: Truncation | StartOver, point: int) -> None:
+    async def _cut(self, log: PartitionLog, work: Truncation | LogStartOver, point: int) -> None:
         """`point`: everything below it is durable, whatever becomes of the cut."""
         self._past.lower(log.name, point)
 
@@ -633,7 +633,7 @@ class ProducerUpkeep:
         for log, work in begun:
             log.producers.complete_write(work)
 
-    async def keep_trimmed(self, log: PartitionLog, trim: Trim) -> None:
+    async def keep_trimmed(self, log: PartitionLog, trim: LogTrim) -> None:
         """Producers whose batches will be trimmed stay known, whatever a power cut takes.
 
         Raises:

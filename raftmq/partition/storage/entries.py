@@ -39,7 +39,7 @@ class DamagedEntries(Exception):
     """An entry fails its CRC, or keys fall."""
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     key: int
     value: int
 
@@ -79,7 +79,7 @@ class EntryFile:
         self._file: File | None = None
         written = files.size(path) // ENTRY_SIZE if files.exists(path) else 0
         # One tuple, replaced at once, so that a reader in a worker thread sees both or neither.
-        self._state: tuple[int, list[Entry]] = (written, [])
+        self._state: tuple[int, list[IndexEntry]] = (written, [])
 
     @property
     def file(self) -> File:
@@ -101,7 +101,7 @@ class EntryFile:
         return len(self._state[1])
 
     def append(self, key: int, value: int) -> None:
-        self._state[1].append(Entry(key, value))
+        self._state[1].append(IndexEntry(key, value))
 
     def write_pending(self) -> None:
         written, pending = self._state
@@ -118,7 +118,7 @@ class EntryFile:
             self.file.truncate(min(count, written) * ENTRY_SIZE)
         self._state = (min(count, written), pending[: max(0, count - written)])
 
-    def at(self, index: int, read: ReadBytes = read_waiting) -> Entry:
+    def at(self, index: int, read: ReadBytes = read_waiting) -> IndexEntry:
         """Entry number `index`.
 
         Raises:
@@ -132,12 +132,12 @@ class EntryFile:
         data = read(self.file, index * ENTRY_SIZE, ENTRY_SIZE)
         if len(data) < ENTRY_SIZE or crc32c(data[:12]) != int.from_bytes(data[12:], "big"):
             raise DamagedEntries(f"entry {index} of {self.path}")
-        return Entry(*_BODY.unpack_from(data))
+        return IndexEntry(*_BODY.unpack_from(data))
 
-    def last(self, read: ReadBytes = read_waiting) -> Entry | None:
+    def last(self, read: ReadBytes = read_waiting) -> IndexEntry | None:
         return self.at(self.count - 1, read) if self.count else None
 
-    def all(self) -> list[Entry]:
+    def all(self) -> list[IndexEntry]:
         return [self.at(index) for index in range(self.count)]
 
     def count_up_to(self, key: int, read: ReadBytes = read_waiting) -> int:
@@ -148,7 +148,7 @@ class EntryFile:
         """How many entries have a value <= `value`; only where values never fall either."""
         return self._count(lambda entry: entry.value <= value, read)
 
-    def _count(self, belongs: Callable[[Entry], bool], read: ReadBytes) -> int:
+    def _count(self, belongs: Callable[[IndexEntry], bool], read: ReadBytes) -> int:
         """Entries that belong come first: search the last one by halves."""
         low, high = 0, self.count
         while low < high:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from raftmq.config import TopicConfig
-    from raftmq.partition.producers import Admission, Producer
+    from raftmq.partition.producers import Admission, ProducerState
     from raftmq.partition.storage.segment import BatchStart
 
 PREFIX_SIZE = 16
@@ -296,7 +296,7 @@ def check_named_format(config: TopicConfig) -> None:
 
 
 def place_fence(
-    following: Producer, *, producer_id: int, place: BatchStart, leader_epoch: int, now_ms: int
+    following: ProducerState, *, producer_id: int, place: BatchStart, leader_epoch: int, now_ms: int
 ) -> Placement:
     """The batch behind which the name's state is `following`; it will stand at `place`."""
     offset, position = place

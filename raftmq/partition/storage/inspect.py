@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftmq.disk.checkpoint import read_checkpoint
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import UNDEFINED_EPOCH
-from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, Entry, EntryFile
+from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, EntryFile, IndexEntry
 from raftmq.partition.storage.segment import BatchStart, FoundBatch, Segment, find_sound_batch, scan
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class BadBytes(NamedTuple):
 class EntriesFound(NamedTuple):
     """A file of entries: None in place of each damaged one; bytes of a torn last one."""
 
-    entries: list[Entry | None]
+    entries: list[IndexEntry | None]
     torn_bytes: int
 
 
@@ -138,7 +138,7 @@ def read_entries(files: Files, path: Path) -> EntriesFound:
     return EntriesFound(entries, files.size(path) % ENTRY_SIZE)
 
 
-def _entry_at(reader: EntryFile, index: int) -> Entry | None:
+def _entry_at(reader: EntryFile, index: int) -> IndexEntry | None:
     try:
         return reader.at(index)
     except DamagedEntries:

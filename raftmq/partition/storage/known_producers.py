@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
-    from raftmq.partition.producers import Picture, ProducerLimits, Remembered
+    from raftmq.partition.producers import ProducerLimits, ProducersSnapshot, Remembered
     from raftmq.partition.storage.segment import FoundBatch, Segment
     from raftmq.wire.batch.header import Account
 
@@ -75,11 +75,11 @@ def remove_snapshots(files: Files, folder: Path, is_void: Callable[[int], bool])
     return len(void)
 
 
-class Snapshot(NamedTuple):
+class PendingProducerSnapshot(NamedTuple):
     """To be written."""
 
     end_offset: int
-    picture: Picture
+    picture: ProducersSnapshot
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class SnapshotWrite:
     """
 
     folder: Path
-    snapshots: list[Snapshot]
+    snapshots: list[PendingProducerSnapshot]
     void: list[int]
     is_durable: bool = True
     written: list[int] = field(default_factory=list)
@@ -110,7 +110,7 @@ class SnapshotWrite:
         except StorageError as error:
             logger.warning("producers not written down: folder=%s reason=%s", self.folder, error)
 
-    def _write(self, files: Files, snapshot: Snapshot) -> None:
+    def _write(self, files: Files, snapshot: PendingProducerSnapshot) -> None:
         path = snapshot_path(self.folder, snapshot.end_offset)
         data = pack_snapshot(snapshot.end_offset, snapshot.picture.remembered())
         if self.is_durable:
@@ -139,7 +139,7 @@ def find_producers(
     folder: Path,
     segments: Sequence[Segment],
     limits: ProducerLimits | None = None,
-    pictures: Sequence[Snapshot] = (),
+    pictures: Sequence[PendingProducerSnapshot] = (),
 ) -> FoundProducers:
     """What `segments` say of their producers. `pictures`: snapshots that are not written yet.
 
@@ -165,7 +165,7 @@ def find_producers(
 
 
 def _known_at(
-    files: Files, folder: Path, offset: int, picture: Picture | None
+    files: Files, folder: Path, offset: int, picture: ProducersSnapshot | None
 ) -> list[Remembered] | None:
     if picture is not None:
         return picture.remembered()
@@ -230,7 +230,7 @@ class ProducersCut:
     segments: list[Segment]
     end_offset: int
     limits: ProducerLimits
-    waiting: list[Snapshot]
+    waiting: list[PendingProducerSnapshot]
     found: FoundProducers | None = None
 
     def forget(self, files: Files) -> None:
@@ -249,7 +249,7 @@ class KnownProducers:
         self._folder, self.now = folder, found.producers
         # End offsets of the snapshots that there are, and whether they will survive a power cut.
         self._snapshots = {offset: offset in durable for offset in found.snapshots}
-        self._waiting: list[Snapshot] = []
+        self._waiting: list[PendingProducerSnapshot] = []
         self._cut: ProducersCut | None = None
 
     def admission(self, now: float) -> Admission:
@@ -261,7 +261,7 @@ class KnownProducers:
         """Have a snapshot written, where the log ends, if there is none that is durable."""
         if not self._snapshots.get(end_offset):
             self._waiting = [each for each in self._waiting if each.end_offset != end_offset]
-            self._waiting.append(Snapshot(end_offset, self.now.picture()))
+            self._waiting.append(PendingProducerSnapshot(end_offset, self.now.picture()))
 
     def take_last(self, end_offset: int) -> None:
         """Have one written that saves time at the next opening."""

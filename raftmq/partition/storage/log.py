@@ -42,7 +42,7 @@ from raftmq.partition.storage.recovery_result import DAMAGE_MARK
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
 from raftmq.partition.storage.segment import Segment, log_path
-from raftmq.partition.storage.work import Flush, StartOver, Trim, Truncation
+from raftmq.partition.storage.work import Flush, LogStartOver, LogTrim, Truncation
 from raftmq.wire.batch.header import check_batch
 from raftmq.wire.batch.records import RecordBatch
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from raftmq.config import TopicConfig
     from raftmq.disk.files import Files
-    from raftmq.partition.producers import Producer
+    from raftmq.partition.producers import ProducerState
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.recovery_result import FoundLog
     from raftmq.partition.storage.rot import Rot
@@ -83,7 +83,7 @@ class Fenced(NamedTuple):
     `end_offset`.
     """
 
-    producer: Producer
+    producer: ProducerState
     end_offset: int
 
 
@@ -486,7 +486,7 @@ class PartitionLog:
         self.log_start_offset = end_offset
         return end_offset
 
-    def begin_start_over(self, offset: int) -> StartOver:
+    def begin_start_over(self, offset: int) -> LogStartOver:
         """Forget everything and begin at `offset`; then as with `begin_truncate`.
 
         Raises:
@@ -509,7 +509,7 @@ class PartitionLog:
         self.producers.start_over()
         self._epochs_are_unsynced = self._names_are_unsynced = False
         marks = [self.folder / DAMAGE_MARK, self.folder / ROT_MARK]
-        return StartOver(self.folder, removed, first, self._epoch_file, marks)
+        return LogStartOver(self.folder, removed, first, self._epoch_file, marks)
 
     def end_truncate(self) -> None:
         self.producers.end_cut()
@@ -520,7 +520,7 @@ class PartitionLog:
         self._epoch_file.append(self.epochs.latest, end_offset)
         self._epochs_are_unsynced = False  # the truncation writes and syncs the file
 
-    def plan_trim(self, log_start_offset: int) -> Trim | None:
+    def plan_trim(self, log_start_offset: int) -> LogTrim | None:
         """How to forget everything before `log_start_offset`; None if that is forgotten already.
 
         Nothing changes until `apply_trim`. Whole segments go, never the active one.
@@ -539,9 +539,9 @@ class PartitionLog:
             return None
         count = sum(segment.end_offset <= log_start_offset for segment in self.segments[:-1])
         first_offset = self.segments[count].base_offset
-        return Trim(self.folder, log_start_offset, self.segments[:count], first_offset)
+        return LogTrim(self.folder, log_start_offset, self.segments[:count], first_offset)
 
-    def apply_trim(self, trim: Trim) -> None:
+    def apply_trim(self, trim: LogTrim) -> None:
         """The new start is durable: show it."""
         self.log_start_offset = trim.log_start_offset
         self.epochs.trim(trim.log_start_offset)
@@ -553,7 +553,7 @@ class PartitionLog:
         if self.on_trimmed is not None:
             self.on_trimmed()
 
-    def plan_retention(self, now_ms: int | None) -> Trim | None:
+    def plan_retention(self, now_ms: int | None) -> LogTrim | None:
         """What the topic's retention asks for now; see `retained_start_offset`."""
         if self.retirable_end is None:
             return None

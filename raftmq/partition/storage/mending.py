@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import UNDEFINED_EPOCH, LeaderEpochs
-from raftmq.partition.storage.rot import ROT_MARK, Look, read_mark, write_mark
+from raftmq.partition.storage.rot import ROT_MARK, BatchCheck, read_mark, write_mark
 from raftmq.partition.storage.segment import BatchStart, scan
 from raftmq.wire.batch.header import iter_batches
 
@@ -117,11 +117,11 @@ async def finish_mending(log: PartitionLog, run_sync: RunSync, last: Mending) ->
 # -- what is remembered --------------------------------------------------------------------
 
 
-def plan_look(log: PartitionLog, offset: int) -> Look:
+def plan_look(log: PartitionLog, offset: int) -> BatchCheck:
     """`offset` lies in the log."""
     segment = log.segment_of(offset)
     epochs = LeaderEpochs.replay(log.epochs.entries)
-    return Look(segment, offset, segment.end, epochs, log.log_start_offset)
+    return BatchCheck(segment, offset, segment.end, epochs, log.log_start_offset)
 
 
 def recall(log: PartitionLog) -> None:

@@ -67,14 +67,14 @@ class Past(NamedTuple):
     page_cache_survived: bool = True
 
 
-class Verdict(Enum):
+class TailVerdict(Enum):
     CUT = "cut"
     DAMAGED = "damaged"
 
 
 def judge(
     past: Past, *, offset: int, was_damaged: bool, sound_follows: Callable[[], bool]
-) -> Verdict:
+) -> TailVerdict:
     """What to do about bytes that are wrong from `offset` on.
 
     1. Below the recovery point they were right once: damage.
@@ -86,10 +86,10 @@ def judge(
        sound batch behind the wrong bytes means damage, none means a torn tail.
     """
     if offset < past.recovery_point or was_damaged:
-        return Verdict.DAMAGED
+        return TailVerdict.DAMAGED
     if not past.page_cache_survived:
-        return Verdict.CUT
-    return Verdict.DAMAGED if sound_follows() else Verdict.CUT
+        return TailVerdict.CUT
+    return TailVerdict.DAMAGED if sound_follows() else TailVerdict.CUT
 
 
 def open_log(
@@ -370,7 +370,7 @@ class _Recovery:
         )
         behind = tuple(self.segments[keep:])
         del self.segments[keep:]
-        if verdict is Verdict.CUT:
+        if verdict is TailVerdict.CUT:
             self._cut(problem, behind, sizes)
         else:
             self._mark_damaged(Damage(offset, str(problem), behind))

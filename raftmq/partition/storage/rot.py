@@ -58,7 +58,7 @@ class Rot(NamedTuple):
         )
 
 
-class Look(NamedTuple):
+class BatchCheck(NamedTuple):
     """What to read, with all that the log's own thread must say about it.
 
     Attributes:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import File, Files
-    from raftmq.partition.storage.entries import Entry, ReadBytes
+    from raftmq.partition.storage.entries import IndexEntry, ReadBytes
     from raftmq.wire.batch.header import Buffer
 
 
@@ -134,12 +134,12 @@ class SegmentIndex:
         self.distrust()
         return NO_TIMESTAMP
 
-    def _start_at(self, entry: Entry | None) -> BatchStart:
+    def _start_at(self, entry: IndexEntry | None) -> BatchStart:
         return BatchStart(entry.key, entry.value) if entry else self._start
 
     def _lookup(
         self, entries: EntryFile, count: Callable[[], int], read: ReadBytes
-    ) -> Entry | None:
+    ) -> IndexEntry | None:
         """The last of the first `count()` entries; None if there is none or it is damaged."""
         try:
             found = count()
@@ -204,7 +204,7 @@ class FoundBatch(NamedTuple):
     header: BatchHeader
 
 
-class Window:
+class ReadWindow:
     """The part of a file that was read last; slides forward as it is asked for more."""
 
     def __init__(self, file: File, block_bytes: int, read: ReadBytes = read_waiting) -> None:
@@ -229,7 +229,7 @@ def walk(
         CorruptRecord: an impossible header, a batch that reaches beyond `end`, or an offset that
             does not follow from the one before.
     """
-    window = Window(file, WALK_BLOCK_BYTES, read)
+    window = ReadWindow(file, WALK_BLOCK_BYTES, read)
     offset, position = start
     while position < end:
         header = _header_at(window, offset, position, file)
@@ -248,7 +248,7 @@ def _check_place(header: BatchHeader, offset: int, position: int, end: int, file
         raise CorruptRecord(problem, position=position, where=str(file.path), offset=offset)
 
 
-def _header_at(window: Window, offset: int, position: int, file: File) -> BatchHeader:
+def _header_at(window: ReadWindow, offset: int, position: int, file: File) -> BatchHeader:
     try:
         return read_header(window.at(position, HEADER_SIZE))
     except CorruptRecord as error:
@@ -262,7 +262,7 @@ def scan(file: File, start: BatchStart, end: int, leader_epoch: int) -> Iterator
     Raises:
         CorruptRecord: at the first batch that is not whole, sound and in its place.
     """
-    window = Window(file, SCAN_BLOCK_BYTES)
+    window = ReadWindow(file, SCAN_BLOCK_BYTES)
     offset, position = start
     while position < end:
         header = _header_at(window, offset, position, file)
@@ -276,7 +276,7 @@ def scan(file: File, start: BatchStart, end: int, leader_epoch: int) -> Iterator
         offset, position = header.end_offset, position + header.size
 
 
-def _check_bytes(window: Window, position: int, header: BatchHeader, file: File) -> None:
+def _check_bytes(window: ReadWindow, position: int, header: BatchHeader, file: File) -> None:
     try:
         check_batch(window.at(position, header.size))
     except CorruptRecord as error:
@@ -292,7 +292,7 @@ def find_sound_batch(file: File, position: int, end: int, offset: int) -> FoundB
     """
     furthest = offset + RECORDS_MAX * ((end - position) // HEADER_SIZE + 1)
     left = CHECKED_BYTES_FACTOR * (end - position) + SCAN_BLOCK_BYTES
-    window = Window(file, SCAN_BLOCK_BYTES)
+    window = ReadWindow(file, SCAN_BLOCK_BYTES)
     while end - position >= HEADER_SIZE:
         block = window.at(position, min(SCAN_BLOCK_BYTES, end - position))
         for match in _HEADER_LIKE.finditer(block):
@@ -306,7 +306,7 @@ def find_sound_batch(file: File, position: int, end: int, offset: int) -> FoundB
     return None
 
 
-def _likely_batch_at(window: Window, position: int, end: int) -> FoundBatch | None:
+def _likely_batch_at(window: ReadWindow, position: int, end: int) -> FoundBatch | None:
     try:
         header = read_header(window.at(position, HEADER_SIZE))
     except CorruptRecord:

@@ -88,7 +88,7 @@ class Truncation:
 
 
 @dataclass(slots=True)
-class StartOver:
+class LogStartOver:
     """Forget everything and begin at another offset. The recovery point is lowered before this.
 
     A crash finds a shorter log, then an empty one at the old start, then one at the new start.
@@ -114,7 +114,7 @@ class StartOver:
 
 
 @dataclass(slots=True)
-class Trim:
+class LogTrim:
     """Raise the log's start. The offset is durable before the first byte disappears."""
 
     folder: Path

@@ -28,14 +28,14 @@ class Finding(NamedTuple):
     offset: int | None = None
 
 
-class Repeats(NamedTuple):
+class RepeatedFinding(NamedTuple):
     """Of the finding number `place`."""
 
     place: int
     more: int
 
-    def one_more(self) -> Repeats:
-        return Repeats(self.place, self.more + 1)
+    def one_more(self) -> RepeatedFinding:
+        return RepeatedFinding(self.place, self.more + 1)
 
 
 class Findings:
@@ -43,7 +43,7 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: list[Finding] = []
-        self._repeats: dict[tuple[Path, str], Repeats] = {}
+        self._repeats: dict[tuple[Path, str], RepeatedFinding] = {}
 
     def error(
         self, file: Path, what: str, *, position: int | None = None, offset: int | None = None
@@ -59,7 +59,7 @@ class Findings:
         """The same about the same file counts as one finding, at its first place."""
         key = (finding.file, finding.what)
         if key not in self._repeats:
-            self._repeats[key] = Repeats(len(self._found), 0)
+            self._repeats[key] = RepeatedFinding(len(self._found), 0)
             self._found.append(finding)
         else:
             self._repeats[key] = self._repeats[key].one_more()

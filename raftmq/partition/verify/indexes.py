@@ -16,8 +16,8 @@ from raftmq.partition.storage.entries import (
     ENTRY_SIZE,
     EPOCH_FILE,
     DamagedEntries,
-    Entry,
     EpochFile,
+    IndexEntry,
 )
 from raftmq.partition.storage.inspect import read_entries
 from raftmq.partition.verify.findings import Finding, Severity
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 READ_ERRORS = (StorageError, OSError)
 
 
-def load_entries(files: Files, path: Path, findings: Findings) -> list[Entry | None]:
+def load_entries(files: Files, path: Path, findings: Findings) -> list[IndexEntry | None]:
     """The entries of `path`, None for damaged ones; a finding for whatever is wrong with them."""
     try:
         found = read_entries(files, path) if files.exists(path) else None
@@ -76,10 +76,10 @@ def about_entry(findings: Findings, severity: Severity, path: Path, index: int, 
 
 
 WAY_OUT = "delete the file while no broker runs, and lookups do without it"
-_BEFORE_ALL = Entry(-(1 << 63), 0)
+_BEFORE_ALL = IndexEntry(-(1 << 63), 0)
 
 
-class Claim(NamedTuple):
+class IndexClaim(NamedTuple):
     """Entry `number` says `value` about the batch with that base offset."""
 
     base_offset: int
@@ -87,15 +87,15 @@ class Claim(NamedTuple):
     number: int
 
 
-class Claims:
+class IndexClaims:
     """The sound entries of one file that are in order, to be taken one after the other."""
 
     def __init__(self, path: Path, findings: Findings) -> None:
         self.path, self._findings = path, findings
-        self._claims: list[Claim] = []
+        self._claims: list[IndexClaim] = []
         self._taken = 0
 
-    def fill(self, entries: list[Entry | None], first_offset: int | None) -> None:
+    def fill(self, entries: list[IndexEntry | None], first_offset: int | None) -> None:
         """Keys are base offsets; or values are, counted from `first_offset`, in a time index.
 
         A timestamp may stand twice: the entry that closes a time index repeats the largest one.
@@ -110,11 +110,11 @@ class Claims:
                 continue
             before = entry
             if first_offset is None:
-                self._claims.append(Claim(entry.key, entry.value, number))
+                self._claims.append(IndexClaim(entry.key, entry.value, number))
             else:
-                self._claims.append(Claim(first_offset + entry.value, entry.key, number))
+                self._claims.append(IndexClaim(first_offset + entry.value, entry.key, number))
 
-    def take_up_to(self, base_offset: int) -> list[Claim]:
+    def take_up_to(self, base_offset: int) -> list[IndexClaim]:
         """Those not taken yet about batches up to `base_offset`."""
         first = self._taken
         while self._taken < len(self._claims):
@@ -123,7 +123,7 @@ class Claims:
             self._taken += 1
         return self._claims[first : self._taken]
 
-    def rest(self) -> list[Claim]:
+    def rest(self) -> list[IndexClaim]:
         return self._claims[self._taken :]
 
     def warn(self, number: int, what: str) -> None:
@@ -139,11 +139,11 @@ class IndexCheck:
     def __init__(self, files: Files, segment: SegmentFile, findings: Findings) -> None:
         self._findings = findings
         self._max_timestamp = NO_TIMESTAMP
-        self._unmatched: list[tuple[Claims, Claim]] = []
-        self._late: list[Claim] = []
-        self._offsets = Claims(segment.path.with_suffix(".index"), findings)
+        self._unmatched: list[tuple[IndexClaims, IndexClaim]] = []
+        self._late: list[IndexClaim] = []
+        self._offsets = IndexClaims(segment.path.with_suffix(".index"), findings)
         self._offsets.fill(load_entries(files, self._offsets.path, findings), None)
-        self._times = Claims(segment.path.with_suffix(".timeindex"), findings)
+        self._times = IndexClaims(segment.path.with_suffix(".timeindex"), findings)
         times = load_entries(files, self._times.path, findings)
         self._times.fill(times, segment.base_offset)
         # Closes a sealed index: the log takes its timestamp for the segment's largest.
@@ -169,7 +169,7 @@ class IndexCheck:
             if claim.base_offset == base_offset:
                 self._check_time(claim)
 
-    def _check_time(self, claim: Claim) -> None:
+    def _check_time(self, claim: IndexClaim) -> None:
         if claim.value < self._max_timestamp:
             self._times.fail(claim.number, f"hides a younger record from lookups; {WAY_OUT}")
         elif claim.value > self._max_timestamp:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.errors import CorruptRecord
-from raftmq.partition.producers import Producer, noted
+from raftmq.partition.producers import ProducerState, noted
 from raftmq.partition.storage.known_producers import (
     list_snapshots,
     load_snapshot,
@@ -35,7 +35,7 @@ class ProducerCheck:
 
     def __init__(self, files: Files, folder: Path, findings: Findings, first_offset: int) -> None:
         self._folder, self._findings, self._first_offset = folder, findings, first_offset
-        self._known: dict[int, Producer] = {}
+        self._known: dict[int, ProducerState] = {}
         self._is_whole = True
         self._snapshots: list[tuple[int, list[Remembered]]] = []
         for offset in list_snapshots(files, folder):
@@ -90,7 +90,7 @@ class ProducerCheck:
                 self._findings.error(path, what, offset=offset)
 
 
-def _agree(producer: Producer, said: Producer | None, first_offset: int) -> bool:
+def _agree(producer: ProducerState, said: ProducerState | None, first_offset: int) -> bool:
     """Of what was trimmed the batches say nothing; nor does any but a fence of the number of
     partitions. Who is missing may have been forgotten, and may have come back since.
     """

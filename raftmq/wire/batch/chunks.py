@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.arguments import CheckedRecords
     from raftmq.wire.batch.columns import Key, Value
     from raftmq.wire.batch.directory import Tags
-    from raftmq.wire.batch.header import Account, Origin
+    from raftmq.wire.batch.header import Account, BytesOrigin
     from raftmq.wire.batch.record_headers import Headers
 
 Item = TypeVar("Item")
@@ -110,7 +110,9 @@ def _entry(count: int, stored: list[bytes], length: int, tags: Tags | None) -> C
 class ChunkedContents:
     """The records of all chunks, as columns in offset order."""
 
-    def __init__(self, chunks: Sequence[Chunk], last_offset_delta: int, origin: Origin) -> None:
+    def __init__(
+        self, chunks: Sequence[Chunk], last_offset_delta: int, origin: BytesOrigin
+    ) -> None:
         self.chunks = chunks
         self._last_offset_delta = last_offset_delta
         self._origin = origin

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from raftmq.model import Compression
     from raftmq.wire.batch.directory import ChunkEntry, Tags
-    from raftmq.wire.batch.header import Buffer, Origin
+    from raftmq.wire.batch.header import Buffer, BytesOrigin
     from raftmq.wire.batch.record_headers import Headers
 
 
@@ -84,7 +84,7 @@ class Chunk:
     """
 
     def __init__(
-        self, entry: ChunkEntry, stored: memoryview, codec: Compression, origin: Origin
+        self, entry: ChunkEntry, stored: memoryview, codec: Compression, origin: BytesOrigin
     ) -> None:
         self.entry = entry
         self.stored = stored

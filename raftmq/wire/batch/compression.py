@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from raftmq.wire.batch.header import Buffer, Origin
+    from raftmq.wire.batch.header import Buffer, BytesOrigin
 
 GZIP_WINDOW_BITS = 31  # zlib's way to say "gzip header and trailer"; writes mtime 0
 ZSTD_WINDOW_BYTES_MAX = 8 << 20  # what RFC 8878 asks every decoder to accept
@@ -31,7 +31,7 @@ class StreamError(ValueError):
     """What is wrong with a compressed stream; `decompress` adds where it lies."""
 
 
-class FrameReader(Protocol):
+class CompressedStream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
@@ -57,7 +57,7 @@ def compress(codec: Compression, data: bytes) -> bytes:
 def decompress(
     codec: Compression,
     data: Buffer,
-    origin: Origin,
+    origin: BytesOrigin,
     *,
     length: int | None = None,
     length_max: int,
@@ -80,7 +80,7 @@ def decompress(
     return result
 
 
-def _check_length(result: bytes, length: int | None, length_max: int, origin: Origin) -> None:
+def _check_length(result: bytes, length: int | None, length_max: int, origin: BytesOrigin) -> None:
     if length is None and len(result) > length_max:
         raise origin.corrupt(f"more than {length_max} bytes uncompressed")
     if length is not None and len(result) != length:
@@ -162,7 +162,7 @@ def _zstd_decompress(data: Buffer, length: int | None, length_max: int) -> bytes
     return result
 
 
-def _read_until(reader: FrameReader, length_max: int) -> bytes:
+def _read_until(reader: CompressedStream, length_max: int) -> bytes:
     """Read a stream that does not announce its length, in pieces, one byte too far at most."""
     pieces: list[bytes] = []
     total, size = 0, PIECE_BYTES

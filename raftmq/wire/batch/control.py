@@ -19,7 +19,7 @@ from raftmq.wire.batch.header import GENERATION_MAX, PARTITION_COUNT_MAX, Accoun
 
 if TYPE_CHECKING:
     from raftmq.wire.batch.columns import Key, Value
-    from raftmq.wire.batch.header import Origin
+    from raftmq.wire.batch.header import BytesOrigin
 
 VERSION = 0
 _KEY = Struct(">hh")
@@ -64,7 +64,7 @@ def pack_fence(account: Account) -> tuple[bytes, bytes]:
     return _KEY.pack(VERSION, ControlType.FENCE), _FENCE.pack(VERSION, *account)
 
 
-def read_control(key: Key, value: Value, origin: Origin) -> ControlRecord:
+def read_control(key: Key, value: Value, origin: BytesOrigin) -> ControlRecord:
     """What the one record of a control batch says.
 
     Raises:
@@ -85,7 +85,7 @@ def read_control(key: Key, value: Value, origin: Origin) -> ControlRecord:
     return ControlRecord(version, ControlType(kind), value, *fields)
 
 
-def _account(fields: list[int], origin: Origin) -> Account:
+def _account(fields: list[int], origin: BytesOrigin) -> Account:
     account = Account(*fields)
     if account.generation > GENERATION_MAX:
         raise origin.corrupt(f"fence of generation {account.generation}, allowed {GENERATION_MAX}")

@@ -30,7 +30,7 @@ from raftmq.wire.batch.header import (
     RECORDS_MAX,
     Account,
     BatchHeader,
-    Origin,
+    BytesOrigin,
 )
 from raftmq.wire.nesting import Decoder
 
@@ -144,7 +144,7 @@ def read_directory(
 
 
 def _corrupt(what: str, position: int, where: str) -> CorruptRecord:
-    return Origin(position + HEADER_SIZE, where).corrupt(f"directory: {what}")
+    return BytesOrigin(position + HEADER_SIZE, where).corrupt(f"directory: {what}")
 
 
 def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple[memoryview, int]:

@@ -245,10 +245,10 @@ def named_producer_id(name: str) -> int:
 # -- Origin ---------------------------------------------------------------------------------------
 # Where the bytes under a decoder came from, so that every complaint about them can say it.
 #
-# Owns one value, `Origin`. Decoders are handed one and raise what its `corrupt` returns.
+# Owns one value, `BytesOrigin`. Decoders are handed one and raise what its `corrupt` returns.
 
 
-class Origin(NamedTuple):
+class BytesOrigin(NamedTuple):
     """A byte position in the buffer that is decoded, and the file or log it was read from."""
 
     position: int
@@ -257,5 +257,5 @@ class Origin(NamedTuple):
     def corrupt(self, what: str) -> CorruptRecord:
         return CorruptRecord(what, position=self.position, where=self.where)
 
-    def plus(self, length: int) -> Origin:
-        return Origin(self.position + length, self.where)
+    def plus(self, length: int) -> BytesOrigin:
+        return BytesOrigin(self.position + length, self.where)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.arguments import CheckedRecords
     from raftmq.wire.batch.columns import Key, Value
     from raftmq.wire.batch.directory import Tags
-    from raftmq.wire.batch.header import BatchHeader, Origin
+    from raftmq.wire.batch.header import BatchHeader, BytesOrigin
     from raftmq.wire.batch.record_headers import FlatHeaders, Headers
 
 
@@ -147,7 +147,7 @@ class KafkaContents:
         CorruptRecord: the bytes are not exactly `header.record_count` records.
     """
 
-    def __init__(self, data: bytes, header: BatchHeader, origin: Origin) -> None:
+    def __init__(self, data: bytes, header: BatchHeader, origin: BytesOrigin) -> None:
         count = header.record_count
         if count * RECORD_BYTES_MIN > len(data):  # before anything is allocated for them
             raise origin.corrupt(f"{count} records in {len(data)} bytes")

@@ -18,7 +18,7 @@ from raftmq.wire.batch.directory import problem_of_tags
 
 if TYPE_CHECKING:
     from raftmq.wire.batch.directory import Tags
-    from raftmq.wire.batch.header import Buffer, Origin
+    from raftmq.wire.batch.header import Buffer, BytesOrigin
 
 Headers = tuple[tuple[str, bytes | None], ...]
 FlatHeaders = list[bytes | None]  # as they are written: name, value, name, value ...
@@ -45,7 +45,7 @@ def pack_mixed_headers(tags: Tags, flat: FlatHeaders) -> bytes:
 class HeaderColumn:
     """The header bins of one chunk, `packed` being the column behind its array header."""
 
-    def __init__(self, packed: Buffer, count: int, origin: Origin, *, mixed: bool) -> None:
+    def __init__(self, packed: Buffer, count: int, origin: BytesOrigin, *, mixed: bool) -> None:
         self._packed = packed
         self._origin = origin
         self._mixed = mixed

@@ -50,7 +50,7 @@ from raftmq.wire.batch.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
-    Origin,
+    BytesOrigin,
     check_batch,
     is_named,
     read_header,
@@ -107,7 +107,7 @@ class RecordBatch:
     """
 
     def __init__(
-        self, buffer: Buffer, header: BatchHeader, origin: Origin, limits: DecodeLimits
+        self, buffer: Buffer, header: BatchHeader, origin: BytesOrigin, limits: DecodeLimits
     ) -> None:
         self.header = header
         self._origin = origin
@@ -131,7 +131,7 @@ class RecordBatch:
             UnsupportedCompression: a codec that raftmq does not know.
         """
         header = check_batch(buffer, position, where=where)
-        return cls(buffer, header, Origin(position, where), limits)
+        return cls(buffer, header, BytesOrigin(position, where), limits)
 
     @property
     def is_control(self) -> bool:
@@ -206,7 +206,7 @@ class RecordBatch:
         chunks, position = [], directory.chunks_position
         for entry in directory.entries:
             stored = self._buffer[position : position + entry.byte_length]
-            chunks.append(Chunk(entry, stored, codec, Origin(position, origin.where)))
+            chunks.append(Chunk(entry, stored, codec, BytesOrigin(position, origin.where)))
             position += entry.byte_length
         return chunks
 
@@ -390,7 +390,7 @@ def check_structure(buffer: Buffer, position: int, header: BatchHeader, *, where
     """
     if header.is_columns:
         if header.is_control:
-            raise Origin(position, where).corrupt("a control batch of columns")
+            raise BytesOrigin(position, where).corrupt("a control batch of columns")
         read_directory(buffer, position, header, where=where)
 
 

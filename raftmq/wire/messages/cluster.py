@@ -91,7 +91,7 @@ class Propose(Request, frozen=True):
     timeout_ms: Milliseconds = TIMEOUT_MS
 
 
-class WrongClock(Body, frozen=True):
+class WrongClockRow(Body, frozen=True):
     """A broker whose wall clock is not that of the others. Negative: it is behind them."""
 
     broker_id: BrokerId
@@ -106,7 +106,7 @@ class BrokerHeartbeatReply(Body, frozen=True):
     is_fenced: bool
     may_shut_down: bool
     is_clock_confirmed: bool = False
-    wrong_clocks: Annotated[tuple[WrongClock, ...], Meta(max_length=BROKERS_MAX)] = ()
+    wrong_clocks: Annotated[tuple[WrongClockRow, ...], Meta(max_length=BROKERS_MAX)] = ()
     clock_ahead_ms: Number | None = None
 
 

@@ -28,7 +28,7 @@ from raftmq.wire.bodies import (
 DAMAGED_MAX = 500  # replicas in one answer
 
 
-class Verdict(IntEnum):
+class CorruptionVerdict(IntEnum):
     NOT_LOOKED = 0  # too many others want it to look, or you, elsewhere: say it again
     WHOLE = 1  # the reader got something else than stands on the disk
     ROTTEN = 2  # not served again; another one leads soon, if any can
@@ -37,7 +37,7 @@ class Verdict(IntEnum):
 class ReportCorruptionReply(Body, frozen=True):
     error: ErrorNumber = ErrorCode.NONE
     message: ErrorMessage = ""
-    verdict: Annotated[int, Meta(ge=0, le=127)] = Verdict.NOT_LOOKED
+    verdict: Annotated[int, Meta(ge=0, le=127)] = CorruptionVerdict.NOT_LOOKED
 
 
 class ReportCorruption(Request, frozen=True):
@@ -53,7 +53,7 @@ class ReportCorruption(Request, frozen=True):
     leader_epoch: LeaderEpochOrAbsent = ABSENT
 
 
-class DamagedReplica(Body, frozen=True):
+class DamagedReplicaRow(Body, frozen=True):
     """`offset`: the first that cannot be read."""
 
     topic_id: TopicId
@@ -65,7 +65,7 @@ class DamagedReplica(Body, frozen=True):
 class DescribeDamageReply(Body, frozen=True):
     """`count`: of all, also if not all are told."""
 
-    replicas: Annotated[tuple[DamagedReplica, ...], Meta(max_length=DAMAGED_MAX)] = ()
+    replicas: Annotated[tuple[DamagedReplicaRow, ...], Meta(max_length=DAMAGED_MAX)] = ()
     count: Natural = 0
 
 

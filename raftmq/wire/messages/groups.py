@@ -48,7 +48,7 @@ Assignment: TypeAlias = Annotated[bytes, Meta(max_length=ASSIGNMENT_BYTES_MAX)]
 GroupNames: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=GROUPS_MAX)]
 
 
-class Coordinator(Body, frozen=True):
+class CoordinatorRow(Body, frozen=True):
     """`broker_id` is -1 with an error. `slot_epoch` rises whenever another one coordinates."""
 
     group: Name
@@ -59,7 +59,7 @@ class Coordinator(Body, frozen=True):
 
 
 class FindCoordinatorReply(Body, frozen=True):
-    coordinators: Annotated[tuple[Coordinator, ...], Meta(max_length=GROUPS_MAX)] = ()
+    coordinators: Annotated[tuple[CoordinatorRow, ...], Meta(max_length=GROUPS_MAX)] = ()
 
 
 class FindCoordinator(Request, frozen=True):

@@ -30,7 +30,7 @@ from raftmq.wire.bodies import (
 )
 
 
-class Broker(Body, frozen=True):
+class BrokerRow(Body, frozen=True):
     """Where the listener on which was asked is reached at another broker."""
 
     broker_id: BrokerId
@@ -65,7 +65,7 @@ class MetadataReply(Body, frozen=True):
     metadata_version: NaturalOrAbsent
     cluster_id: Name
     controller_id: BrokerIdOrAbsent = ABSENT
-    brokers: Annotated[tuple[Broker, ...], Meta(max_length=BROKERS_MAX)] = ()
+    brokers: Annotated[tuple[BrokerRow, ...], Meta(max_length=BROKERS_MAX)] = ()
     topics: Annotated[tuple[TopicMetadata, ...], Meta(max_length=TOPICS_MAX)] = ()
     is_complete: bool = True
 

@@ -15,7 +15,7 @@ import trio
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
 from raftmq.client.administration.offsets import fetch, list_offset
 from raftmq.client.producing import produce
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
 from raftmq.metadata.commands import PartitionId
@@ -31,7 +31,7 @@ from tests.simulation.client_network import ClientNetwork
 from tests.simulation.raft.checks import demand
 
 if TYPE_CHECKING:
-    from raftmq.client.routing.routes import Place
+    from raftmq.client.routing.routes import LeaderPlace
     from tests.simulation.brokers.ledger import Sent
     from tests.simulation.brokers.plan import TopicPlan
     from tests.simulation.brokers.world import World
@@ -305,7 +305,7 @@ class Operator(Program):
         book = self.world.ledger.book(spot)
         deadline = trio.current_time() + 5.0
 
-        async def attempt(place: Place) -> int:
+        async def attempt(place: LeaderPlace) -> int:
             wanted = RecordsToDelete(place.topic_id, place.partition, before_offset)
             request = DeleteRecords((wanted,), 5000)
             answer = await self.cluster.ask(place.leader, request, deadline=deadline)
@@ -320,7 +320,11 @@ class Operator(Program):
         book.deleted_to = max(book.deleted_to, before_offset)
         try:
             error = await self.cluster.at_leader(
-                spot.topic, spot.partition, attempt, deadline=deadline, repeats=Repeats.ACCEPTED
+                spot.topic,
+                spot.partition,
+                attempt,
+                deadline=deadline,
+                repeats=RepeatEffect.ACCEPTED,
             )
         except RaftmqError as problem:
             self.world.trace(f"delete records of {spot}: {problem!r}")

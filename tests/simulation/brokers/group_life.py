@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.group.effects import Rebalance
-    from raftmq.client.group.membership import Membership
+    from raftmq.client.group.membership import GroupMembership
     from raftmq.metadata.commands import PartitionId
     from raftmq.metadata.image import CommittedOffset
     from tests.simulation.brokers.ledger import Spot
@@ -58,7 +58,7 @@ class Life:
         self._heard_at, self._heard_of = heard_at, heard_of
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         member = self.consumer._membership
         assert member is not None, "of no group"
         return member._member.membership

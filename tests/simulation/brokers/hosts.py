@@ -143,7 +143,7 @@ class BrokerHost(Host):
     @asynccontextmanager
     async def _opened(self, network: NodeNetwork) -> AsyncIterator[MetadataQuorum]:
         random = Random(f"{self.world.seed}/run/{self.node_id}/{self.runs}")
-        host = broker_module.Host(
+        host = broker_module.NodeEnvironment(
             network, files=self.disk, random=random, run_sync=self.run_sync, now_ms=self.now_ms
         )
         try:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.members import Members
 from raftmq.broker.groups.phases import Phase
-from raftmq.broker.groups.rebalance import Rebalance
+from raftmq.broker.groups.rebalance import GroupRebalance
 from raftmq.client.consumer.group_reader import GroupReader
-from raftmq.client.group.member_shell import Changes
+from raftmq.client.group.member_shell import RebalanceListeners
 from raftmq.client.group.offsets import MemberOffsets
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def revoke_without_waiting(patch: Patch) -> None:
 def begin_anew_after_a_move(patch: Patch) -> None:
     """Where the one before has stopped nobody asks."""
 
-    async def find_nothing(self: Changes, change: Assign) -> dict[Key, Any]:
+    async def find_nothing(self: RebalanceListeners, change: Assign) -> dict[Key, Any]:
         return {}
 
-    patch.setattr(Changes, "_find_committed", find_nothing)
+    patch.setattr(RebalanceListeners, "_find_committed", find_nothing)
 
 
 def commit_in_vain(patch: Patch) -> None:
@@ -95,9 +95,9 @@ def a_new_coordinator_knows_no_members(patch: Patch) -> None:
 
 def tell_the_plan_before_it_is_saved(patch: Patch) -> None:
     """Members are told their parts at once; whoever coordinates next may not know them."""
-    plan = Rebalance.plan
+    plan = GroupRebalance.plan
 
-    def plan_and_tell(self: Rebalance, assignments: Mapping[str, bytes]) -> None:
+    def plan_and_tell(self: GroupRebalance, assignments: Mapping[str, bytes]) -> None:
         plan(self, assignments)
         self._saved_generation, self.phase = self.generation, Phase.STABLE
         for member in self.members:
@@ -105,7 +105,7 @@ def tell_the_plan_before_it_is_saved(patch: Patch) -> None:
             if member.syncing is not None:
                 self.tell_synced(member, member.session_end)
 
-    patch.setattr(Rebalance, "plan", plan_and_tell)
+    patch.setattr(GroupRebalance, "plan", plan_and_tell)
 
 
 def nobody_is_waited_for(patch: Patch) -> None:

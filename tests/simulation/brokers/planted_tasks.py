@@ -15,7 +15,7 @@ from raftmq.partition.producers import fenced as real_fenced
 from raftmq.partition.storage import log
 
 if TYPE_CHECKING:
-    from raftmq.partition.producers import Producer
+    from raftmq.partition.producers import ProducerState
     from raftmq.partition.storage.incoming import Placement
     from raftmq.wire.batch.header import Account, BatchHeader
     from tests.simulation.planting import Patch
@@ -40,7 +40,7 @@ def an_old_epoch_is_accepted(patch: Patch) -> None:
 def a_fence_begins_the_generation_anew(patch: Patch) -> None:
     """The sequence does not outlive the fence, as with Kafka's epochs."""
 
-    def fenced(known: Producer | None, generation: int, **given: Any) -> Producer:
+    def fenced(known: ProducerState | None, generation: int, **given: Any) -> ProducerState:
         following = real_fenced(known, generation, **given)
         return following._replace(next_sequence=0, digest=0)
 
@@ -50,7 +50,7 @@ def a_fence_begins_the_generation_anew(patch: Patch) -> None:
 def a_lower_generation_may_begin(patch: Patch) -> None:
     """Whoever comes last writes, whatever has begun since."""
 
-    def fenced(known: Producer | None, generation: int, **given: Any) -> Producer:
+    def fenced(known: ProducerState | None, generation: int, **given: Any) -> ProducerState:
         if known is not None and generation < known.generation:
             known = known._replace(generation=generation - 1)
         return real_fenced(known, generation, **given)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from raftmq.broker.groups import coordinator
 from raftmq.broker.groups.group import Group
-from raftmq.broker.groups.phases import Answer, Save
+from raftmq.broker.groups.phases import AnswerRequest, SavePlan
 from raftmq.errors import ErrorCode, InvalidCommand, NotCoordinator
 from raftmq.metadata.commands import Refused
 from raftmq.wire.messages.groups import (
@@ -96,7 +96,7 @@ class Coordinator:
             self.group = Group.loaded(GROUP, state, settings, now=now, slot_epoch=slot_epoch)
         self._waiting: dict[int, tuple[Connection, Ask]] = {}
         self._forgotten: set[int] = set()
-        self._line: deque[Save | tuple[Commit, int]] = deque()
+        self._line: deque[SavePlan | tuple[Commit, int]] = deque()
         self._is_busy, self._tick_at, self._asking = False, float("inf"), -1
         self._is_leaving = False
         self._plan_tick()
@@ -168,7 +168,7 @@ class Coordinator:
 
     def _perform(self, effects: list[GroupEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, AnswerRequest):
                 self._tell(int(str(effect.token)), effect.body)
             else:
                 self._line.append(effect)
@@ -207,7 +207,7 @@ class Coordinator:
     def _pump(self) -> None:
         if self._line and not self._is_busy and self.is_current:
             self._is_busy = True
-            apply = self._apply if isinstance(self._line[0], Save) else self._apply_commits
+            apply = self._apply if isinstance(self._line[0], SavePlan) else self._apply_commits
             self.world.timeline.after(self.world.save_seconds(), apply)
 
     def _apply_commits(self) -> None:
@@ -215,7 +215,7 @@ class Coordinator:
         if not self.is_current:
             return
         tokens = []
-        while self._line and not isinstance(self._line[0], Save):
+        while self._line and not isinstance(self._line[0], SavePlan):
             commit, token = self._line.popleft()
             tokens.append(token)
             result = self.world.quorum.commit_offsets(commit, self.slot_epoch)
@@ -231,14 +231,14 @@ class Coordinator:
     def _apply(self) -> None:
         """The command reaches the quorum, whatever has become of whoever sent it."""
         save = self._line.popleft()
-        assert isinstance(save, Save), f"{save}"
+        assert isinstance(save, SavePlan), f"{save}"
         result: object = Refused(ErrorCode.INVALID_REQUEST, "too large, says chance")
         if not self.world.refuses_saves():
             command = save.command(slot_epoch=self.slot_epoch, changed_at_ms=0)
             result = self.world.quorum.save(command)
         self.world.timeline.after(self.world.delay(), self._on_result, save, result)
 
-    def _on_result(self, save: Save, result: object) -> None:
+    def _on_result(self, save: SavePlan, result: object) -> None:
         if not self._goes_on(result):
             return
         now = self.world.timeline.now
@@ -262,7 +262,7 @@ class Coordinator:
         error = NotCoordinator(f"slot epoch {self.slot_epoch} is over")
         self._asking = -1
         for effect in self.group.abandon(error):
-            assert isinstance(effect, Answer), f"{effect}"
+            assert isinstance(effect, AnswerRequest), f"{effect}"
             self._tell(int(str(effect.token)), effect.body)
         for token, (_, ask) in list(self._waiting.items()):
             assert isinstance(ask, Commit), f"{ask} waits, and nobody knows"

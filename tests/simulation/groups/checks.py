@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from raftmq.client.group.assignors.assignor import Key
-    from raftmq.metadata.commands import Member
+    from raftmq.metadata.commands import GroupMemberRecord
     from raftmq.metadata.image import GroupState
     from raftmq.wire.bodies import Body
     from tests.simulation.groups.asks import Ask, Commit
@@ -35,7 +35,7 @@ def demand(holds: object, what: str) -> None:
         raise Violation(what)
 
 
-def who(member: Member) -> Who:
+def who(member: GroupMemberRecord) -> Who:
     """A static member is the same whichever process it is."""
     return member.instance_id is not None, member.instance_id or member.member_id
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from raftmq.client.group.effects import State
-from raftmq.client.group.member import Member, Session
-from raftmq.client.group.membership import Membership
-from raftmq.client.group.owned_partitions import Holdings
+from raftmq.client.group.member import MemberRules, MemberSession
+from raftmq.client.group.membership import GroupMembership
+from raftmq.client.group.owned_partitions import OwnedPartitions
 from raftmq.client.group.planning import Planning
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 def sessions_count_from_the_answer(patch: Patch) -> None:
     """However long it was on its way, or lay unread."""
-    on_answer = Membership.on_answer
+    on_answer = GroupMembership.on_answer
 
-    def on_answer_now(self: Membership, token: int, answer: Any, *, now: float) -> list[Effect]:
+    def on_answer_now(
+        self: GroupMembership, token: int, answer: Any, *, now: float
+    ) -> list[Effect]:
         requests = self._member.requests
         if requests.beat is not None and requests.beat.token == token:
             requests.beat = requests.beat._replace(sent_at=now)
@@ -37,22 +39,22 @@ def sessions_count_from_the_answer(patch: Patch) -> None:
             requests.step = requests.step._replace(sent_at=now)
         return on_answer(self, token, answer, now=now)
 
-    patch.setattr(Membership, "on_answer", on_answer_now)
+    patch.setattr(GroupMembership, "on_answer", on_answer_now)
 
 
 def silence_takes_nothing(patch: Patch) -> None:
     """Who hears nothing for a whole session goes on as before."""
-    patch.setattr(Session, "ends_at", property(lambda self: self.rejoin_by))
+    patch.setattr(MemberSession, "ends_at", property(lambda self: self.rejoin_by))
 
 
 def the_group_waits_for_ever(patch: Patch) -> None:
     """Who is alive is waited for, as long as it takes it to join again."""
-    hear = Session.hear
+    hear = MemberSession.hear
 
-    def settle(self: Session, sent_at: float, *, is_settled: bool) -> None:
+    def settle(self: MemberSession, sent_at: float, *, is_settled: bool) -> None:
         hear(self, sent_at, is_settled=True)
 
-    patch.setattr(Session, "hear", settle)
+    patch.setattr(MemberSession, "hear", settle)
 
 
 # -- handing over ------------------------------------------------------------------------------
@@ -60,46 +62,46 @@ def the_group_waits_for_ever(patch: Patch) -> None:
 
 def nobody_waits_for_the_program(patch: Patch) -> None:
     """What is revoked is handed over while the program is still at it."""
-    revoke = Member._revoke
+    revoke = MemberRules._revoke
 
-    def revoke_at_once(self: Member, partitions: Iterable[Key], now: float) -> list[Effect]:
+    def revoke_at_once(self: MemberRules, partitions: Iterable[Key], now: float) -> list[Effect]:
         effects = revoke(self, partitions, now)
         return [*effects, *self.on_revoked(self.holdings._token, now)]
 
-    patch.setattr(Member, "_revoke", revoke_at_once)
+    patch.setattr(MemberRules, "_revoke", revoke_at_once)
 
 
 def what_is_not_in_the_plan_is_kept(patch: Patch) -> None:
     """A cooperative member goes on with what the plan means for others."""
 
     def keep(
-        self: Holdings, partitions: frozenset[Key], generation: int
+        self: OwnedPartitions, partitions: frozenset[Key], generation: int
     ) -> tuple[frozenset[Key], frozenset[Key]]:
         added = partitions - self.held
         self.held |= added
         self._assigned, self._generation = partitions, generation
         return added, frozenset()
 
-    patch.setattr(Holdings, "on_assigned", keep)
+    patch.setattr(OwnedPartitions, "on_assigned", keep)
 
 
 def what_was_given_up_stays_nobodys(patch: Patch) -> None:
     """It has finished with them, and does not join again to say so."""
-    on_revoked = Member.on_revoked
+    on_revoked = MemberRules.on_revoked
 
-    def stay(self: Member, token: int, now: float) -> list[Effect]:
+    def stay(self: MemberRules, token: int, now: float) -> list[Effect]:
         if self.is_closing or not self.holdings.is_cooperative:
             return on_revoked(self, token, now)
         if self.holdings.end_revoking(token):
             self.state = State.STABLE
         return []
 
-    patch.setattr(Member, "on_revoked", stay)
+    patch.setattr(MemberRules, "on_revoked", stay)
 
 
 def an_eager_member_keeps_reading(patch: Patch) -> None:
     """It says that it has stopped, and has not."""
-    patch.setattr(Holdings, "to_give_up", lambda self, topics: frozenset())
+    patch.setattr(OwnedPartitions, "to_give_up", lambda self, topics: frozenset())
 
 
 # -- plans -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.joins import Joins
 from raftmq.broker.groups.members import Members
 from raftmq.broker.groups.phases import Phase
-from raftmq.broker.groups.rebalance import Rebalance
+from raftmq.broker.groups.rebalance import GroupRebalance
 from tests.simulation.groups import client_bugs as members
 from tests.simulation.groups.plan import SECONDS
 from tests.simulation.groups.world import drawn_world
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from raftmq.broker.groups.joins import Join
-    from raftmq.broker.groups.members import GroupMember
+    from raftmq.broker.groups.members import MemberState
     from raftmq.broker.groups.phases import Token
     from raftmq.errors import RaftmqError
     from raftmq.metadata.image import GroupState
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 def hand_out_before_it_is_saved(patch: Patch) -> None:
     """The leader's plan is told at once, and saved later."""
-    plan = Rebalance.plan
+    plan = GroupRebalance.plan
 
-    def plan_and_tell(self: Rebalance, assignments: Mapping[str, bytes]) -> None:
+    def plan_and_tell(self: GroupRebalance, assignments: Mapping[str, bytes]) -> None:
         plan(self, assignments)
         self._saved_generation, self.phase = self.generation, Phase.STABLE
         for member in self.members:
@@ -49,30 +49,32 @@ def hand_out_before_it_is_saved(patch: Patch) -> None:
             if member.syncing is not None:
                 self.tell_synced(member, member.session_end)
 
-    patch.setattr(Rebalance, "plan", plan_and_tell)
+    patch.setattr(GroupRebalance, "plan", plan_and_tell)
 
 
 def any_save_is_the_plan(patch: Patch) -> None:
     """Whatever was saved, it is taken for what members wait for."""
-    patch.setattr(Rebalance, "_is_awaited", lambda self, save: self.phase is not Phase.PREPARING)
+    patch.setattr(
+        GroupRebalance, "_is_awaited", lambda self, save: self.phase is not Phase.PREPARING
+    )
 
 
 def a_generation_comes_again(patch: Patch) -> None:
     """The number stays when a rebalance completes after one whose plan was not saved."""
-    following = Rebalance._next_generation
+    following = GroupRebalance._next_generation
 
-    def next_generation(self: Rebalance, now: float) -> None:
+    def next_generation(self: GroupRebalance, now: float) -> None:
         if self._saved_generation < self.generation:
             self.generation -= 1
         following(self, now)
 
-    patch.setattr(Rebalance, "_next_generation", next_generation)
+    patch.setattr(GroupRebalance, "_next_generation", next_generation)
 
 
 def a_failed_save_is_forgotten(patch: Patch) -> None:
     """Nobody is told, and those who wait go on waiting."""
     patch.setattr(
-        Rebalance, "on_save_failed", lambda self, save, error, now: self._outbox.settle(save)
+        GroupRebalance, "on_save_failed", lambda self, save, error, now: self._outbox.settle(save)
     )
 
 
@@ -113,12 +115,12 @@ def whoever_came_later_is_fenced(patch: Patch) -> None:
 def a_return_is_not_saved(patch: Patch) -> None:
     """A static member that is back is told so at once; the metadata know its old id."""
 
-    def tell_at_once(self: Rebalance) -> None:
+    def tell_at_once(self: GroupRebalance) -> None:
         for member in self.members:
             if member.joining is not None:
                 self.tell_joined(member, member.session_end, must_sync_anew=False)
 
-    patch.setattr(Rebalance, "save_as_it_is", tell_at_once)
+    patch.setattr(GroupRebalance, "save_as_it_is", tell_at_once)
 
 
 def assignors_are_forgotten(patch: Patch) -> None:
@@ -176,7 +178,7 @@ def forget_nothing(patch: Patch) -> None:
 def silence_counts_for_whoever_waits(patch: Patch) -> None:
     """A member that waits for the others is put out for not speaking."""
 
-    def silent(self: Members, now: float) -> list[GroupMember]:
+    def silent(self: Members, now: float) -> list[MemberState]:
         return [member for member in self if member.session_end <= now]
 
     patch.setattr(Members, "silent", silent)
@@ -185,7 +187,7 @@ def silence_counts_for_whoever_waits(patch: Patch) -> None:
 def the_dead_are_members(patch: Patch) -> None:
     """Sessions do not end."""
 
-    def for_ever(self: Members, member: GroupMember, now: float) -> None:
+    def for_ever(self: Members, member: MemberState, now: float) -> None:
         member.session_end = math.inf
 
     patch.setattr(Members, "start_session", for_ever)
@@ -208,14 +210,16 @@ def the_dead_of_others_are_members(patch: Patch) -> None:
 
 def whoever_hangs_is_waited_for(patch: Patch) -> None:
     """Joins have no end."""
-    patch.setattr(Rebalance, "_on_join_end", lambda self, now: setattr(self, "_join_end", now + 9))
+    patch.setattr(
+        GroupRebalance, "_on_join_end", lambda self, now: setattr(self, "_join_end", now + 9)
+    )
 
 
 def a_retry_is_not_noticed(patch: Patch) -> None:
     """A member that asks again is told what waits already, and the new request never."""
     wait_join = Members.wait_join
 
-    def wait_once(self: Members, member: GroupMember, token: Token) -> None:
+    def wait_once(self: Members, member: MemberState, token: Token) -> None:
         if member.joining is None:
             wait_join(self, member, token)
 
@@ -230,7 +234,7 @@ def the_leader_may_not_ask(patch: Patch) -> None:
     """A leader that joins again hears the same: new partitions are nobody's."""
     on_member = Joins._on_member
 
-    def tell_again(self: Joins, join: Join, member: GroupMember) -> None:
+    def tell_again(self: Joins, join: Join, member: MemberState) -> None:
         is_stable = self._rebalance.phase is Phase.STABLE
         if is_stable and member.protocols == join.protocols:
             self._tell_again(member, join)

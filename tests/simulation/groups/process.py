@@ -10,9 +10,9 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftmq.client.group.effects import Ask as Question
+from raftmq.client.group.effects import AskCoordinator as Question
 from raftmq.client.group.effects import Fail, ForgetCoordinator, Left, State, WatchTopics
-from raftmq.client.group.membership import Membership
+from raftmq.client.group.membership import GroupMembership
 from raftmq.errors import RaftmqError
 from raftmq.wire.messages.groups import JoinGroup, SyncGroup
 from tests.simulation.groups.asks import addressed
@@ -48,7 +48,7 @@ class Process:
         self, world: World, name: str, options: MemberOptions, topics: Iterable[str], chance: Random
     ) -> None:
         self.world, self.name, self.instance_id = world, name, options.group_instance_id
-        self.membership = Membership(options, topics, random=chance)
+        self.membership = GroupMembership(options, topics, random=chance)
         self.program = Program(self, chance)
         self.is_up, self.is_paused, self.is_leaving = True, False, False
         self.is_misled = False

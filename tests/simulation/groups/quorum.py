@@ -10,8 +10,8 @@ from raftmq.metadata.commands import (
     CommitOffsets,
     Done,
     GroupCommits,
-    OffsetCommit,
     OffsetsCommitted,
+    StoredOffset,
 )
 from raftmq.metadata.image import slot_of
 from tests.simulation.groups.asks import GROUP
@@ -63,7 +63,7 @@ class Quorum:
 
     def commit_offsets(self, commit: Commit, slot_epoch: int) -> AnyResult:
         before = self.group
-        offsets = GroupCommits(GROUP, (OffsetCommit(TOPIC, 0, 1),))
+        offsets = GroupCommits(GROUP, (StoredOffset(TOPIC, 0, 1),))
         result = self._commit(CommitOffsets(SLOT, slot_epoch, (offsets,)))
         if isinstance(result, OffsetsCommitted):
             self._world.checks.on_commit(commit, before)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from raftmq.broker.broker import Host, open_broker
+from raftmq.broker.broker import NodeEnvironment, open_broker
 from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
 from raftmq.broker.settings import BrokerSettings, ListenerSettings
 from raftmq.errors import ErrorCode, RaftmqError, error_for
@@ -77,7 +77,7 @@ class WholeNode:
 
     async def _run(self) -> None:
         self._runs += 1
-        host = Host(
+        host = NodeEnvironment(
             self._network.node(f"n{self.number}"),
             files=self.files,
             random=Random(100 * self._runs + self.number),

@@ -22,11 +22,11 @@ from raftmq.metadata.commands import (
     CommandId,
     CommitOffsets,
     GroupCommits,
-    OffsetCommit,
     OffsetsCommitted,
     PartitionId,
-    ProducerIds,
+    ProducerIdBlock,
     RegisterBroker,
+    StoredOffset,
     UnfenceBroker,
 )
 from raftmq.metadata.image import slot_of
@@ -124,7 +124,7 @@ class Client:
         self, kind: Kind, register: tuple[str, int], *, expected: int | None
     ) -> None:
         value, invoked_at = next(self.book.values), next(self.book.clock)
-        commit = OffsetCommit(TOPIC, register[1], value, expected=expected)
+        commit = StoredOffset(TOPIC, register[1], value, expected=expected)
         found: object = Unknown.VALUE
         try:
             result = await self._propose(_commits(register[0], commit))
@@ -161,7 +161,7 @@ class Client:
         group, partition = "log", next(self.book.partitions)
         value = next(self.book.values)
         padding = "." * self.world.plan.padding_bytes
-        commit = OffsetCommit(TOPIC, partition, value, metadata=padding)
+        commit = StoredOffset(TOPIC, partition, value, metadata=padding)
         result = await self._try(_commits(group, commit))
         if result is not None:
             demand(result == OffsetsCommitted(), f"{result}")
@@ -181,7 +181,7 @@ class Client:
         self.book.blocks[key] = Block(self.number, self._epoch, sequence, size, None)
         for _ in range(RETRIES_MAX):
             result = await self._try(command, command_id)
-            if isinstance(result, ProducerIds):
+            if isinstance(result, ProducerIdBlock):
                 self.book.blocks[key] = self.book.blocks[key]._replace(first=result.first)
                 if self._random.random() > 0.2 or self.world.is_closing:
                     return
@@ -191,7 +191,7 @@ class Client:
             await trio.sleep(self._random.uniform(0.01, 0.2))
 
     async def _ask_again(
-        self, command: AnyCommand, command_id: CommandId, answer: ProducerIds
+        self, command: AnyCommand, command_id: CommandId, answer: ProducerIdBlock
     ) -> None:
         again = await self._try(command, command_id)
         demand(again in (None, answer), f"{command_id}: {answer} the first time, then {again}")
@@ -251,7 +251,7 @@ class Client:
         self.world.trace(f"{operation}")
 
 
-def _commits(group: str, commit: OffsetCommit) -> CommitOffsets:
+def _commits(group: str, commit: StoredOffset) -> CommitOffsets:
     return CommitOffsets(slot_of(group), SLOT_EPOCH, (GroupCommits(group, (commit,)),))
 
 
@@ -260,7 +260,7 @@ async def propose_somewhere(voters: list[Voter]) -> bool:
     for voter in voters:
         if voter.quorum is not None and voter.leads:
             try:
-                await voter.quorum.propose(_commits("probe", OffsetCommit(TOPIC, 0, 1)), timeout=1)
+                await voter.quorum.propose(_commits("probe", StoredOffset(TOPIC, 0, 1)), timeout=1)
             except RaftmqError:
                 return False
             return True

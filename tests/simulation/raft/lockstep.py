@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.node import RaftNode
-from raftmq.metadata.raft.engine.timing import Limits, Timing
+from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
 from raftmq.metadata.raft.journal.journal import start_journal
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    FrameReader,
-    Hello,
+    MessageReader,
+    NodeHello,
     Role,
     encode_frame,
 )
@@ -92,9 +92,9 @@ class Voter:
         self.node = self._make_node()
         self.node.on_offer = self._on_offer
 
-    def _make_membership(self) -> Membership:
+    def _make_membership(self) -> VoterMembership:
         identity = self.journal.identity
-        return Membership(
+        return VoterMembership(
             self.node_id, self.world.ids, disk_id=identity.disk_id, standing=identity.standing
         )
 
@@ -125,9 +125,9 @@ class Voter:
 
     # What the transport does
 
-    def hello(self) -> Hello:
+    def hello(self) -> NodeHello:
         identity = self.journal.identity
-        return Hello(
+        return NodeHello(
             protocol_version=PROTOCOL_VERSION, cluster_id="c", role=Role.VOTER,
             node_id=self.node_id, disk_id=identity.disk_id, start_count=identity.start_count,
             nonce=self.nonce, standing=identity.standing,
@@ -230,11 +230,11 @@ class Lockstep:
         *,
         seed: int = 0,
         timing: Timing | None = None,
-        limits: Limits | None = None,
+        limits: QuorumLimits | None = None,
         make_machine: Callable[[], StateMachine] = ListMachine,
     ) -> None:
         self.now, self.random = 1000.0, Random(seed)
-        self.timing, self.limits = timing or Timing(), limits or Limits()
+        self.timing, self.limits = timing or Timing(), limits or QuorumLimits()
         self.make_machine = make_machine
         self.ids = tuple(range(1, voter_count + 1))
         self.transfers_snapshots = True
@@ -322,7 +322,7 @@ class Lockstep:
 
     def deliver(self) -> None:
         for (sender, receiver), frames in sorted(self.wires.items()):
-            messages = FrameReader().receive(b"".join(frames))
+            messages = MessageReader().receive(b"".join(frames))
             frames.clear()
             self.voters[receiver].inbox.extend((sender, message) for message in messages)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from raftmq.metadata.raft.engine.timing import Limits, Timing
+from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
 from tests.simulation.network_pipe import Latency
 from tests.simulation.raft.tuning import Sizes, draw_sizes
 
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     pace: float  # of repairs: 1.0 takes as long as elections need, less is hasty
     at_once: int  # faults that may be under way together
     timing: Timing
-    limits: Limits
+    limits: QuorumLimits
     latency: Latency
     disk_seconds: tuple[float, float]
     sizes: Sizes
@@ -73,8 +73,8 @@ def draw_plan(seed: int, seconds: float, wanted: tuple[str, ...] = ()) -> Plan:
     )
 
 
-def _draw_limits(random: Random, padding_bytes: int) -> Limits:
-    return Limits(
+def _draw_limits(random: Random, padding_bytes: int) -> QuorumLimits:
+    return QuorumLimits(
         applied_per_tick=random.choice((500, 500, 7)),
         in_flight_bytes=random.choice((8 << 20, 2000 + 20 * padding_bytes)),
         snapshot_entries=random.choice((20, 50, 150, 100_000)),

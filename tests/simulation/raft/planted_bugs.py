@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from raftmq.metadata.apply import dispatch
 from raftmq.metadata.raft.engine import guard as guard_module
 from raftmq.metadata.raft.engine.guard import Guard
-from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.node import RaftNode
 from raftmq.metadata.raft.engine.replication import Reads
 from raftmq.metadata.raft.journal import journal as journal_module
-from raftmq.metadata.raft.journal.format import Identity
+from raftmq.metadata.raft.journal.format import VoterIdentity
 from raftmq.metadata.raft.journal.journal import Journal
 from raftmq.metadata.raft.net.messages import Standing
 from raftmq.metadata.raft.quorum import Driver
@@ -164,10 +164,10 @@ def apply_twice(patch: Patch) -> None:
 
 def trust_a_new_disk(patch: Patch) -> None:
     """A new directory is taken for one that never promised anything: it votes and counts."""
-    trusted = partial(Identity, standing=Standing.ESTABLISHED)
-    patch.setattr(journal_module, "Identity", trusted)
+    trusted = partial(VoterIdentity, standing=Standing.ESTABLISHED)
+    patch.setattr(journal_module, "VoterIdentity", trusted)
     patch.setattr(RaftNode, "counts", lambda self, peer: True)
-    patch.setattr(Membership, "check_hello", lambda self, hello, *, term: None)
+    patch.setattr(VoterMembership, "check_hello", lambda self, hello, *, term: None)
     patch.setattr(Guard, "_stop_older_copy", lambda self, peer, last_index: None)
 
 
@@ -179,7 +179,7 @@ def count_blank_voters(patch: Patch) -> None:
 
 def old_copies_are_welcome(patch: Patch) -> None:
     """Nobody looks how old a peer's directory is."""
-    patch.setattr(Membership, "check_hello", lambda self, hello, *, term: None)
+    patch.setattr(VoterMembership, "check_hello", lambda self, hello, *, term: None)
     patch.setattr(Guard, "_stop_older_copy", lambda self, peer, last_index: None)
 
 

@@ -12,7 +12,7 @@ from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
 from raftmq.metadata.machine import MetadataMachine
 from raftmq.metadata.raft.engine.replication import Fate
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.net.messages import AnyMessage
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft.stock import StockNode, append
@@ -190,7 +190,7 @@ def test_stock_applies_the_whole_backlog_in_one_tick(make_stock: Callable[..., S
 
 def test_ours_applies_the_backlog_in_portions() -> None:
     """H15: a turn applies its budget of commands and of bytes, and asks for another turn."""
-    world = quorum(1, 1, limits=Limits(applied_per_tick=100, applied_bytes_per_tick=1000))
+    world = quorum(1, 1, limits=QuorumLimits(applied_per_tick=100, applied_bytes_per_tick=1000))
     for number in range(250):
         world[1].submit(b"%d" % number)
     applied = [0]

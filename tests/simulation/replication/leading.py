@@ -15,9 +15,9 @@ from raftmq.metadata.commands import (
     AlterPartition,
     CommandId,
     PartitionAltered,
+    ProposedIsrMember,
     RaiseLogStart,
     Refused,
-    Replica,
 )
 from raftmq.partition.leader import HighWatermarkRose, Leader, ProposeIsr
 from tests.simulation.replication.disk import Record
@@ -228,7 +228,7 @@ class Leading:
             *self.key,
             leader_epoch=proposal.leader_epoch,
             partition_epoch=proposal.partition_epoch,
-            isr=tuple(Replica(*member) for member in proposal.isr),
+            isr=tuple(ProposedIsrMember(*member) for member in proposal.isr),
         )
 
     def _on_silence(self, proposal: ProposeIsr) -> None:

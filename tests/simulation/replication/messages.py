@@ -9,7 +9,7 @@ from raftmq.partition.leader import Diverged
 if TYPE_CHECKING:
     from raftmq.errors import ErrorCode
     from raftmq.metadata.commands import PartitionId
-    from raftmq.partition.leader import Fetch
+    from raftmq.partition.leader import FetchFromLeader
     from tests.simulation.replication.disk import Record
 
 
@@ -18,7 +18,7 @@ class FetchRequest(NamedTuple):
     broker_id: int
     broker_epoch: int
     leader_epoch: int
-    fetch: Fetch
+    fetch: FetchFromLeader
 
 
 class Progress(NamedTuple):

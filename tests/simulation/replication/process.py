@@ -24,7 +24,7 @@ from raftmq.metadata.commands import (
 )
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import EMPTY_IMAGE
-from raftmq.metadata.liveness import HEARTBEAT_SECONDS, Heartbeat
+from raftmq.metadata.liveness import HEARTBEAT_SECONDS, BrokerContact
 from raftmq.partition.leader import Assignment, StartOver, before_leading
 from tests.simulation.replication.following import Following
 from tests.simulation.replication.leading import Leading
@@ -136,7 +136,7 @@ class Process:
         self.after(FENCED_HEARTBEAT_SECONDS if is_fenced else HEARTBEAT_SECONDS, self._beat)
         if self.broker_epoch == NO_EPOCH:
             return
-        said = Heartbeat(
+        said = BrokerContact(
             self.broker_id,
             self.broker_epoch,
             self.image.version,

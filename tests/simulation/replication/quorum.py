@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
-    from raftmq.metadata.controller import Effect, HeartbeatAnswer, Propose
+    from raftmq.metadata.controller import Effect, HeartbeatAnswer, ProposeCommand
     from raftmq.metadata.image import MetadataImage
-    from raftmq.metadata.liveness import Heartbeat
+    from raftmq.metadata.liveness import BrokerContact
     from tests.simulation.replication.broker import Broker
     from tests.simulation.replication.world import World
 
@@ -132,7 +132,7 @@ class Quorum:
                 delay = 0.001 + self._chance.random() * 0.02
                 self._world.timeline.after(delay, self._carry_out, controller, effect)
 
-    def _carry_out(self, controller: Controller, effect: Propose) -> None:
+    def _carry_out(self, controller: Controller, effect: ProposeCommand) -> None:
         result = self.commit(effect.command)
         if self._controller is controller:
             follows = controller.on_result(effect, result, now=self._now, image=self.image)
@@ -146,7 +146,7 @@ class Quorum:
         follows = controller.on_probe(probe, outcome, now=self._now, image=self.image)
         self._perform(controller, follows)
 
-    def on_heartbeat(self, said: Heartbeat, answer: Callable[[HeartbeatAnswer], None]) -> None:
+    def on_heartbeat(self, said: BrokerContact, answer: Callable[[HeartbeatAnswer], None]) -> None:
         if self._controller is not None:
             answer(self._controller.on_heartbeat(said, now=self._now, image=self.image))
 

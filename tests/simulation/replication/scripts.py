@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import Refused
-from raftmq.partition.leader import Fetch
+from raftmq.partition.leader import FetchFromLeader
 from tests.simulation.replication.messages import Failed, FetchRequest, Progress
 from tests.simulation.replication.network import CONTROLLER
 from tests.simulation.replication.stage import Stage
@@ -67,7 +67,7 @@ def fetch_of_another_epoch() -> None:
     epoch = leading.leader_epoch
     codes = {epoch - 1: ErrorCode.FENCED_LEADER_EPOCH, epoch + 1: ErrorCode.UNKNOWN_LEADER_EPOCH}
     for other, code in codes.items():
-        answer = leading.on_fetch(FetchRequest(key, 1, 1, other, Fetch(99, 0, -1)))
+        answer = leading.on_fetch(FetchRequest(key, 1, 1, other, FetchFromLeader(99, 0, -1)))
         assert answer == Failed(code), f"epoch {other} is served by epoch {epoch}: {answer}"
     stage.finish()
 
@@ -79,8 +79,12 @@ def word_of_the_dead() -> None:
     stage.produce(0)
     broker_epoch, end = stage.world.quorum.image.brokers[1].broker_epoch, leading.log.end
     stage.broker(1).kill()
-    alive = FetchRequest(key, 1, broker_epoch + 100, leading.leader_epoch, Fetch(1, 0, -1))
-    dead = alive._replace(broker_epoch=broker_epoch, fetch=Fetch(9, end, leading.leader_epoch))
+    alive = FetchRequest(
+        key, 1, broker_epoch + 100, leading.leader_epoch, FetchFromLeader(1, 0, -1)
+    )
+    dead = alive._replace(
+        broker_epoch=broker_epoch, fetch=FetchFromLeader(9, end, leading.leader_epoch)
+    )
     leading.on_fetch(alive)
     leading.on_fetch(dead)
     leading.on_progress(Progress(key, 1, broker_epoch, leading.leader_epoch, end))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from raftmq.broker.metadata_changes import Changes
+from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.errors import ErrorCode, NotController
 from raftmq.metadata.commands import (
     BrokerRegistered,
@@ -107,8 +107,8 @@ async def fence(cluster: FakeCluster, broker_id: int) -> None:
     )
 
 
-def changes(cluster: FakeCluster, link: Link | None = None) -> Changes:
-    return Changes(cluster.nodes[NODE], link or Link(cluster))
+def changes(cluster: FakeCluster, link: Link | None = None) -> MetadataChanges:
+    return MetadataChanges(cluster.nodes[NODE], link or Link(cluster))
 
 
 async def ask(handler: Handler, request: Request, context: RequestContext = CONTEXT) -> Any:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.replication.leader_fetcher import Fetchers
-from raftmq.broker.requests.fetch import Fetching, Replicating
+from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
 from raftmq.broker.requests.fetch_sessions import WaitingFetches
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.model import Address
 from raftmq.partition.replica import Replica
-from raftmq.partition.replica_environment import PartitionKey, Surroundings
-from raftmq.rpc.context import Identity, RequestContext
+from raftmq.partition.replica_environment import PartitionKey, ReplicaEnvironment
+from raftmq.rpc.context import RequestContext, ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.messages.fetch import FetchPartition
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.disk import SimulatedFiles
@@ -110,11 +110,11 @@ class Copier:
             settings=settings,
         )
         self.waiting = WaitingFetches()
-        self.fetching = Fetching(self.hosted, directory, self.waiting, random)
-        self.replicating = Replicating(
+        self.fetching = FetchRequests(self.hosted, directory, self.waiting, random)
+        self.replicating = ReplicaFetchRequests(
             self.hosted, directory, self.waiting, random, registered_epoch=self.epochs.get
         )
-        self.around = Surroundings(
+        self.around = ReplicaEnvironment(
             broker_id,
             self.epochs.get,
             lambda key, proposal: self.wishes.append((key, proposal)),
@@ -141,8 +141,8 @@ class Copier:
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         handlers = {**self.fetching.handlers(), **self.replicating.handlers()}
         noted = {key: partial(self._note, handler) for key, handler in handlers.items()}
-        server = Server(
-            Identity(CLUSTER, self.broker_id), noted, authorize=allow, run_sync=self.disk
+        server = RpcServer(
+            ServerIdentity(CLUSTER, self.broker_id), noted, authorize=allow, run_sync=self.disk
         )
         async with trio.open_nursery() as nursery:
             address = Address(f"b{self.broker_id}", 9000)

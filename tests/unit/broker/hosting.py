@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.replication.isr_proposals import IsrProposals
-from raftmq.broker.replication.replica_repair import DamageReports, Repairs
+from raftmq.broker.replication.replica_repair import DamageReports, ReplicaRepair
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
 from raftmq.broker.replication.rot_watch import RotWatch
 from raftmq.errors import ErrorCode, NotController, Unreachable
@@ -22,7 +22,7 @@ from raftmq.metadata.commands import (
     RegisterBroker,
 )
 from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
-from raftmq.metadata.liveness import Heartbeat
+from raftmq.metadata.liveness import BrokerContact
 from raftmq.partition.replica_environment import PartitionKey
 from raftmq.partition.storage.directory import open_log_directory
 from raftmq.rpc.reply import Answer
@@ -196,7 +196,7 @@ class Node:
         self.wishes: list[ProposeIsr] = []
         self.reports = Reports(self)
         self.donor = Donor()
-        self.repairs = Repairs(
+        self.repairs = ReplicaRepair(
             broker_id,
             self.replicas,
             directory,
@@ -269,7 +269,7 @@ async def reign(cluster: FakeCluster) -> None:
     effects = controller.on_office(now=trio.current_time(), image=quorum.image)
     for _ in range(20):
         for broker in quorum.image.brokers.values():
-            heartbeat = Heartbeat(broker.broker_id, broker.broker_epoch, quorum.image.version)
+            heartbeat = BrokerContact(broker.broker_id, broker.broker_epoch, quorum.image.version)
             controller.on_heartbeat(heartbeat, now=trio.current_time(), image=quorum.image)
         effects += controller.on_tick(now=trio.current_time(), image=quorum.image)
         for effect in effects:

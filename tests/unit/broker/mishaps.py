@@ -12,7 +12,7 @@ import trio
 
 from raftmq.errors import StorageError
 from raftmq.metadata.commands import Done
-from raftmq.partition.leader import Fetch
+from raftmq.partition.leader import FetchFromLeader
 from tests.unit.broker.hosting import create_topic, opened, register, settle
 from tests.unit.broker.test_repairs import KEY, LOG_FILES, log_durable
 from tests.unit.storage.batches import append, batch
@@ -82,7 +82,7 @@ def epoch_of(cluster: FakeCluster, broker_id: int) -> int:
 def hold(cluster: FakeCluster, replica: Replica, end_offset: int) -> None:
     """Its follower, broker 2, has everything before `end_offset`."""
     epoch = epoch_of(cluster, 2)
-    replica.on_replica_fetch(2, epoch, Fetch(1, end_offset, 0), leader_epoch=0)
+    replica.on_replica_fetch(2, epoch, FetchFromLeader(1, end_offset, 0), leader_epoch=0)
     replica.on_replica_progress(2, epoch, end_offset, leader_epoch=0)
 
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.broker_clock import OwnClock
-from raftmq.broker.controller_leadership import ControllerOffice, address_of
+from raftmq.broker.broker_clock import BrokerClock
+from raftmq.broker.controller_leadership import ControllerLeadership, address_of
 from raftmq.broker.controller_link import ControllerLink
-from raftmq.broker.lifetime import Lifetime, Profile, Surroundings
+from raftmq.broker.lifetime import BrokerProfile, Lifetime, LifetimeEnvironment
 from raftmq.broker.meta import MetaFile, open_meta
-from raftmq.broker.requests.proposals import Proposals
+from raftmq.broker.requests.proposals import ControllerRequests
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.commands import Endpoint
 from raftmq.model import Address
-from raftmq.rpc.context import Identity, Listener
+from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.peers import Peers
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.messages.hello import Hello
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles
@@ -101,13 +101,13 @@ class Node:
     """
 
     quorum: FakeQuorum
-    office: ControllerOffice
+    office: ControllerLeadership
     link: ControllerLink
     lifetime: Lifetime
-    clock: OwnClock
+    clock: BrokerClock
     file: MetaFile
     peers: Peers
-    proposals: Proposals
+    proposals: ControllerRequests
 
     def __init__(self, world: World, node_id: int) -> None:
         self._world, self.node_id, self.host = world, node_id, f"n{node_id}"
@@ -153,7 +153,7 @@ class Node:
         self.peers = Peers(
             network.dial, make_hello=lambda: hello, random=random, run_sync=run_inline
         )
-        self.office = ControllerOffice(
+        self.office = ControllerLeadership(
             self.node_id,
             self.quorum,
             network,
@@ -162,9 +162,9 @@ class Node:
         self.link = ControllerLink(
             self.node_id, self.quorum, self.peers, beat_here=self.office.on_heartbeat
         )
-        self.proposals = Proposals(self.quorum, self.office)
-        server = Server(
-            Identity(CLUSTER, self.node_id),
+        self.proposals = ControllerRequests(self.quorum, self.office)
+        server = RpcServer(
+            ServerIdentity(CLUSTER, self.node_id),
             self.proposals.handlers(),
             authorize=allow,
             run_sync=run_inline,
@@ -194,9 +194,9 @@ class Node:
         owner, random = (CLUSTER, self.node_id), Random(100 * self._starts + self.node_id)
         self.file = await open_meta(self.files, DIRECTORY, owner, random=random, run_sync=run_sync)
         endpoint = Endpoint(listener, self.host, PORT)
-        profile = Profile(self.node_id, (endpoint,), self.files.boot_id())
-        self.clock = OwnClock(self.node_id, self.now_ms)
-        around = Surroundings(
+        profile = BrokerProfile(self.node_id, (endpoint,), self.files.boot_id())
+        self.clock = BrokerClock(self.node_id, self.now_ms)
+        around = LifetimeEnvironment(
             lambda: self.damaged, lambda: self.slow_flush_seconds, self.epochs.append, self.clock
         )
         self.lifetime = Lifetime(profile, self.file, self.quorum, self.link, around, random=random)

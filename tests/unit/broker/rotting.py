@@ -11,7 +11,7 @@ from raftmq.metadata.commands import (
     AlterPartition,
     PartitionAltered,
 )
-from raftmq.metadata.commands import Replica as Member
+from raftmq.metadata.commands import ProposedIsrMember as Member
 from raftmq.partition.replica_environment import PartitionKey
 from raftmq.wire.messages.corruption import DescribeDamage, ReportCorruption
 from tests.simulation.deterministic import run_inline

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.requests.topics import Topics
+from raftmq.broker.requests.topics import TopicRequests
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.topics import (
     CreatePartitions,
@@ -85,7 +85,7 @@ async def test_nobody_leads_the_quorum(autojump_clock: MockClock) -> None:
     cluster = await cluster_of(None)
     leader = cluster.leader
     cluster.depose()
-    topics = Topics(changes(cluster, FixedLink(cluster, leader.node_id)), Random(1))
+    topics = TopicRequests(changes(cluster, FixedLink(cluster, leader.node_id)), Random(1))
     reply = await ask(topics.create, CreateTopics((NewTopic("orders"),)))
     assert codes(reply.topics) == [ErrorCode.NOT_CONTROLLER]
     assert reply.topics[0].topic_id is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.requests.topics import TopicConfigs
+from raftmq.broker.requests.topics import TopicConfigRequests
 from raftmq.config import TOPIC_KEYS, TopicConfig, parse_topic_config
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import DeleteTopic
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tests.simulation.quorum_fake import FakeCluster
 
 
-def answers(cluster: FakeCluster, link: Link | None = None) -> TopicConfigs:
-    return TopicConfigs(changes(cluster, link))
+def answers(cluster: FakeCluster, link: Link | None = None) -> TopicConfigRequests:
+    return TopicConfigRequests(changes(cluster, link))
 
 
 async def alter(cluster: FakeCluster, *wanted: ConfigChange, is_dry_run: bool = False) -> list[int]:

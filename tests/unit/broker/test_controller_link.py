@@ -26,7 +26,7 @@ from raftmq.metadata.commands import (
     RegisterBroker,
     UnfenceBroker,
 )
-from raftmq.metadata.liveness import Heartbeat
+from raftmq.metadata.liveness import BrokerContact
 from raftmq.metadata.quorum import PROPOSE_SECONDS_MAX
 from tests.unit.broker.nodes import open_world
 
@@ -292,17 +292,17 @@ async def test_a_heartbeat_finds_the_controller(autojump_clock: MockClock, node_
         await world.start(with_lifetime=False)
         link = world.nodes[node_id].link
         with pytest.raises(BrokerIdNotRegistered):
-            await link.heartbeat(Heartbeat(node_id, 0, 0))
+            await link.heartbeat(BrokerContact(node_id, 0, 0))
         command = RegisterBroker(node_id, b"i" * 16, b"d" * 16)
         registered = await link.propose(command)
         assert isinstance(registered, BrokerRegistered)
         epoch = registered.broker_epoch
-        reply = await link.heartbeat(Heartbeat(node_id, epoch, epoch))
+        reply = await link.heartbeat(BrokerContact(node_id, epoch, epoch))
         assert (reply.is_fenced, reply.may_shut_down) == (True, False)
         await trio.sleep(0.3)
-        assert not (await link.heartbeat(Heartbeat(node_id, epoch, epoch))).is_fenced
+        assert not (await link.heartbeat(BrokerContact(node_id, epoch, epoch))).is_fenced
         with pytest.raises(StaleBrokerEpoch):
-            await link.heartbeat(Heartbeat(node_id, epoch - 1, 0))
+            await link.heartbeat(BrokerContact(node_id, epoch - 1, 0))
 
 
 async def test_a_heartbeat_is_sent_once(autojump_clock: MockClock) -> None:
@@ -311,7 +311,7 @@ async def test_a_heartbeat_is_sent_once(autojump_clock: MockClock) -> None:
         await connect(world)
         world.cluster.depose()
         with pytest.raises(NotController):
-            await world.nodes[2].link.heartbeat(Heartbeat(2, 2, 2), timeout=1.0)
+            await world.nodes[2].link.heartbeat(BrokerContact(2, 2, 2), timeout=1.0)
 
 
 # Read barriers

@@ -17,7 +17,7 @@ from raftmq.metadata.commands import (
     decode_command,
 )
 from raftmq.metadata.controller.probes import PROBE_PAUSE_SECONDS
-from raftmq.metadata.liveness import SESSION_SECONDS, Heartbeat
+from raftmq.metadata.liveness import SESSION_SECONDS, BrokerContact
 from tests.unit.broker.nodes import PORT, World, eventually, open_world
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def register(
 
 
 def beat(world: World, broker_id: int, epoch: int) -> BrokerHeartbeatReply:
-    said = Heartbeat(broker_id, epoch, world.image.version)
+    said = BrokerContact(broker_id, epoch, world.image.version)
     assert world.cluster.leader_id is not None
     return world.nodes[world.cluster.leader_id].office.on_heartbeat(said)
 
@@ -71,7 +71,7 @@ async def test_nothing_is_proposed_before_the_barrier(autojump_clock: MockClock)
         await trio.sleep(2.9)
         assert not office.is_held
         with pytest.raises(NotController, match="takes office just now"):
-            office.on_heartbeat(Heartbeat(5, 2, 2))
+            office.on_heartbeat(BrokerContact(5, 2, 2))
         assert (len(world.cluster.log), len(world.cluster.pending)) == (before, 0)
         await eventually(lambda: office.is_held, within=0.2)
 
@@ -108,7 +108,7 @@ async def test_the_office_ends_with_the_leadership(autojump_clock: MockClock) ->
         world.cluster.elect(2, keep_pending=False)
         assert not office.is_held
         with pytest.raises(NotController, match="node 2 is") as caught:
-            office.on_heartbeat(Heartbeat(5, epoch, epoch))
+            office.on_heartbeat(BrokerContact(5, epoch, epoch))
         assert caught.value.leader_id == 2
         office.on_connection_reset(5)
         await trio.sleep(0.5)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from raftmq.broker.requests import metadata
-from raftmq.broker.requests.metadata import Descriptions
+from raftmq.broker.requests.metadata import TopicDescriptions
 from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.metadata.commands import DeleteTopic, PartitionId, ReassignPartition
 from raftmq.wire.messages.topics import Cursor, DescribeTopics
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.quorum_fake import FakeCluster
 
 
-def answers(cluster: FakeCluster) -> Descriptions:
-    return Descriptions(cluster.nodes[NODE])
+def answers(cluster: FakeCluster) -> TopicDescriptions:
+    return TopicDescriptions(cluster.nodes[NODE])
 
 
 async def pages(cluster: FakeCluster, *names: str, partitions_max: int) -> list[list[str]]:

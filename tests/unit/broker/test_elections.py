@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.requests.topics import Elections
+from raftmq.broker.requests.topics import ElectionRequests
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
     AlterPartition,
     PartitionAltered,
     PartitionId,
-    Replica,
+    ProposedIsrMember,
     UnfenceBroker,
 )
 from raftmq.wire.messages.topics import ElectLeaders, WantedElection
@@ -42,7 +42,7 @@ KEY = PartitionId(ORDERS, 0)
 async def elect(
     cluster: FakeCluster, *wanted: WantedElection, is_unclean: bool = False
 ) -> list[int]:
-    reply = await ask(Elections(changes(cluster)).elect, ElectLeaders(wanted, is_unclean))
+    reply = await ask(ElectionRequests(changes(cluster)).elect, ElectLeaders(wanted, is_unclean))
     return codes(reply.partitions)
 
 
@@ -62,7 +62,7 @@ async def back_in_sync(cluster: FakeCluster, broker_id: int) -> None:
         *KEY,
         state.leader_epoch,
         state.partition_epoch,
-        tuple(Replica(member, brokers[member].broker_epoch) for member in members),
+        tuple(ProposedIsrMember(member, brokers[member].broker_epoch) for member in members),
     )
     assert isinstance(await cluster.leader.propose(command), PartitionAltered)
 

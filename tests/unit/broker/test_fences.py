@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.requests.produce import Producing
-from raftmq.broker.requests.producer_fencing import Fences
+from raftmq.broker.requests.produce import ProduceRequests
+from raftmq.broker.requests.producer_fencing import ProducerFencing
 from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
@@ -55,7 +55,7 @@ def fence(
     wanted = tuple(PartitionToFence(TOPIC_ID, each) for each in partitions)
     answers: list[Reply] = []
     request = FenceProducer(name, generation, wanted, 1000, partition_count)
-    answer = Fences(node.replicas).fence(CLIENT, request, b"")
+    answer = ProducerFencing(node.replicas).fence(CLIENT, request, b"")
     answer.attach(lambda reply: answers.append(_checked(reply)))
     return answers
 
@@ -91,7 +91,7 @@ def send(node: Node, first: int, *, epoch: int = 0, generation: int = 1) -> list
         assert isinstance(reply.body, ProduceReply)
         found.extend(reply.body.partitions)
 
-    answer = Producing(node.replicas).produce(CLIENT, request, data)
+    answer = ProduceRequests(node.replicas).produce(CLIENT, request, data)
     if isinstance(answer, PendingReply):
         answer.attach(take)
     else:

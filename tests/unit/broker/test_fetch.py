@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from raftmq.errors import ErrorCode
-from raftmq.partition.leader import Fetch as ReplicaAsks
+from raftmq.partition.leader import FetchFromLeader as ReplicaAsks
 from raftmq.wire.messages.fetch import NEW_SESSION
 from tests.unit.broker.consuming import Parked, ask, leading, values_in
 from tests.unit.broker.copying import (

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from raftmq.broker.replication.fetch_exchange import FetchSettings
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.messages.corruption import ReportCorruption
 from raftmq.wire.messages.fetch import WITHOUT_SESSION, Fetch
 from tests.unit.broker.copying import world
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.unit.broker.copying import World
 
-IN_LINE = Limits().requests_in_flight_max + 12
+IN_LINE = RpcLimits().requests_in_flight_max + 12
 
 
 def proposed(found: World) -> list[tuple[int, ...]]:

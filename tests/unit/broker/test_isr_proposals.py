@@ -14,7 +14,7 @@ from raftmq.errors import ErrorCode, RequestTimedOut
 from raftmq.metadata.commands import AlterPartition, Refused
 from raftmq.partition.leader import IsrMember, ProposeIsr
 from raftmq.partition.replica import Replica
-from raftmq.partition.replica_environment import PartitionKey, Surroundings
+from raftmq.partition.replica_environment import PartitionKey, ReplicaEnvironment
 from raftmq.partition.storage.directory import open_log_directory
 from tests.simulation.deterministic import run_inline
 from tests.simulation.disk import SimulatedFiles
@@ -80,7 +80,7 @@ async def two_under_way(link: HeldLink) -> AsyncIterator[tuple[IsrProposals, Rep
         trio.open_nursery() as nursery,
     ):
         log = await directory.open_log("t-1", 0)
-        around = Surroundings(1, lambda _: 10, lambda *_: None, lambda _: None)
+        around = ReplicaEnvironment(1, lambda _: 10, lambda *_: None, lambda _: None)
         replica = Replica(PartitionKey(bytes(16), 0), log, directory, around, high_watermark=0)
         proposals = IsrProposals(1, link, broker_epoch=lambda: 10, random=Random(0))
         nursery.start_soon(proposals.run)

@@ -19,7 +19,7 @@ from raftmq.metadata.commands import (
     UnregisterBroker,
     decode_command,
 )
-from raftmq.metadata.liveness import SESSION_SECONDS, Heartbeat
+from raftmq.metadata.liveness import SESSION_SECONDS, BrokerContact
 from tests.simulation.deterministic import run_inline
 from tests.unit.broker.nodes import DIRECTORY, Node, World, eventually, open_world
 
@@ -319,4 +319,4 @@ async def test_a_deposed_controller_does_not_mislead_brokers(autojump_clock: Moc
         await eventually(lambda: world.nodes[3].epochs, within=0.5)
         assert world.nodes[1].office.is_held
         with pytest.raises(NotController, match="behind broker 3"):
-            world.nodes[1].office.on_heartbeat(Heartbeat(3, world.nodes[3].epochs[0], 0))
+            world.nodes[1].office.on_heartbeat(BrokerContact(3, world.nodes[3].epochs[0], 0))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.requests import metadata
-from raftmq.broker.requests.metadata import ClusterMetadata
+from raftmq.broker.requests.metadata import MetadataRequests
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import BeginControlledShutdown, DeleteTopic
 from raftmq.model import Address
 from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import ABSENT, encode_body
 from raftmq.wire.messages.cluster import DescribeCluster, ListenerAddress, VoterAddress
-from raftmq.wire.messages.metadata import Broker, Metadata, MetadataReply, PartitionMetadata
+from raftmq.wire.messages.metadata import BrokerRow, Metadata, MetadataReply, PartitionMetadata
 from tests.unit.broker.asking import CONTEXT, NODE, ORDERS, ask, cluster_of, fence, make, said
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tests.simulation.quorum_fake import FakeCluster
 
 
-def answers(cluster: FakeCluster) -> ClusterMetadata:
-    return ClusterMetadata(cluster.nodes[NODE], cluster_id="here")
+def answers(cluster: FakeCluster) -> MetadataRequests:
+    return MetadataRequests(cluster.nodes[NODE], cluster_id="here")
 
 
 def topic_id(number: int) -> bytes:
@@ -41,7 +41,7 @@ async def test_a_topic_by_name(autojump_clock: MockClock) -> None:
     assert reply.cluster_id == "here"
     assert reply.controller_id == 1
     assert reply.metadata_version == cluster.nodes[NODE].image.version
-    assert reply.brokers == (Broker(1, "host1", 9092, "a"), Broker(2, "host2", 9092))
+    assert reply.brokers == (BrokerRow(1, "host1", 9092, "a"), BrokerRow(2, "host2", 9092))
     (topic,) = reply.topics
     assert (topic.error, topic.name, topic.topic_id) == (ErrorCode.NONE, "orders", ORDERS)
     assert topic.partitions[1] == PartitionMetadata(
@@ -224,6 +224,6 @@ async def test_where_the_voters_meet(autojump_clock: MockClock) -> None:
     """As the settings have it, in the order of their ids."""
     cluster = await cluster_of(None)
     voters = {2: Address("b", 9002), 1: Address("a", 9001)}
-    told = ClusterMetadata(cluster.nodes[NODE], cluster_id="here", voters=voters)
+    told = MetadataRequests(cluster.nodes[NODE], cluster_id="here", voters=voters)
     reply = await ask(told.describe_cluster, DescribeCluster())
     assert reply.voters == (VoterAddress(1, "a", 9001), VoterAddress(2, "b", 9002))

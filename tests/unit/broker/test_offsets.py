@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.broker.requests.offsets import Offsets
+from raftmq.broker.requests.offsets import ListOffsetsRequests
 from raftmq.errors import ErrorCode
 from raftmq.wire.messages.offsets import (
     EARLIEST,
@@ -64,14 +64,16 @@ async def find(
     node: Node, timestamp: int, *, leader_epoch: int = -1, partition: int = 0
 ) -> FoundOffset:
     wanted = WantedOffset(TOPIC_ID, partition, leader_epoch, timestamp)
-    reply = await ask(Offsets(node.replicas, node.directory).list_offsets, ListOffsets((wanted,)))
+    reply = await ask(
+        ListOffsetsRequests(node.replicas, node.directory).list_offsets, ListOffsets((wanted,))
+    )
     found: FoundOffset = reply.partitions[0]
     return found
 
 
 async def end_of(node: Node, leader_epoch: int, *, current: int = -1) -> FoundEpoch:
     wanted = WantedEpoch(TOPIC_ID, 0, current, leader_epoch)
-    handler = Offsets(node.replicas, node.directory).find_epochs
+    handler = ListOffsetsRequests(node.replicas, node.directory).find_epochs
     found: FoundEpoch = (await ask(handler, OffsetForLeaderEpoch((wanted,)))).partitions[0]
     return found
 
@@ -94,7 +96,7 @@ async def test_both_ends_and_a_time(autojump_clock: MockClock) -> None:
 async def test_only_a_search_by_time_waits(autojump_clock: MockClock) -> None:
     """The ends are answered in the order of arrival, on the spot."""
     async with leading(1) as (node, _):
-        handler = Offsets(node.replicas, node.directory).list_offsets
+        handler = ListOffsetsRequests(node.replicas, node.directory).list_offsets
         wanted = WantedOffset(TOPIC_ID, 0, -1, LATEST)
         assert isinstance(handler(CONTEXT, ListOffsets((wanted,)), b""), tuple)
         wanted = WantedOffset(TOPIC_ID, 0, -1, 0)
@@ -156,7 +158,7 @@ async def test_epochs_of_the_asker(autojump_clock: MockClock) -> None:
             assert (await end_of(node, 0, current=epoch)).error == code
         assert (await find(node, LATEST, partition=5)).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         wanted = WantedOffset(UNKNOWN, 0, -1, LATEST)
-        handler = Offsets(node.replicas, node.directory).list_offsets
+        handler = ListOffsetsRequests(node.replicas, node.directory).list_offsets
         reply = await ask(handler, ListOffsets((wanted,)))
         assert reply.partitions[0].error == ErrorCode.UNKNOWN_TOPIC_ID
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.broker.requests.produce import Producing
+from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.errors import ErrorCode
 from raftmq.rpc.context import RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
@@ -49,7 +49,7 @@ def send(node: Node, *batches: bytes, acks: int = -1) -> list[Reply]:
     data = b"".join(batches)
     request = Produce(acks, 1000, (ProducePartition(TOPIC_ID, 0, -1, len(data)),))
     answers: list[Reply] = []
-    answer = Producing(node.replicas).produce(CLIENT, request, data)
+    answer = ProduceRequests(node.replicas).produce(CLIENT, request, data)
     if isinstance(answer, PendingReply):
         answer.attach(lambda reply: answers.append(_checked(reply)))
     elif answer is not None:

@@ -13,7 +13,7 @@ from raftmq.broker.requests.producer_ids import (
     AGAIN_SECONDS,
     BLOCK_COUNT,
     PROPOSE_SECONDS,
-    ProducerIds,
+    ProducerIdAllocation,
 )
 from raftmq.errors import ErrorCode, error_for
 from raftmq.metadata.commands import NO_EPOCH
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Stage(NamedTuple):
     cluster: FakeCluster
     link: Link
-    ids: ProducerIds
+    ids: ProducerIdAllocation
 
 
 @asynccontextmanager
@@ -41,14 +41,14 @@ async def open_stage(*, epoch: int | None = None) -> AsyncIterator[Stage]:
     cluster = await cluster_of(None, None)
     link = Link(cluster)
     known = cluster.leader.image.brokers[NODE].broker_epoch
-    ids = ProducerIds(NODE, link, broker_epoch=lambda: known if epoch is None else epoch)
+    ids = ProducerIdAllocation(NODE, link, broker_epoch=lambda: known if epoch is None else epoch)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ids.run)
         yield Stage(cluster, link, ids)
         nursery.cancel_scope.cancel()
 
 
-async def ask(ids: ProducerIds, timeout_ms: int = 30_000) -> InitProducerIdReply:
+async def ask(ids: ProducerIdAllocation, timeout_ms: int = 30_000) -> InitProducerIdReply:
     answer = ids.init(CONTEXT, InitProducerId(timeout_ms), b"")
     found = await answer if isinstance(answer, Awaitable) else answer
     assert isinstance(found, Reply)

@@ -27,7 +27,7 @@ from raftmq.metadata.commands import (
     OffsetRefused,
     OffsetsCommitted,
     PartitionAltered,
-    ProducerIds,
+    ProducerIdBlock,
     RaiseLogStart,
     RecoveryState,
     Refused,
@@ -57,7 +57,7 @@ FROM_2 = RequestContext("anonymous", BROKERS, "test", 1, "here", node_id=2)
         Refused(ErrorCode.INVALID_REQUEST, "no"),
         BrokerRegistered(7),
         PartitionAltered(1, 2, 3, (1, 2), RecoveryState.RECOVERING),
-        ProducerIds(1000, 10),
+        ProducerIdBlock(1000, 10),
         OffsetsCommitted((OffsetRefused("g", b"t" * 16, 0, 5),)),
     ],
 )

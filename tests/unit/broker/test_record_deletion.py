@@ -8,7 +8,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from raftmq.broker.metadata_changes import Changes
+from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.broker.requests.offsets import RecordDeletion
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import (
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 def deletion(
-    node: Node, changes: Changes | None = None, voters: tuple[int, ...] = ()
+    node: Node, changes: MetadataChanges | None = None, voters: tuple[int, ...] = ()
 ) -> RecordDeletion:
     return RecordDeletion(
         node.broker_id,
         node.replicas,
         node.directory,
-        changes or Changes(node.cluster.nodes[node.broker_id], DirectLink(node.cluster)),
+        changes or MetadataChanges(node.cluster.nodes[node.broker_id], DirectLink(node.cluster)),
         broker_epoch=lambda: node.replicas.broker_epoch,
         voters=voters,
     )
@@ -193,7 +193,7 @@ async def test_deleting_waits_for_its_feature_level(
         assert replica.log.log_start_offset == state_of(node).log_start_offset == 0
 
 
-class OlderMetadata(Changes):
+class OlderMetadata(MetadataChanges):
     """`level_max`: what the broker says that it knows."""
 
     level_max: int

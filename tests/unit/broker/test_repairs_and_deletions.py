@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from raftmq.errors import StorageError
 from raftmq.metadata.commands import DeleteTopic
 from raftmq.partition.leader import Diverged
-from raftmq.partition.replica_environment import Fetched
+from raftmq.partition.replica_environment import FetchedFromLeader
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import TOPIC_ID, create_topic, opened, register, settle
@@ -46,7 +46,7 @@ async def cut_in_vain(replica: Replica) -> None:
     fetch = replica.next_fetch()
     assert fetch is not None
     with pytest.raises(StorageError):
-        await replica.on_fetched(fetch.token, Fetched(diverged=Diverged(0, 1)))
+        await replica.on_fetched(fetch.token, FetchedFromLeader(diverged=Diverged(0, 1)))
 
 
 async def keep_from_closing(replica: Replica) -> None:

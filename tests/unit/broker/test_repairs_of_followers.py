@@ -17,8 +17,8 @@ from raftmq.metadata.commands import (
     Loss,
     PartitionAltered,
 )
-from raftmq.metadata.commands import Replica as Member
-from raftmq.partition.replica_environment import Fetched
+from raftmq.metadata.commands import ProposedIsrMember as Member
+from raftmq.partition.replica_environment import FetchedFromLeader
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.hosting import begin, create_topic, opened, register, settle, state_of
@@ -55,7 +55,7 @@ def hear(replica: Replica) -> None:
     """The leader has nothing new: it is told what is held here."""
     fetch = replica.next_fetch()
     assert fetch is not None
-    replica.on_records(fetch.token, Fetched())
+    replica.on_records(fetch.token, FetchedFromLeader())
 
 
 async def fill_up(node: Node, *, seconds: float, hears: bool) -> int:

@@ -19,7 +19,7 @@ from raftmq.metadata.commands import (
     ReportDamage,
 )
 from raftmq.partition.replica_environment import PartitionKey
-from raftmq.wire.messages.corruption import ReportCorruption, Verdict
+from raftmq.wire.messages.corruption import CorruptionVerdict, ReportCorruption
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.quorum_fake import FakeCluster
 from tests.unit.broker.asking import ask
@@ -58,7 +58,7 @@ async def test_a_leader_resigns_and_has_what_is_wrong_from_its_successor(
     """Nothing is cut; the log says what was found where."""
     async with filled(files, 1, 2) as (node, replica):
         rot(files, replica)
-        assert (await report(node, leader_epoch=0)).verdict == Verdict.ROTTEN
+        assert (await report(node, leader_epoch=0)).verdict == CorruptionVerdict.ROTTEN
         assert await damaged(node) == [(0, BAD)]
         await until_whole(node)
         assert node.reports.told == [(KEY, Loss.NOTHING)]
@@ -85,7 +85,7 @@ async def test_the_only_one_leads_on_with_all_that_can_be_read(
         before = replica.log.size
         rot(files, replica)
         for _ in range(3):
-            assert (await report(node)).verdict == Verdict.ROTTEN
+            assert (await report(node)).verdict == CorruptionVerdict.ROTTEN
             await trio.sleep(60)
         assert (node.reports.told, replica.log.size) == ([], before)
         with pytest.raises(CorruptRecord, match=rf"{BAD} to {BAD} have changed.*, {BAD + 1} comes"):
@@ -201,7 +201,7 @@ async def test_a_report_of_nothing_changes_nothing(
     """The disk is right: whoever complains got it wrong. Said so, and not all the time."""
     async with filled(files, 1, 2) as (node, replica):
         for _ in range(20):
-            assert (await report(node)).verdict == Verdict.WHOLE
+            assert (await report(node)).verdict == CorruptionVerdict.WHOLE
         assert replica.leader is not None
         assert await damaged(node) == []
     assert sum(one.startswith("no rot here") for one in caplog.messages) == 1
@@ -218,7 +218,7 @@ async def test_what_is_no_word_about_this_leader_is_refused(
             (COUNT, 0, ErrorCode.OFFSET_OUT_OF_RANGE),
         ]:
             reply = await report(node, offset, leader_epoch=epoch)
-            assert (reply.error, reply.verdict) == (error, Verdict.NOT_LOOKED)
+            assert (reply.error, reply.verdict) == (error, CorruptionVerdict.NOT_LOOKED)
         request = ReportCorruption(b"?" * 16, 0, BAD)
         reply = await ask(node.rot_watch.report, request)
         assert reply.error == ErrorCode.UNKNOWN_TOPIC_ID
@@ -242,7 +242,7 @@ async def test_who_reports_all_the_time_costs_a_tenth_of_a_disk(
 async def _complain(node: Node, offset: int = BAD, connection_id: int = 1) -> None:
     while True:
         reply = await report(node, offset, connection_id=connection_id)
-        if reply.verdict == Verdict.NOT_LOOKED:
+        if reply.verdict == CorruptionVerdict.NOT_LOOKED:
             await trio.sleep(0.01)
 
 
@@ -262,8 +262,8 @@ async def test_each_is_told_of_the_offset_that_it_has_named(
             for offset in (4, BAD, 5, 0):
                 nursery.start_soon(tell, offset)
                 await trio.sleep(0.01)
-        sound = dict.fromkeys((0, 4, 5), Verdict.WHOLE)
-        assert verdicts == {**sound, BAD: Verdict.ROTTEN}
+        sound = dict.fromkeys((0, 4, 5), CorruptionVerdict.WHOLE)
+        assert verdicts == {**sound, BAD: CorruptionVerdict.ROTTEN}
 
 
 async def test_who_reports_all_the_time_is_in_nobodys_way(
@@ -281,7 +281,7 @@ async def test_who_reports_all_the_time_is_in_nobodys_way(
                 nursery.start_soon(_complain, node, offset)
             await trio.sleep(5)
             with trio.fail_after(2.5):  # two looks and a half, and what they rest
-                assert (await report(node, connection_id=2)).verdict == Verdict.ROTTEN
+                assert (await report(node, connection_id=2)).verdict == CorruptionVerdict.ROTTEN
             nursery.cancel_scope.cancel()
 
 
@@ -292,7 +292,7 @@ async def test_the_line_at_one_partition_is_short(
     async with filled(files) as (node, replica):
         for number in range(LINE_MAX):
             node.rot_watch._begin(replica, 100 + number, "somebody", number)
-        assert (await report(node, connection_id=99)).verdict == Verdict.NOT_LOOKED
+        assert (await report(node, connection_id=99)).verdict == CorruptionVerdict.NOT_LOOKED
         node.rot_watch._waiting.clear()
 
 
@@ -303,7 +303,7 @@ async def test_more_than_can_wait_are_told_to_come_again(
     async with filled(files) as (node, _replica):
         for number in range(WAITING_MAX):
             node.rot_watch._waiting[PartitionKey(b"%016d" % number, 0), 0] = None  # type: ignore[assignment]
-        assert (await report(node)).verdict == Verdict.NOT_LOOKED
+        assert (await report(node)).verdict == CorruptionVerdict.NOT_LOOKED
         node.rot_watch._waiting.clear()
 
 
@@ -346,7 +346,7 @@ async def test_a_look_that_waited_for_a_change_delays_no_other_one(
                 await trio.sleep(50)
             await trio.sleep(1)
             began = trio.current_time()
-            assert (await report(node)).verdict == Verdict.WHOLE
+            assert (await report(node)).verdict == CorruptionVerdict.WHOLE
             assert trio.current_time() - began < 1
 
 
@@ -364,7 +364,7 @@ async def test_a_look_at_a_log_that_fails_says_nothing(
             nursery.start_soon(ask_once)
             await trio.sleep(1)
             replica.log.go_offline(StorageError("a disk failed"))
-        assert verdicts == [Verdict.NOT_LOOKED]
+        assert verdicts == [CorruptionVerdict.NOT_LOOKED]
 
 
 @pytest.mark.parametrize("wait", [300, 307, 314])

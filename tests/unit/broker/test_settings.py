@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from raftmq.broker.groups.phases import CoordinatorSettings
-from raftmq.broker.settings import BROKERS, Origin, load_settings, parse_settings, read_settings
+from raftmq.broker.settings import (
+    BROKERS,
+    SettingOrigin,
+    load_settings,
+    parse_settings,
+    read_settings,
+)
 from raftmq.cli.nodes.overrides import override
 from raftmq.errors import InvalidConfig
 from raftmq.model import Address
@@ -102,7 +108,7 @@ def test_a_replacement(tmp_path: Path) -> None:
     assert not load_settings(write(tmp_path / "plain.toml", GOOD)).is_replacement
     assert load_settings(write(tmp_path / "said.toml", said)).is_replacement
     values = read_settings(tmp_path / "plain.toml")
-    origins = dict[str, Origin]()
+    origins = dict[str, SettingOrigin]()
     override(values, ["quorum.replace=true"], origins)
     assert parse_settings(values, origins).is_replacement
     assert problems_of(said.replace("true", '"yes"'), tmp_path) == [

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from raftmq.broker.metadata_changes import CATCH_UP_SECONDS_MAX
-from raftmq.broker.requests.topics import Topics
+from raftmq.broker.requests.topics import TopicRequests
 from raftmq.errors import ErrorCode
+from raftmq.metadata.commands import AddPartitions as GrowCommand
 from raftmq.metadata.commands import BeginControlledShutdown, UnfenceBroker
-from raftmq.metadata.commands import CreatePartitions as GrowCommand
 from raftmq.wire.messages.topics import (
     CreatePartitions,
     CreateTopics,
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 def topics_of(
     cluster: FakeCluster, link: Link | None = None, voters: Collection[int] = ()
-) -> Topics:
-    return Topics(changes(cluster, link), Random(cluster.index), voters=voters)
+) -> TopicRequests:
+    return TopicRequests(changes(cluster, link), Random(cluster.index), voters=voters)
 
 
 async def create(

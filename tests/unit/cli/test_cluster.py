@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from raftmq.cli.main import main
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import VoterAddress
-from raftmq.wire.messages.corruption import DamagedReplica, DescribeDamageReply
+from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamageReply
 from tests.unit.client.administration.served import serve_bureau
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_topics_that_one_broker_stops(here: Here) -> None:
 def test_a_damaged_replica(here: Here) -> None:
     """Where, and what its broker has found; also where nobody else has it."""
     topic_id = here.bureau.world.topics["t"].topic_id
-    found = DamagedReplica(topic_id, 0, 42, "offsets 42 to 43 have changed")
+    found = DamagedReplicaRow(topic_id, 0, 42, "offsets 42 to 43 have changed")
     here.bureau.lie(ApiKey.DESCRIBE_DAMAGE, DescribeDamageReply((found,), 1), 1)
     result = here.run("health")
     assert result.exit_code == 7

@@ -27,7 +27,7 @@ from raftmq.errors import (
 )
 from raftmq.local import directory as directory_module
 from raftmq.local.cluster import LocalCluster
-from raftmq.local.plan import Layout, Plan
+from raftmq.local.plan import ClusterPlan, Layout
 from raftmq.local.process import Process, process_of, this_process
 from raftmq.local.running import NodeProcess, Running, write_running
 
@@ -249,7 +249,7 @@ def test_commands_to_type(place: Path) -> None:
 @pytest.mark.parametrize(("port", "where"), [(9292, ""), (9400, " -b 127.0.0.1:9400")])
 def test_the_way_in(cluster: LocalCluster, port: int, where: str) -> None:
     """The first line is for programs; the others can be typed as they are."""
-    cluster.plan = Plan(cluster_id="local-1", brokers=2, port=port)
+    cluster.plan = ClusterPlan(cluster_id="local-1", brokers=2, port=port)
     place = Path("raftmq-data")
     lines = welcome(cluster, place, detach=False).splitlines()
     assert lines[0] == f"bootstrap: 127.0.0.1:{port},127.0.0.1:{port + 1}"

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from raftmq.cli.main import main
 from raftmq.model import Compression, RecordFormat
 from raftmq.partition.producer_format import pack_snapshot
-from raftmq.partition.producers import Producer, Remembered, Run
+from raftmq.partition.producers import ProducerState, Remembered, SequenceRun
 from raftmq.partition.storage.known_producers import snapshot_path
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import Account, named_producer_id
@@ -319,8 +319,8 @@ def test_progress_is_drawn_on_a_terminal_only(folder: Path) -> None:
 def with_snapshots(folder: Path) -> Path:
     """Of a producer with two runs and one with a name, at the end; and a damaged one at 30."""
     remembered = [
-        Remembered(7, Producer(2, 40, (Run(0, 3, 30), Run(30, 50, 10))), 12.5),
-        Remembered(NAMED, Producer(3, 9, (), 17, 0xBEEF), 2.0),
+        Remembered(7, ProducerState(2, 40, (SequenceRun(0, 3, 30), SequenceRun(30, 50, 10))), 12.5),
+        Remembered(NAMED, ProducerState(3, 9, (), 17, 0xBEEF), 2.0),
     ]
     end = snapshot_path(folder, END_OFFSET)
     end.write_bytes(pack_snapshot(END_OFFSET, remembered))

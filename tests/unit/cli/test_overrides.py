@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raftmq.broker.node_keys import NODE_KEYS
-from raftmq.broker.settings import Origin, parse_settings
+from raftmq.broker.settings import SettingOrigin, parse_settings
 from raftmq.cli.nodes.overrides import override, override_by_variables, variable_of
 from raftmq.errors import InvalidConfig
 
@@ -83,8 +83,8 @@ def test_listeners_of_a_file_that_has_none() -> None:
     assert values == {"listeners": [{"name": "clients", "bind": "b:2"}]}
 
 
-def with_variables(**variables: str) -> tuple[dict[str, Any], dict[str, Origin]]:
-    values, origins = tomllib.loads(FILE), dict[str, Origin]()
+def with_variables(**variables: str) -> tuple[dict[str, Any], dict[str, SettingOrigin]]:
+    values, origins = tomllib.loads(FILE), dict[str, SettingOrigin]()
     override_by_variables(values, variables, origins)
     return values, origins
 
@@ -103,7 +103,7 @@ def test_variables_of_the_environment() -> None:
         "quorum": {"voters": {"3": "c:3"}},
         "listeners": [{"name": "clients", "bind": "b:2"}, {"name": "inside_1", "bind": "c:4"}],
     }
-    assert origins["node.id"] == Origin("RAFTMQ_NODE__ID", "2")
+    assert origins["node.id"] == SettingOrigin("RAFTMQ_NODE__ID", "2")
     assert origins["listeners.inside_1.bind"].source == "RAFTMQ_LISTENERS__INSIDE_1__BIND"
 
 

@@ -14,7 +14,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from raftmq.cli.clusters.quorum_status import Answer, Silence, ask_all, judge, report
+from raftmq.cli.clusters.quorum_status import VoterAnswer, VoterSilence, ask_all, judge, report
 from raftmq.cli.main import main
 from raftmq.metadata.raft.net.messages import StatusReply
 from raftmq.metadata.raft.status import (
@@ -52,7 +52,7 @@ def voter(node_id: int, *, connected: bool = True, standing: str = "established"
     return VoterStatus(node_id, connected, standing, None)
 
 
-def answer(node_id: int = 1, *, away: tuple[int, ...] = (), **changes: Any) -> Answer:
+def answer(node_id: int = 1, *, away: tuple[int, ...] = (), **changes: Any) -> VoterAnswer:
     """Of one of three voters, of which it sees all but those that are `away`."""
     values = {
         "cluster_id": "ours", "state": "follower", "leader_id": 1, "term": 7, "commit_index": 90,
@@ -60,7 +60,7 @@ def answer(node_id: int = 1, *, away: tuple[int, ...] = (), **changes: Any) -> A
         "voters": [voter(other, connected=other not in away) for other in (1, 2, 3)],
         "observers": [],
     }  # fmt: skip
-    return Answer(ADDRESSES[node_id], QuorumStatus(node_id=node_id, **(values | changes)))
+    return VoterAnswer(ADDRESSES[node_id], QuorumStatus(node_id=node_id, **(values | changes)))
 
 
 def test_a_leader_with_its_majority_is_healthy() -> None:
@@ -149,7 +149,7 @@ LEADERS = answer(
 
 def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     """Who answered, whom they see, the verdict; who is silent stands on stderr."""
-    silence = Silence(ADDRESSES[3], "connect to voter3:9000: no answer in time")
+    silence = VoterSilence(ADDRESSES[3], "connect to voter3:9000: no answer in time")
     assert report([LEADERS], [silence], as_json=False) == 0
     out, err = capsys.readouterr()
     assert out.splitlines() == [
@@ -173,7 +173,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_objects(capsys: pytest.CaptureFixture[str]) -> None:
     """Told apart by their type; the names are those that a voter uses itself."""
     unhealthy = answer(2, leader_id=None, state="candidate")
-    assert report([unhealthy], [Silence(ADDRESSES[3], "why")], as_json=True) == 7
+    assert report([unhealthy], [VoterSilence(ADDRESSES[3], "why")], as_json=True) == 7
     rows = rows_of(capsys.readouterr().out)
     assert rows[0]["type"] == "voter"
     assert rows[0]["address"] == "voter2:9000"

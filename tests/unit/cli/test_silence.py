@@ -15,8 +15,8 @@ from raftmq.cli.clusters.wait_reason import (
     NO_QUORUM,
     SILENT_SECONDS,
     WAY_OUT,
-    Silence,
-    Wanted,
+    WaitedFor,
+    WaitReason,
 )
 from raftmq.errors import ErrorCode, InvalidRequest, RaftmqError, RequestTimedOut
 from raftmq.wire.bodies import ABSENT
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from raftmq.client.administration.admin import Admin
 
-TOPIC = Wanted(("t",))
-QUORUM = Wanted(is_quorum_needed=True)
+TOPIC = WaitedFor(("t",))
+QUORUM = WaitedFor(is_quorum_needed=True)
 
 
 async def watch(
-    admin: Admin, wanted: Wanted, seconds: float, taken: Callable[[], int | None] = lambda: 0
+    admin: Admin, wanted: WaitedFor, seconds: float, taken: Callable[[], int | None] = lambda: 0
 ) -> str:
     """The reason that was found."""
-    watched = Silence(admin, wanted, taken)
+    watched = WaitReason(admin, wanted, taken)
     with trio.move_on_after(seconds):
         await watched.watch()
     return watched.reason
@@ -47,7 +47,7 @@ async def watch(
 async def test_nobody_leads(autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]) -> None:
     """It is told once, however long it lasts, and again when it has come back."""
     async with open_bureau() as (bureau, admin), trio.open_nursery() as nursery:
-        nursery.start_soon(Silence(admin, TOPIC).watch)
+        nursery.start_soon(WaitReason(admin, TOPIC).watch)
         await trio.sleep(3 * SILENT_SECONDS)
         assert capsys.readouterr().err == ""
         for _ in range(2):
@@ -78,9 +78,9 @@ async def test_nobody_coordinates(
 ) -> None:
     """What the coordinator says, or whoever was asked for it; but not that there is no group."""
     async with open_registry() as (registry, admin):
-        assert await watch(admin, Wanted(group="new"), 30) == ""
+        assert await watch(admin, WaitedFor(group="new"), 30) == ""
         registry.finds = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 1000
-        assert "'new'" in await watch(admin, Wanted(group="new"), FIRST_SECONDS + 3)
+        assert "'new'" in await watch(admin, WaitedFor(group="new"), FIRST_SECONDS + 3)
         assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -100,7 +100,7 @@ async def test_what_does_not_pass(
 ) -> None:
     """A topic that is gone is no reason to wait: that is told elsewhere."""
     async with open_bureau() as (_, admin):
-        assert await watch(admin, Wanted(("gone",)), 3 * SILENT_SECONDS) == ""
+        assert await watch(admin, WaitedFor(("gone",)), 3 * SILENT_SECONDS) == ""
     assert capsys.readouterr().err == ""
 
 
@@ -111,7 +111,7 @@ async def test_the_last_error_says_why(
     """Of the same class; however early it comes, and told or not."""
     async with open_bureau() as (bureau, admin):
         bureau.controller_id = ABSENT
-        quiet = Silence(admin, QUORUM, is_told=False)
+        quiet = WaitReason(admin, QUORUM, is_told=False)
 
         async def work() -> None:
             async with quiet.explained(), trio.open_nursery():
@@ -130,7 +130,7 @@ async def test_errors_that_need_no_reason(autojump_clock: MockClock) -> None:
         errors: list[RaftmqError] = [InvalidRequest("no"), RequestTimedOut("late")]
         for error, told in zip(errors, ["no", f"late; {WAY_OUT}"], strict=True):
             with pytest.raises(type(error)) as raised:
-                async with Silence(admin, TOPIC).explained():
+                async with WaitReason(admin, TOPIC).explained():
                     raise error
             assert str(raised.value) == told
     assert wait_reason.with_reason("late: dead", "dead") == "late: dead"

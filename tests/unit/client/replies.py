@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from raftmq.errors import ErrorCode, RaftmqError
 from raftmq.rpc.reply import Reply
 from raftmq.wire.batch.header import named_producer_id
-from raftmq.wire.messages.corruption import ReportCorruptionReply, Verdict
+from raftmq.wire.messages.corruption import CorruptionVerdict, ReportCorruptionReply
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 from raftmq.wire.messages.produce import PartitionProduced, ProduceReply
 from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
@@ -96,6 +96,6 @@ def joined(replies: Sequence[Reply], kind: Any = ProduceReply) -> Reply:
     return Reply(kind(partitions=tuple(partitions)), payload)
 
 
-def looked(verdict: Verdict) -> Reply:
+def looked(verdict: CorruptionVerdict) -> Reply:
     """Where somebody has reported damage."""
     return Reply(ReportCorruptionReply(verdict=verdict))

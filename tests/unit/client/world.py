@@ -17,13 +17,13 @@ import trio
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import ErrorCode, RaftmqError
 from raftmq.model import Address
-from raftmq.rpc.context import Identity, Listener, RequestContext
+from raftmq.rpc.context import Listener, RequestContext, ServerIdentity
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages import metadata as wire
-from raftmq.wire.messages.corruption import Verdict
+from raftmq.wire.messages.corruption import CorruptionVerdict
 from raftmq.wire.messages.fetch import Fetch, FetchReply
 from raftmq.wire.messages.offsets import (
     EARLIEST,
@@ -85,7 +85,9 @@ class Broker:
         self.producer_ids: list[Step] = []
         self.fences: list[Step] = []
         self.behind: wire.MetadataReply | None = None
-        self.look: Callable[[ReportCorruption], Verdict] = lambda _: Verdict.WHOLE
+        self.look: Callable[[ReportCorruption], CorruptionVerdict] = lambda _: (
+            CorruptionVerdict.WHOLE
+        )
         self.handlers: dict[ApiKey, Handler] = {
             ApiKey.METADATA: self._on_metadata,
             ApiKey.PRODUCE: self._on_produce,
@@ -111,8 +113,8 @@ class Broker:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until stopped."""
-        server = Server(
-            Identity(self._cluster_id, self.broker_id),
+        server = RpcServer(
+            ServerIdentity(self._cluster_id, self.broker_id),
             self.handlers,
             authorize=self._note,
             metadata_version=lambda: self._metadata(None).metadata_version,
@@ -124,7 +126,7 @@ class Broker:
                 await nursery.start(network.serve, partial(self._serve, server), self.address)
                 task_status.started()
 
-    async def _serve(self, server: Server, stream: trio.abc.Stream) -> None:
+    async def _serve(self, server: RpcServer, stream: trio.abc.Stream) -> None:
         with trio.CancelScope() as scope:
             self._connections.append(scope)
             await server.serve_stream(stream, CLIENTS)
@@ -328,7 +330,8 @@ class World:
             self.version,
             CLUSTER,
             brokers=tuple(
-                wire.Broker(broker.broker_id, *broker.address) for broker in self.brokers.values()
+                wire.BrokerRow(broker.broker_id, *broker.address)
+                for broker in self.brokers.values()
             ),
             topics=tuple(self._topic_metadata(name) for name in wanted),
         )

@@ -10,11 +10,11 @@ import pytest
 from raftmq.broker.settings import parse_settings
 from raftmq.cli import dev
 from raftmq.errors import BrokerIdNotRegistered, InvalidConfig
-from raftmq.local.plan import NODES_MAX, PORT_MAX, Layout, Plan, check_wishes
+from raftmq.local.plan import NODES_MAX, PORT_MAX, ClusterPlan, Layout, check_wishes
 
 
-def plan(brokers: int = 3, port: int = 9292) -> Plan:
-    return Plan(cluster_id="local-1", brokers=brokers, port=port)
+def plan(brokers: int = 3, port: int = 9292) -> ClusterPlan:
+    return ClusterPlan(cluster_id="local-1", brokers=brokers, port=port)
 
 
 def test_ports_are_counted_from_the_base() -> None:

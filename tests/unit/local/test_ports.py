@@ -7,10 +7,10 @@ import socket
 import pytest
 
 from raftmq.errors import Unreachable
-from raftmq.local.plan import HOST, Plan
+from raftmq.local.plan import HOST, ClusterPlan
 from raftmq.local.ports import keep_free_ports, keep_ports
 
-ANYWHERE = Plan(cluster_id="local-1", brokers=2, port=0)
+ANYWHERE = ClusterPlan(cluster_id="local-1", brokers=2, port=0)
 
 
 def test_free_ports_are_kept() -> None:

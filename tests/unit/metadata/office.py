@@ -19,7 +19,7 @@ from raftmq.metadata.controller import (
     HeartbeatAnswer,
     ProbeBroker,
     ProbeOutcome,
-    Propose,
+    ProposeCommand,
 )
 from raftmq.metadata.controller.controller import TICK_SECONDS
 from raftmq.metadata.image import (
@@ -31,7 +31,7 @@ from raftmq.metadata.image import (
     SlotState,
     Tallying,
 )
-from raftmq.metadata.liveness import Heartbeat
+from raftmq.metadata.liveness import BrokerContact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,11 +115,11 @@ class Office:
     def heartbeat(self, broker_id: int, **changes: object) -> HeartbeatAnswer:
         """Of the registered incarnation, which knows everything, unless told otherwise."""
         epoch = self.image.brokers[broker_id].broker_epoch
-        said = Heartbeat(broker_id, epoch, self.image.version)._replace(**changes)  # type: ignore[arg-type]
+        said = BrokerContact(broker_id, epoch, self.image.version)._replace(**changes)  # type: ignore[arg-type]
         return self.controller.on_heartbeat(said, now=self.now, image=self.image)
 
     def result(self, command: object, result: AnyResult | None = DONE) -> list[object]:
-        effect = Propose(command)  # type: ignore[arg-type]
+        effect = ProposeCommand(command)  # type: ignore[arg-type]
         found = self.controller.on_result(effect, result, now=self.now, image=self.image)
         return commands_in(found)
 
@@ -129,5 +129,5 @@ class Office:
 
 
 def commands_in(effects: list[Effect]) -> list[object]:
-    assert all(isinstance(effect, Propose) for effect in effects)
-    return [effect.command for effect in effects if isinstance(effect, Propose)]
+    assert all(isinstance(effect, ProposeCommand) for effect in effects)
+    return [effect.command for effect in effects if isinstance(effect, ProposeCommand)]

@@ -12,8 +12,8 @@ from raftmq.metadata.commands import (
     FenceBroker,
     FinishReview,
     PartitionId,
+    ProposedIsrMember,
     ReassignPartition,
-    Replica,
     ReviewPartitions,
     UnfenceBroker,
 )
@@ -63,7 +63,7 @@ def proposal(image: MetadataImage, *isr: int, **more: Any) -> AlterPartition:
         "partition": 0,
         "leader_epoch": state.leader_epoch,
         "partition_epoch": state.partition_epoch,
-        "isr": tuple(Replica(b, epoch_of(b)) for b in isr),
+        "isr": tuple(ProposedIsrMember(b, epoch_of(b)) for b in isr),
     } | more
     return AlterPartition(**fields)
 

@@ -30,7 +30,7 @@ from raftmq.metadata.commands import (
     CreateTopic,
     FenceBroker,
     OffsetsCommitted,
-    ProducerIds,
+    ProducerIdBlock,
     Refused,
     encode_command,
 )
@@ -92,7 +92,7 @@ async def proposals_at_the_same_time_get_their_own_results(cluster: Harness) -> 
             nursery.start_soon(allocate, ids)
     taken: set[int] = set()
     for ids, result in given.items():
-        assert isinstance(result, ProducerIds)
+        assert isinstance(result, ProducerIdBlock)
         assert result.count == ids
         taken.update(range(result.first, result.first + ids))
     assert len(taken) == sum(range(1, 21))
@@ -124,7 +124,7 @@ async def only_the_leader_takes_commands(cluster: Harness) -> None:
         assert error.value.leader_id == node_id_of(cluster, leader)
         assert error.value.definite
     result = await leader.propose(allocation(epoch))
-    assert result == ProducerIds(0, 10)
+    assert result == ProducerIdBlock(0, 10)
 
 
 @scenario
@@ -170,7 +170,7 @@ async def what_is_no_proposal_is_not_sent(cluster: Harness) -> None:
             with pytest.raises(InvalidCommand, match=re.escape(told)) as error:
                 await node.propose(command, **arguments)
             assert error.value.definite
-    assert await leader.propose(sound, timeout=5) == ProducerIds(0, 10)
+    assert await leader.propose(sound, timeout=5) == ProducerIdBlock(0, 10)
 
 
 # Uncertain ones
@@ -205,12 +205,12 @@ async def an_isolated_leader_acknowledges_nothing(cluster: Harness) -> None:
         nursery.start_soon(propose_in_vain)
         new = await cluster.leader()
         assert new is not old
-        assert await new.propose(allocation(epoch)) == ProducerIds(0, 10)
+        assert await new.propose(allocation(epoch)) == ProducerIdBlock(0, 10)
         await trio.sleep(1.0)  # virtual
         await cluster.heal()
     assert errors
     final = await propose_until_certain(cluster, allocation(epoch), CommandId(BROKER, epoch, 0))
-    assert final == ProducerIds(10, 10)
+    assert final == ProducerIdBlock(10, 10)
 
 
 @scenario
@@ -237,8 +237,8 @@ async def a_command_id_is_applied_once(cluster: Harness) -> None:
     epoch, leader = await register(cluster), await cluster.leader()
     command_id = CommandId(BROKER, epoch, 5)
     results = [await leader.propose(allocation(epoch), command_id=command_id) for _ in range(3)]
-    assert results == [ProducerIds(0, 10)] * 3
-    assert await leader.propose(allocation(epoch)) == ProducerIds(10, 10)
+    assert results == [ProducerIdBlock(0, 10)] * 3
+    assert await leader.propose(allocation(epoch)) == ProducerIdBlock(10, 10)
 
 
 @scenario
@@ -287,7 +287,7 @@ async def a_cancelled_proposal_leaves_nothing_behind(cluster: Harness) -> None:
         await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     result = await leader.propose(allocation(epoch))
-    assert isinstance(result, ProducerIds)
+    assert isinstance(result, ProducerIdBlock)
     assert 0 <= result.first <= 200, "a cancelled one was applied once, or not at all"
     assert leader.image.next_producer_id == result.first + 10
     assert cluster.unanswered(leader) == 0
@@ -307,6 +307,6 @@ async def giving_up_on_an_isolated_leader_leaves_nothing_behind(cluster: Harness
         nursery.cancel_scope.cancel()
     await cluster.heal()
     result = await propose_until_certain(cluster, allocation(epoch), CommandId(BROKER, epoch, 0))
-    assert isinstance(result, ProducerIds)
+    assert isinstance(result, ProducerIdBlock)
     await wait_version(old, (await (await cluster.leader()).read_barrier()).version)
     assert cluster.unanswered(old) == 0

@@ -19,8 +19,8 @@ from raftmq.metadata.commands import (
     CommitOffsets,
     Done,
     GroupCommits,
-    OffsetCommit,
     RegisterBroker,
+    StoredOffset,
     UnfenceBroker,
 )
 from raftmq.metadata.image import slot_of
@@ -109,7 +109,7 @@ def large_commit(group: str, *, size: int) -> CommitOffsets:
     """Of about `size` bytes, in the first epoch of the group's slot."""
     metadata = "x" * 4000
     count = size // 4040
-    commits = tuple(OffsetCommit(b"t" * 16, n, n, metadata=metadata) for n in range(count))
+    commits = tuple(StoredOffset(b"t" * 16, n, n, metadata=metadata) for n in range(count))
     return CommitOffsets(slot_of(group), 1, (GroupCommits(group, commits),))
 
 

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from raftmq.errors import NotController
-from raftmq.metadata.commands import CommandId, Done, ProducerIds, UnfenceBroker
-from raftmq.metadata.image import Change, ChangeKind, MetadataImage
+from raftmq.metadata.commands import CommandId, Done, ProducerIdBlock, UnfenceBroker
+from raftmq.metadata.image import ChangeKind, MetadataImage, TouchedKey
 from tests.unit.metadata.quorum_harness import (
     BROKER,
     PATIENCE_SECONDS,
@@ -92,9 +92,9 @@ async def a_delta_tells_what_changed(cluster: Harness) -> None:
     epoch, leader = await register(cluster), await cluster.leader()
     assert await leader.propose(UnfenceBroker(BROKER, epoch)) == Done()
     unfenced = leader.image.version
-    assert isinstance(await leader.propose(allocation(epoch)), ProducerIds)
+    assert isinstance(await leader.propose(allocation(epoch)), ProducerIdBlock)
     version = leader.image.version
-    broker, ids = Change(ChangeKind.BROKER, BROKER), Change(ChangeKind.PRODUCER_IDS, 0)
+    broker, ids = TouchedKey(ChangeKind.BROKER, BROKER), TouchedKey(ChangeKind.PRODUCER_IDS, 0)
     for node in cluster.nodes.values():
         assert (await wait_version(node, version)).version == version
         for seen, changes in ((epoch, {broker, ids}), (unfenced, {ids}), (version, set())):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec.inspect as kinds
 
-from raftmq.metadata.commands import AnyCommand, CommandId, Replica
+from raftmq.metadata.commands import AnyCommand, CommandId, ProposedIsrMember
 from raftmq.metadata.image import slot_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class RandomCommands:
             found |= {"broker_id": state.leader, "broker_epoch": leader.broker_epoch}
             others = [b for b in state.replicas if b != state.leader and self.random.random() < 0.5]
             epochs = {b: self.image.brokers[b].broker_epoch for b in (state.leader, *others)}
-            found["isr"] = tuple(Replica(*pair) for pair in epochs.items())
+            found["isr"] = tuple(ProposedIsrMember(*pair) for pair in epochs.items())
         return found
 
     def _value(self, kind: kinds.Type) -> Any:

@@ -17,12 +17,12 @@ from raftmq.metadata.commands import (
     BrokerRegistered,
     Done,
     Endpoint,
-    Member,
+    GroupMemberRecord,
     OffsetRefused,
     OffsetsCommitted,
     PartitionAltered,
     PartitionId,
-    ProducerIds,
+    ProducerIdBlock,
     RecoveryState,
     Refused,
 )
@@ -129,7 +129,9 @@ def random_partition(random: Random) -> PartitionState:
 
 def _put_group(draft: Draft, random: Random) -> None:
     members = tuple(
-        Member(name, name, name, random.choice([None, name]), 1, 2, random.randbytes(9), b"\xff")
+        GroupMemberRecord(
+            name, name, name, random.choice([None, name]), 1, 2, random.randbytes(9), b"\xff"
+        )
         for name in _some(random, NAMES)
     )
     draft.put_group(random.choice(NAMES), GroupState(random.randint(0, 99), members=members))
@@ -182,6 +184,6 @@ RESULTS: tuple[AnyResult, ...] = (
     Refused(ErrorCode.NOT_COORDINATOR, "slot 7 is at 9"),
     BrokerRegistered(1 << 40),
     PartitionAltered(1, 2, 3, (1, 2), RecoveryState.RECOVERING),
-    ProducerIds(1000, 10),
+    ProducerIdBlock(1000, 10),
     OffsetsCommitted((OffsetRefused("g", b"t" * 16, 0, -1),)),
 )

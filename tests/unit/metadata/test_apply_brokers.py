@@ -21,7 +21,7 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from raftmq.metadata.image import Change, ChangeKind, Pending
+from raftmq.metadata.image import ChangeKind, Pending, TouchedKey
 from tests.unit.metadata.brokers_back import (
     KEY,
     NEW_DISK,
@@ -96,7 +96,7 @@ def test_a_slice_is_a_slice() -> None:
     names = ((ORDERS, 0), (ORDERS, 2), (ORDERS, 9), (b"deleted", 0), (ORDERS, 0))
     command = ReviewPartitions(0, epoch_of(0), names)
     sliced = after(image, command)
-    assert sliced.changes == (Change(ChangeKind.PARTITION, KEY),)
+    assert sliced.changes == (TouchedKey(ChangeKind.PARTITION, KEY),)
     assert (partition_of(sliced, 0).leader, partition_of(sliced, 1).leader) == (1, 0)
     assert after(sliced, command).changes == ()
 

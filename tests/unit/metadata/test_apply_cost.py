@@ -28,13 +28,13 @@ from raftmq.metadata.commands import (
     FenceBroker,
     FinishReview,
     GroupCommits,
-    OffsetCommit,
     PartitionId,
+    ProposedIsrMember,
     ReassignPartition,
     Refused,
-    Replica,
     ReviewPartitions,
     SaveGroup,
+    StoredOffset,
 )
 from raftmq.metadata.image import (
     CommittedOffset,
@@ -56,8 +56,8 @@ from tests.unit.metadata.states import (
 FIRST = PartitionId(ORDERS, 0)
 STATE = PartitionState((0, 1, 2), (0, 1, 2), leader=0)
 IMAGE_BYTES_MAX = 32 * 1024  # the changed paths of some maps, and the 64 slots
-ISR = (Replica(0, epoch_of(0)), Replica(1, epoch_of(1)))
-COMMITS = tuple(OffsetCommit(ORDERS, number, 7) for number in range(10))
+ISR = (ProposedIsrMember(0, epoch_of(0)), ProposedIsrMember(1, epoch_of(1)))
+COMMITS = tuple(StoredOffset(ORDERS, number, 7) for number in range(10))
 
 
 @cache

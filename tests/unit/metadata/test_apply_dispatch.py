@@ -26,7 +26,7 @@ from raftmq.metadata.commands import (
     Done,
     Envelope,
     FenceBroker,
-    ProducerIds,
+    ProducerIdBlock,
     Refused,
     RegisterBroker,
     SetFeatureLevel,
@@ -114,7 +114,7 @@ def test_a_long_refusal_is_cut() -> None:
 def test_a_retry_is_answered_and_not_applied() -> None:
     """The answer to the first one was lost: the second gets the same ids."""
     image, results = sent(cluster(), 0, 0, 1, 0, 1)
-    first, second = ProducerIds(0, 10), ProducerIds(10, 10)
+    first, second = ProducerIdBlock(0, 10), ProducerIdBlock(10, 10)
     assert results == [first, first, second, first, second]
     assert (image.next_producer_id, image.version, image.changes) == (20, 105, ())
 
@@ -190,7 +190,7 @@ def test_a_new_incarnation_starts_its_numbers_anew() -> None:
     assert len(image.origins) == 0
     command = AllocateProducerIds(0, result.broker_epoch, 1)
     image, result = apply_next(image, command, numbered(0, epoch=result.broker_epoch))
-    assert result == ProducerIds(20, 1)
+    assert result == ProducerIdBlock(20, 1)
 
 
 @pytest.mark.parametrize("rest", [(), (0,)], ids=["first", "later"])

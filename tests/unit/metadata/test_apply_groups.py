@@ -19,21 +19,21 @@ from raftmq.metadata.commands import (
     DeleteOffsets,
     Done,
     GroupCommits,
-    Member,
-    OffsetCommit,
+    GroupMemberRecord,
     OffsetRefused,
     OffsetsCommitted,
     PartitionId,
     SaveGroup,
+    StoredOffset,
 )
 from raftmq.metadata.image import (
     SLOT_COUNT,
-    Change,
     ChangeKind,
     CommittedOffset,
     GroupState,
     MetadataImage,
     SlotState,
+    TouchedKey,
     slot_of,
 )
 from tests.unit.metadata.states import ORDERS, after, answer, apply_next, cluster, refusal
@@ -43,7 +43,14 @@ SLOT = slot_of(GROUP)
 NEIGHBOUR = next(f"g{n}" for n in range(10_000) if slot_of(f"g{n}") == SLOT)
 STRANGER = next(f"g{n}" for n in range(10_000) if slot_of(f"g{n}") != SLOT)
 FIRST, SECOND = PartitionId(ORDERS, 0), PartitionId(ORDERS, 1)
-SAVE = SaveGroup(1, GROUP, 1, leader="a", members=(Member("a"), Member("b")), changed_at_ms=9)
+SAVE = SaveGroup(
+    1,
+    GROUP,
+    1,
+    leader="a",
+    members=(GroupMemberRecord("a"), GroupMemberRecord("b")),
+    changed_at_ms=9,
+)
 
 
 def coordinated() -> MetadataImage:
@@ -51,12 +58,12 @@ def coordinated() -> MetadataImage:
     return after(cluster(), AssignSlot(SLOT, 0, 0))
 
 
-def commit(*commits: OffsetCommit, group: str = GROUP, slot_epoch: int = 1) -> CommitOffsets:
+def commit(*commits: StoredOffset, group: str = GROUP, slot_epoch: int = 1) -> CommitOffsets:
     return CommitOffsets(SLOT, slot_epoch, (GroupCommits(group, commits),))
 
 
-def offset(value: int, partition: int = 0, *, expected: int | None = None) -> OffsetCommit:
-    return OffsetCommit(ORDERS, partition, value, expected=expected)
+def offset(value: int, partition: int = 0, *, expected: int | None = None) -> StoredOffset:
+    return StoredOffset(ORDERS, partition, value, expected=expected)
 
 
 # Slots
@@ -67,7 +74,7 @@ def test_a_slot_goes_from_broker_to_broker() -> None:
     image = after(cluster(), AssignSlot(5, 0, 1), AssignSlot(5, 1, 1), AssignSlot(5, 2, 0))
     assert image.slots[5] == SlotState(0, 3)
     assert set(image.slots[:5] + image.slots[6:]) == {SlotState(NO_BROKER, 0)}
-    assert image.changes == (Change(ChangeKind.SLOT, 5),)
+    assert image.changes == (TouchedKey(ChangeKind.SLOT, 5),)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ def test_a_rebalance_is_saved_once() -> None:
     image = after(coordinated(), SAVE)
     group = GroupState(1, leader="a", members=SAVE.members, changed_at_ms=9)
     assert image.groups[GROUP] == group
-    assert image.changes == (Change(ChangeKind.GROUP, GROUP),)
+    assert image.changes == (TouchedKey(ChangeKind.GROUP, GROUP),)
     image, result = apply_next(image, SAVE)
     assert (result, image.changes) == (Done(), ())
     image = after(image, replace(SAVE, generation=4, members=(), leader=""))
@@ -151,12 +158,17 @@ def test_a_generation_does_not_come_again(command: SaveGroup) -> None:
     assert "the next is 2" in found.message
 
 
-RETURN = replace(SAVE, members=(Member("a"), Member("b", instance_id="i", assignment=b"0")))
+RETURN = replace(
+    SAVE, members=(GroupMemberRecord("a"), GroupMemberRecord("b", instance_id="i", assignment=b"0"))
+)
 
 
 def test_a_static_member_comes_back_under_another_id() -> None:
     """The plan is the same, and so is the generation: nobody else has to hear of it."""
-    members = (Member("c", instance_id="i", host="other", assignment=b"0"), Member("a"))
+    members = (
+        GroupMemberRecord("c", instance_id="i", host="other", assignment=b"0"),
+        GroupMemberRecord("a"),
+    )
     image = after(coordinated(), RETURN, replace(RETURN, members=members, changed_at_ms=10))
     assert image.groups[GROUP].members == members
 
@@ -164,14 +176,14 @@ def test_a_static_member_comes_back_under_another_id() -> None:
 @pytest.mark.parametrize(
     "members",
     [
-        (Member("c"), RETURN.members[1]),
-        (Member("a"), Member("c", instance_id="i", assignment=b"1")),
-        (Member("a"), Member("c", instance_id="j", assignment=b"0")),
-        (Member("a"),),
+        (GroupMemberRecord("c"), RETURN.members[1]),
+        (GroupMemberRecord("a"), GroupMemberRecord("c", instance_id="i", assignment=b"1")),
+        (GroupMemberRecord("a"), GroupMemberRecord("c", instance_id="j", assignment=b"0")),
+        (GroupMemberRecord("a"),),
     ],
     ids=["not static", "another part", "another instance", "one less"],
 )
-def test_nothing_else_changes_within_a_generation(members: tuple[Member, ...]) -> None:
+def test_nothing_else_changes_within_a_generation(members: tuple[GroupMemberRecord, ...]) -> None:
     """Whoever holds a part of the plan could not know."""
     command = replace(RETURN, members=members, leader=members[0].member_id)
     found = refusal(after(coordinated(), RETURN), command)
@@ -180,7 +192,7 @@ def test_nothing_else_changes_within_a_generation(members: tuple[Member, ...]) -
 
 def test_members_are_distinct_and_the_leader_is_one() -> None:
     """What could not be resumed from is not saved."""
-    twice = replace(SAVE, members=(Member("a"), Member("a")))
+    twice = replace(SAVE, members=(GroupMemberRecord("a"), GroupMemberRecord("a")))
     assert refusal(coordinated(), twice).code is ErrorCode.INVALID_REQUEST
     found = refusal(coordinated(), replace(SAVE, leader="z"))
     assert found.code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -192,7 +204,10 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     assert refusal(image, DeleteGroup(1, GROUP)).code is ErrorCode.NON_EMPTY_GROUP
     image = after(image, SaveGroup(1, GROUP, 2), DeleteGroup(1, GROUP))
     assert (GROUP in image.groups, GROUP in image.offsets) == (False, False)
-    assert image.changes == (Change(ChangeKind.GROUP, GROUP), Change(ChangeKind.OFFSETS, GROUP))
+    assert image.changes == (
+        TouchedKey(ChangeKind.GROUP, GROUP),
+        TouchedKey(ChangeKind.OFFSETS, GROUP),
+    )
     assert refusal(image, DeleteGroup(1, GROUP)).code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -204,7 +219,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
 def test_half_a_group_can_be_deleted(command: AnyCommand, kind: ChangeKind) -> None:
     """Clients that assign themselves leave offsets without a group; others never commit."""
     image = after(coordinated(), command, DeleteGroup(1, GROUP))
-    assert image.changes == (Change(kind, GROUP),)
+    assert image.changes == (TouchedKey(kind, GROUP),)
 
 
 # Offsets
@@ -212,7 +227,7 @@ def test_half_a_group_can_be_deleted(command: AnyCommand, kind: ChangeKind) -> N
 
 def test_offsets_of_several_groups_are_committed_at_once() -> None:
     """One command of a tick: each group gets its own offsets, one change for each group."""
-    full = OffsetCommit(ORDERS, 1, 8, leader_epoch=3, metadata="m", committed_at_ms=7)
+    full = StoredOffset(ORDERS, 1, 8, leader_epoch=3, metadata="m", committed_at_ms=7)
     groups = (
         GroupCommits(GROUP, (offset(5), full)),
         GroupCommits(NEIGHBOUR, (offset(6), offset(7))),
@@ -225,8 +240,8 @@ def test_offsets_of_several_groups_are_committed_at_once() -> None:
     }
     assert dict(image.offsets[NEIGHBOUR]) == {FIRST: CommittedOffset(7)}
     assert image.changes == (
-        Change(ChangeKind.OFFSETS, GROUP),
-        Change(ChangeKind.OFFSETS, NEIGHBOUR),
+        TouchedKey(ChangeKind.OFFSETS, GROUP),
+        TouchedKey(ChangeKind.OFFSETS, NEIGHBOUR),
     )
 
 
@@ -268,7 +283,7 @@ def test_nothing_written_is_no_change() -> None:
         (commit(offset(-1)), ErrorCode.INVALID_REQUEST),
         (commit(offset(OFFSET_MAX + 1)), ErrorCode.INVALID_REQUEST),
         (
-            commit(OffsetCommit(ORDERS, 0, 1, metadata="ä" * 2049)),
+            commit(StoredOffset(ORDERS, 0, 1, metadata="ä" * 2049)),
             ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ),
         (commit(offset(1), group=STRANGER), ErrorCode.NOT_COORDINATOR),
@@ -286,7 +301,7 @@ def test_one_bad_commit_refuses_the_command(command: CommitOffsets, code: ErrorC
 def test_metadata_up_to_its_bound_is_kept() -> None:
     """4096 bytes, counted as UTF-8."""
     text = "ä" * 2048
-    image = after(coordinated(), commit(OffsetCommit(ORDERS, 0, 1, metadata=text)))
+    image = after(coordinated(), commit(StoredOffset(ORDERS, 0, 1, metadata=text)))
     assert image.offsets[GROUP][FIRST].metadata == text
 
 
@@ -310,11 +325,14 @@ def test_single_offsets_are_deleted() -> None:
     [
         ({"protocol": "p" * 256}, "protocol of 256 characters, at most 255"),
         ({"protocol_type": "p" * 256}, "protocol type of 256"),
-        ({"members": (Member("m" * 256),), "leader": ""}, "member id of 256"),
-        ({"members": (Member("a", "c" * 256),)}, "client id of 256"),
-        ({"members": (Member("a", "", "h" * 256),)}, "host of 256"),
-        ({"members": (Member("a", "", "", "i" * 256),)}, "instance id of 256"),
-        ({"members": tuple(Member(f"{n}") for n in range(1001)), "leader": ""}, "1001 members"),
+        ({"members": (GroupMemberRecord("m" * 256),), "leader": ""}, "member id of 256"),
+        ({"members": (GroupMemberRecord("a", "c" * 256),)}, "client id of 256"),
+        ({"members": (GroupMemberRecord("a", "", "h" * 256),)}, "host of 256"),
+        ({"members": (GroupMemberRecord("a", "", "", "i" * 256),)}, "instance id of 256"),
+        (
+            {"members": tuple(GroupMemberRecord(f"{n}") for n in range(1001)), "leader": ""},
+            "1001 members",
+        ),
     ],
 )
 def test_what_is_kept_of_a_group_is_bounded(more: dict[str, Any], message: str) -> None:
@@ -339,7 +357,7 @@ def test_groups_have_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_offsets_are_of_partitions_that_could_be() -> None:
     """They need not exist, but their names are kept."""
     for topic_id, number in ((b"short", 0), (ORDERS, -1), (ORDERS, 1 << 31)):
-        wrong = OffsetCommit(topic_id, number, 5)
+        wrong = StoredOffset(topic_id, number, 5)
         assert refusal(coordinated(), commit(wrong)).code == ErrorCode.INVALID_REQUEST
 
 

@@ -16,9 +16,9 @@ from raftmq.metadata.commands import (
     ElectLeader,
     FenceBroker,
     PartitionAltered,
+    ProposedIsrMember,
     RecoveryState,
     Refused,
-    Replica,
     UnfenceBroker,
 )
 from tests.unit.metadata.one_partition import (
@@ -120,7 +120,7 @@ def test_a_member_must_be_active() -> None:
     """A fenced, a stopping, and a member of another incarnation are not taken in."""
     image = hosting(out=(1,))
     command = proposal(image, 0, 1, 2)
-    stale = replace(command, isr=(*command.isr[:1], Replica(1, 3), *command.isr[2:]))
+    stale = replace(command, isr=(*command.isr[:1], ProposedIsrMember(1, 3), *command.isr[2:]))
     problems = [
         refusal(gone(image, 1), command),
         refusal(after(image, BeginControlledShutdown(1, epoch_of(1))), command),

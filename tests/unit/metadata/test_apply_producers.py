@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.draft import Draft
-from raftmq.metadata.commands import AllocateProducerIds, Done, ProducerIds, SetFeatureLevel
-from raftmq.metadata.image import PRODUCER_ID_MAX, Change, ChangeKind, MetadataImage
+from raftmq.metadata.commands import AllocateProducerIds, Done, ProducerIdBlock, SetFeatureLevel
+from raftmq.metadata.image import PRODUCER_ID_MAX, ChangeKind, MetadataImage, TouchedKey
 from raftmq.wire.batch.header import is_named
 from tests.unit.metadata.states import answer, apply_next, broker, cluster, epoch_of, refusal
 
@@ -28,9 +28,9 @@ def with_levels(*levels: tuple[int, int]) -> MetadataImage:
 def test_blocks_follow_each_other_without_overlap() -> None:
     """Two brokers ask in turn: no id is given twice, none is left out."""
     image, first = apply_next(cluster(), allocate(1000))
-    assert image.changes == (Change(ChangeKind.PRODUCER_IDS, 0),)
+    assert image.changes == (TouchedKey(ChangeKind.PRODUCER_IDS, 0),)
     image, second = apply_next(image, allocate(5, broker_id=1, epoch=epoch_of(1)))
-    assert (first, second) == (ProducerIds(0, 1000), ProducerIds(1000, 5))
+    assert (first, second) == (ProducerIdBlock(0, 1000), ProducerIdBlock(1000, 5))
     assert image.next_producer_id == 1005
 
 
@@ -47,7 +47,7 @@ def test_the_last_id_is_given_and_none_after_it() -> None:
     image = cluster()._replace(next_producer_id=PRODUCER_ID_MAX - 1)
     assert refusal(image, allocate(3)).code is ErrorCode.INVALID_REQUEST
     image, result = apply_next(image, allocate(2))
-    assert result == ProducerIds(PRODUCER_ID_MAX - 1, 2)
+    assert result == ProducerIdBlock(PRODUCER_ID_MAX - 1, 2)
     assert refusal(image, allocate(1)).code is ErrorCode.INVALID_REQUEST
 
 
@@ -62,7 +62,7 @@ def test_the_level_rises_once_every_broker_supports_it() -> None:
     """Brokers know 1 to 3 and 2 to 4: the level goes from 1 to 3, skipping 2; a retry is done."""
     image, result = apply_next(with_levels((1, 3), (2, 4)), SetFeatureLevel(1, 3))
     assert (result, image.feature_level) == (Done(), 3)
-    assert image.changes == (Change(ChangeKind.FEATURE_LEVEL, 0),)
+    assert image.changes == (TouchedKey(ChangeKind.FEATURE_LEVEL, 0),)
     assert answer(image, SetFeatureLevel(1, 3)) == Done()
 
 

@@ -22,7 +22,7 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from raftmq.metadata.image import EMPTY_IMAGE, Change, ChangeKind, Pending, SlotState
+from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, Pending, SlotState, TouchedKey
 from tests.unit.metadata.brokers_back import (
     BOOT,
     KEY,
@@ -57,7 +57,7 @@ def test_a_first_registration_starts_fenced() -> None:
     assert (broker.broker_epoch, broker.fenced, broker.pending) == (42, True, Pending.NOTHING)
     assert (broker.endpoints, broker.rack) == (command.endpoints, "r1")
     assert (broker.boot_id, broker.feature_level_max) == (BOOT, 3)
-    assert image.changes == (Change(ChangeKind.BROKER, 7),)
+    assert image.changes == (TouchedKey(ChangeKind.BROKER, 7),)
 
 
 def test_the_same_incarnation_is_a_retry() -> None:
@@ -191,7 +191,7 @@ def test_slots_are_given_up_with_the_process(leave: Any) -> None:
     """Its successor has none of what it knew of its groups: a slot of before is nobody's."""
     image = after(cluster(), AssignSlot(5, 0, 0), AssignSlot(6, 0, 1), leave)
     assert image.slots[5:7] == (SlotState(NO_BROKER, 2), SlotState(1, 1))
-    assert Change(ChangeKind.SLOT, 5) in image.changes
+    assert TouchedKey(ChangeKind.SLOT, 5) in image.changes
 
 
 # What its disk is worth

@@ -8,24 +8,24 @@ from msgspec.structs import replace
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.draft import Draft
 from raftmq.metadata.commands import (
+    AddPartitions,
     AlterTopicConfig,
     CommitOffsets,
-    CreatePartitions,
     CreateTopic,
     DeleteTopic,
     Done,
     GroupCommits,
-    OffsetCommit,
     PartitionId,
+    StoredOffset,
 )
 from raftmq.metadata.image import (
     DELETED_TOPICS_MAX,
-    Change,
     ChangeKind,
     MetadataImage,
     PartitionState,
     SlotState,
     TopicState,
+    TouchedKey,
     slot_of,
 )
 from raftmq.metadata.snapshot import decode_image, encode_image
@@ -68,9 +68,9 @@ def test_a_new_topic_is_found_by_id_and_by_name() -> None:
     assert image.partitions[PartitionId(ORDERS, 1)].leader == 1
     assert set(image.hosted_by(2)) == {FIRST, PartitionId(ORDERS, 1)}
     assert image.changes == (
-        Change(ChangeKind.TOPIC, ORDERS),
-        Change(ChangeKind.PARTITION, FIRST),
-        Change(ChangeKind.PARTITION, PartitionId(ORDERS, 1)),
+        TouchedKey(ChangeKind.TOPIC, ORDERS),
+        TouchedKey(ChangeKind.PARTITION, FIRST),
+        TouchedKey(ChangeKind.PARTITION, PartitionId(ORDERS, 1)),
     )
 
 
@@ -160,7 +160,7 @@ def test_a_bad_assignment_is_refused(
     assert found.code is code
     assert part in found.message
     image = after(image, create((0, 1)))
-    assert refusal(image, CreatePartitions(ORDERS, 1, assignments)).code is code
+    assert refusal(image, AddPartitions(ORDERS, 1, assignments)).code is code
 
 
 # Growth
@@ -169,7 +169,7 @@ def test_a_bad_assignment_is_refused(
 def test_partitions_are_added_at_the_end() -> None:
     """Old partitions stay as they are; the new ones have the next numbers."""
     before = after(cluster(), create((0, 1, 2)))
-    image = after(before, CreatePartitions(ORDERS, 1, ((1, 2), (2, 0))))
+    image = after(before, AddPartitions(ORDERS, 1, ((1, 2), (2, 0))))
     assert image.topics[ORDERS].partition_count == 3
     assert image.partitions[PartitionId(ORDERS, 2)] == PartitionState((2, 0), (2, 0), leader=2)
     assert image.partitions[FIRST] is before.partitions[FIRST]
@@ -178,13 +178,13 @@ def test_partitions_are_added_at_the_end() -> None:
 
 def test_partitions_are_added_once() -> None:
     """A retry finds what it made; another command that expects the old count is refused."""
-    image = after(cluster(), create((0, 1, 2)), CreatePartitions(ORDERS, 1, ((1, 2),)))
-    assert apply_next(image, CreatePartitions(ORDERS, 1, ((1, 2),)))[1] == Done()
+    image = after(cluster(), create((0, 1, 2)), AddPartitions(ORDERS, 1, ((1, 2),)))
+    assert apply_next(image, AddPartitions(ORDERS, 1, ((1, 2),)))[1] == Done()
     for command in (
-        CreatePartitions(ORDERS, 1, ((2, 1),)),
-        CreatePartitions(ORDERS, 1, ()),
-        CreatePartitions(ORDERS, 3, ((1, 2),)),
-        CreatePartitions(ORDERS, -1, ((1, 2), (1, 2), (1, 2))),
+        AddPartitions(ORDERS, 1, ((2, 1),)),
+        AddPartitions(ORDERS, 1, ()),
+        AddPartitions(ORDERS, 3, ((1, 2),)),
+        AddPartitions(ORDERS, -1, ((1, 2), (1, 2), (1, 2))),
     ):
         assert refusal(image, command).code is ErrorCode.INVALID_UPDATE_VERSION
 
@@ -192,7 +192,7 @@ def test_partitions_are_added_once() -> None:
 def test_a_topic_does_not_grow_over_its_bound() -> None:
     """The bound counts the partitions that are there."""
     image = after(cluster(), create((0,)))
-    command = CreatePartitions(ORDERS, 1, ((0,),) * 10_000)
+    command = AddPartitions(ORDERS, 1, ((0,),) * 10_000)
     assert refusal(image, command).code is ErrorCode.INVALID_PARTITIONS
 
 
@@ -206,7 +206,7 @@ def test_one_key_is_set_another_removed() -> None:
     topic = image.topics[ORDERS]
     assert topic.configs == {"durability": "page_cache", "segment.ms": "5"}
     assert topic.config_epoch == image.version
-    assert image.changes == (Change(ChangeKind.TOPIC, ORDERS),)
+    assert image.changes == (TouchedKey(ChangeKind.TOPIC, ORDERS),)
 
 
 def test_two_editors_do_not_overwrite_each_other() -> None:
@@ -241,7 +241,7 @@ def test_a_lower_min_isr_leaves_eligible_replicas_behind() -> None:
     image = after(image, alter(min_insync_replicas="1"))
     state = image.partitions[FIRST]
     assert (state.isr, state.eligible, state.partition_epoch) == ((0,), (), 8)
-    assert Change(ChangeKind.PARTITION, FIRST) in image.changes
+    assert TouchedKey(ChangeKind.PARTITION, FIRST) in image.changes
 
 
 def test_a_higher_min_isr_is_seen_by_the_leader_before_it_changes_the_isr() -> None:
@@ -267,7 +267,7 @@ def test_nothing_is_left_of_a_deleted_topic() -> None:
     start = cluster()
     slots = list(start.slots)
     slots[slot_of("g")] = SlotState(0, 1)
-    commits = GroupCommits("g", (OffsetCommit(ORDERS, 0, 5),))
+    commits = GroupCommits("g", (StoredOffset(ORDERS, 0, 5),))
     image = after(
         start._replace(slots=tuple(slots)),
         create((0, 1, 2), (0, 1, 2)),
@@ -301,11 +301,11 @@ def test_a_topic_of_the_same_name_is_another_one() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [DeleteTopic(ORDERS), CreatePartitions(ORDERS, 1, ((0,),)), alter(retention_ms="1")],
+    [DeleteTopic(ORDERS), AddPartitions(ORDERS, 1, ((0,),)), alter(retention_ms="1")],
     ids=["delete", "grow", "configure"],
 )
 def test_a_topic_that_is_not_there_is_refused(
-    command: DeleteTopic | CreatePartitions | AlterTopicConfig,
+    command: DeleteTopic | AddPartitions | AlterTopicConfig,
 ) -> None:
     """Commands name a topic by id: one that was deleted is never mistaken for its successor."""
     image = after(cluster(), create(topic_id=topic_id_of(2)))

@@ -7,10 +7,10 @@ import pytest
 from raftmq.metadata.clocks import (
     CONFIRMED_SECONDS_MAX,
     JUMP_MS_MAX,
+    ClockOffset,
+    ClockReading,
     Clocks,
-    Reading,
-    Verdict,
-    WrongClock,
+    ClockVerdict,
     still_holds,
 )
 
@@ -63,9 +63,9 @@ def test_a_wrong_clock_is_told_by_how_much() -> None:
 
 def test_nobody_is_wrong_before_all_were_heard() -> None:
     """A controller that took office just now knows two clocks of three: the third one decides."""
-    assert clocks(0, DAY_MS, None, awaited=1).verdict(1) == Verdict()
-    assert clocks(0, DAY_MS, 0).verdict(1) == Verdict(True, (WrongClock(2, DAY_MS),), 0)
-    assert clocks(0, None, None, awaited=2).verdict(1) == Verdict()
+    assert clocks(0, DAY_MS, None, awaited=1).verdict(1) == ClockVerdict()
+    assert clocks(0, DAY_MS, 0).verdict(1) == ClockVerdict(True, (ClockOffset(2, DAY_MS),), 0)
+    assert clocks(0, None, None, awaited=2).verdict(1) == ClockVerdict()
 
 
 def test_whoever_tells_no_time_confirms_nobody() -> None:
@@ -89,5 +89,5 @@ def test_whoever_tells_no_time_confirms_nobody() -> None:
 )
 def test_a_confirmation_does_not_outlive_a_jump(seconds: float, wall_ms: int, holds: bool) -> None:
     """Both clocks went on alike, for a few seconds: it is still the clock that was confirmed."""
-    begin = Reading(1_000_000, 500.0)
-    assert still_holds(begin, Reading(1_000_000 + wall_ms, 500.0 + seconds)) is holds
+    begin = ClockReading(1_000_000, 500.0)
+    assert still_holds(begin, ClockReading(1_000_000 + wall_ms, 500.0 + seconds)) is holds

@@ -30,7 +30,7 @@ from raftmq.metadata.image import (
     PartitionState,
     Pending,
 )
-from raftmq.metadata.liveness import SESSION_SECONDS, Heartbeat
+from raftmq.metadata.liveness import SESSION_SECONDS, BrokerContact
 from tests.unit.metadata.office import (
     FENCED,
     REFUSED,
@@ -241,11 +241,11 @@ def test_whoever_becomes_active_may_lead_what_has_no_leader() -> None:
 @pytest.mark.parametrize(
     ("said", "code"),
     [
-        (Heartbeat(2, 20, 100), ErrorCode.BROKER_ID_NOT_REGISTERED),
-        (Heartbeat(1, 9, 100), ErrorCode.STALE_BROKER_EPOCH),
+        (BrokerContact(2, 20, 100), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (BrokerContact(1, 9, 100), ErrorCode.STALE_BROKER_EPOCH),
     ],
 )
-def test_a_stranger_is_told_to_register(said: Heartbeat, code: ErrorCode) -> None:
+def test_a_stranger_is_told_to_register(said: BrokerContact, code: ErrorCode) -> None:
     """The broker is unknown, or a newer process has registered in its name."""
     office = Office(image_of(broker(1)))
     answer = office.controller.on_heartbeat(said, now=office.now, image=office.image)

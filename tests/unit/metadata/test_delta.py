@@ -22,12 +22,12 @@ from raftmq.metadata.delta import (
 )
 from raftmq.metadata.image import (
     EMPTY_IMAGE,
-    Change,
     ChangeKind,
     MetadataImage,
     PartitionState,
     SlotState,
     TopicState,
+    TouchedKey,
 )
 from tests.unit.metadata.random_images import BROKERS, random_image
 from tests.unit.metadata.states import broker
@@ -101,7 +101,7 @@ def test_a_delta_holds_what_was_touched_since() -> None:
     for since, slots in touched.items():
         delta = log.since(since, image)
         assert delta == MetadataDelta(
-            since, image, frozenset(Change(ChangeKind.SLOT, slot) for slot in slots), True
+            since, image, frozenset(TouchedKey(ChangeKind.SLOT, slot) for slot in slots), True
         )
 
 
@@ -133,7 +133,7 @@ def test_steps_that_touch_nothing_cost_nothing() -> None:
         log.add(image_with_slots(version))
     delta = log.since(0, image_with_slots(99))
     assert delta.is_complete
-    assert delta.changes == {Change(ChangeKind.SLOT, 1)}
+    assert delta.changes == {TouchedKey(ChangeKind.SLOT, 1)}
 
 
 def test_a_snapshot_forgets_everything() -> None:
@@ -146,7 +146,7 @@ def test_a_snapshot_forgets_everything() -> None:
     assert log.since(50, image).is_complete
     image = image_with_slots(51, 7, base=image)
     log.add(image)
-    assert log.since(50, image).changes == {Change(ChangeKind.SLOT, 7)}
+    assert log.since(50, image).changes == {TouchedKey(ChangeKind.SLOT, 7)}
 
 
 def test_somebody_from_the_future_learns_nothing() -> None:

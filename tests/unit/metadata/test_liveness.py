@@ -16,9 +16,9 @@ from raftmq.metadata.liveness import (
     FLUSH_SECONDS_MAX,
     SESSION_SECONDS,
     THAW_SECONDS,
-    Heartbeat,
-    Session,
-    Sessions,
+    BrokerContact,
+    BrokerSession,
+    BrokerSessions,
 )
 
 ACCEPTED, REFUSED, TIMED_OUT = ProbeOutcome
@@ -28,8 +28,8 @@ def broker(broker_id: int = 1, broker_epoch: int = 10) -> BrokerState:
     return BrokerState(broker_id, broker_epoch, b"incarnation", b"directory")
 
 
-def sessions_of(*brokers: BrokerState, now: float = 0.0) -> Sessions:
-    sessions = Sessions()
+def sessions_of(*brokers: BrokerState, now: float = 0.0) -> BrokerSessions:
+    sessions = BrokerSessions()
     sessions.track(brokers, now=now)
     return sessions
 
@@ -47,16 +47,16 @@ def test_everybody_starts_with_a_fresh_session() -> None:
 def test_a_heartbeat_renews_the_session_of_its_sender_only() -> None:
     """Of two brokers one goes on to speak: the other one expires."""
     sessions = sessions_of(broker(1), broker(2))
-    sessions.on_heartbeat(Heartbeat(2, 10, 10), now=5.0)
+    sessions.on_heartbeat(BrokerContact(2, 10, 10), now=5.0)
     assert sessions.expired(7.0) == [1]
 
 
 def test_a_new_incarnation_gets_a_new_session() -> None:
     """A broker registers again: what was heard of the process before it counts no more."""
     sessions = sessions_of(broker(1, broker_epoch=10))
-    sessions.on_heartbeat(Heartbeat(1, 10, 30, wants_shutdown=True), now=1.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 30, wants_shutdown=True), now=1.0)
     sessions.track([broker(1, broker_epoch=20)], now=9.0)
-    assert sessions[1] == Session(broker_epoch=20, heard_at=9.0)
+    assert sessions[1] == BrokerSession(broker_epoch=20, heard_at=9.0)
 
 
 def test_tracking_again_changes_nothing_and_forgets_who_is_gone() -> None:
@@ -71,19 +71,19 @@ def test_a_fresh_session_is_no_sign_of_life() -> None:
     sessions = sessions_of(broker())
     assert not sessions[1].is_expired(0.0)
     assert not sessions[1].is_ready(0.0, must_know=10)
-    sessions.on_heartbeat(Heartbeat(1, 10, 10), now=1.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 10), now=1.0)
     assert sessions[1].is_ready(1.0, must_know=10)
 
 
 @pytest.mark.parametrize(
     ("heartbeat", "now"),
     [
-        pytest.param(Heartbeat(1, 10, 9), 0.0, id="does not know what it must"),
-        pytest.param(Heartbeat(1, 10, 10, wants_shutdown=True), 0.0, id="wants to go"),
-        pytest.param(Heartbeat(1, 10, 10), SESSION_SECONDS + 0.1, id="silent since"),
+        pytest.param(BrokerContact(1, 10, 9), 0.0, id="does not know what it must"),
+        pytest.param(BrokerContact(1, 10, 10, wants_shutdown=True), 0.0, id="wants to go"),
+        pytest.param(BrokerContact(1, 10, 10), SESSION_SECONDS + 0.1, id="silent since"),
     ],
 )
-def test_who_is_not_ready(heartbeat: Heartbeat, now: float) -> None:
+def test_who_is_not_ready(heartbeat: BrokerContact, now: float) -> None:
     """A broker that spoke may still be unfit for partitions."""
     sessions = sessions_of(broker())
     sessions.on_heartbeat(heartbeat, now=0.0)
@@ -93,10 +93,10 @@ def test_who_is_not_ready(heartbeat: Heartbeat, now: float) -> None:
 def test_a_frozen_disk_is_distrusted_until_it_behaved_for_a_while() -> None:
     """A flush hangs, and then returns: the next freeze may be a second away."""
     sessions = sessions_of(broker())
-    sessions.on_heartbeat(Heartbeat(1, 10, 10, FLUSH_SECONDS_MAX), now=0.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 10, FLUSH_SECONDS_MAX), now=0.0)
     assert sessions.is_fit(1, expected=10, now=0.0)
-    sessions.on_heartbeat(Heartbeat(1, 10, 10, FLUSH_SECONDS_MAX + 0.1), now=1.0)
-    sessions.on_heartbeat(Heartbeat(1, 10, 10), now=2.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 10, FLUSH_SECONDS_MAX + 0.1), now=1.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 10), now=2.0)
     assert not sessions.is_fit(1, expected=10, now=2.0)
     assert sessions.is_fit(1, expected=10, now=1.0 + THAW_SECONDS)
 
@@ -104,7 +104,7 @@ def test_a_frozen_disk_is_distrusted_until_it_behaved_for_a_while() -> None:
 def test_who_does_not_follow_the_metadata_is_not_fit() -> None:
     """It lives and its disk is fast, and it should know version 11 by now."""
     sessions = sessions_of(broker())
-    sessions.on_heartbeat(Heartbeat(1, 10, 10), now=0.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 10), now=0.0)
     assert sessions.is_fit(1, expected=10, now=0.0)
     assert not sessions.is_fit(1, expected=11, now=0.0)
 
@@ -112,18 +112,18 @@ def test_who_does_not_follow_the_metadata_is_not_fit() -> None:
 def test_death_ends_a_session_until_a_later_heartbeat() -> None:
     """A verdict was wrong, or the heartbeat overtook it: whoever speaks lives."""
     sessions = sessions_of(broker())
-    sessions.on_heartbeat(Heartbeat(1, 10, 10), now=0.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 10), now=0.0)
     sessions.on_death(1)
     assert sessions.expired(0.0) == [1]
     assert not sessions[1].is_ready(0.0, must_know=10)
-    sessions.on_heartbeat(Heartbeat(1, 10, 10), now=0.5)
+    sessions.on_heartbeat(BrokerContact(1, 10, 10), now=0.5)
     assert sessions[1].is_ready(0.5, must_know=10)
 
 
 def test_a_pause_of_the_controller_is_nobodys_silence() -> None:
     """The controller's process stood still for 20 s: all heartbeats wait in its sockets."""
     sessions = sessions_of(broker(1), broker(2))
-    sessions.on_heartbeat(Heartbeat(2, 10, 10), now=20.0)
+    sessions.on_heartbeat(BrokerContact(2, 10, 10), now=20.0)
     sessions.on_pause(20.0, now=20.0)
     assert sessions.expired(20.0 + SESSION_SECONDS) == []
     assert sessions.expired(20.1 + SESSION_SECONDS) == [1, 2]
@@ -132,8 +132,8 @@ def test_a_pause_of_the_controller_is_nobodys_silence() -> None:
 def test_heartbeats_that_overtake_each_other_take_nothing_back() -> None:
     """An older heartbeat arrives late: the broker still knows what it knew, and still wants out."""
     sessions = sessions_of(broker())
-    sessions.on_heartbeat(Heartbeat(1, 10, 40, wants_shutdown=True), now=1.0)
-    sessions.on_heartbeat(Heartbeat(1, 10, 30), now=1.1)
+    sessions.on_heartbeat(BrokerContact(1, 10, 40, wants_shutdown=True), now=1.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 30), now=1.1)
     assert sessions.all_know(40, [1])
     assert sessions[1].wants_shutdown
 
@@ -141,7 +141,7 @@ def test_heartbeats_that_overtake_each_other_take_nothing_back() -> None:
 def test_who_has_not_spoken_knows_nothing() -> None:
     """Two brokers, of which one has told what it has applied."""
     sessions = sessions_of(broker(1), broker(2))
-    sessions.on_heartbeat(Heartbeat(1, 10, 40), now=0.0)
+    sessions.on_heartbeat(BrokerContact(1, 10, 40), now=0.0)
     assert sessions.all_know(40, [1])
     assert not sessions.all_know(41, [1])
     assert not sessions.all_know(0, [1, 2])

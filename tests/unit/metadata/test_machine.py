@@ -16,7 +16,7 @@ from raftmq.metadata.commands import (
     BrokerRegistered,
     CommandId,
     Envelope,
-    ProducerIds,
+    ProducerIdBlock,
     Refused,
     SetFeatureLevel,
     encode_command,
@@ -39,7 +39,7 @@ def test_a_command_is_applied() -> None:
     machine, epoch = registered()
     seen = machine.image.version
     result = machine.apply(8, encode_command(allocation(epoch), None))
-    assert result == ProducerIds(0, 10)
+    assert result == ProducerIdBlock(0, 10)
     assert machine.image.version == 8
     assert machine.changes.since(seen, machine.image).is_complete
 

@@ -12,14 +12,14 @@ from immutables import Map
 
 from raftmq.errors import InvalidPartitions, InvalidReplicationFactor
 from raftmq.metadata.apply import assignments as applied
-from raftmq.metadata.commands import CreatePartitions, CreateTopic, PartitionId
+from raftmq.metadata.commands import AddPartitions, CreateTopic, PartitionId
 from raftmq.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
 from raftmq.metadata.placement import (
     COMMAND_PARTITIONS_MAX,
     PARTITIONS_MAX,
     REPLICAS_MAX,
     Assignments,
-    Host,
+    BrokerUsage,
     _Shifts,
     hosts_of,
     place,
@@ -30,17 +30,19 @@ from raftmq.metadata.placement import (
 TOPIC = b"t" * 16
 
 
-def hosts(count: int, racks: int = 0) -> list[Host]:
-    return [Host(n, f"rack {n % racks}" if racks else None) for n in range(count)]
+def hosts(count: int, racks: int = 0) -> list[BrokerUsage]:
+    return [BrokerUsage(n, f"rack {n % racks}" if racks else None) for n in range(count)]
 
 
-def place_on(found: list[Host], partitions: int, replicas: int, seed: int = 0) -> Assignments:
+def place_on(
+    found: list[BrokerUsage], partitions: int, replicas: int, seed: int = 0
+) -> Assignments:
     return place(
         found, partition_count=partitions, replication_factor=replicas, chance=Random(seed)
     )
 
 
-def spread(counts: Counter[int], found: list[Host]) -> int:
+def spread(counts: Counter[int], found: list[BrokerUsage]) -> int:
     """How many more the busiest broker has than the idlest."""
     numbers = [counts[host.broker_id] for host in found]
     return max(numbers) - min(numbers)
@@ -93,7 +95,7 @@ def test_unequal_racks_are_all_used(
     racks: list[str | None], partitions: int, replicas: int, seed: int
 ) -> None:
     """Racks of any sizes: no partition is in fewer racks than it could be."""
-    found = [Host(n, rack) for n, rack in enumerate(racks)]
+    found = [BrokerUsage(n, rack) for n, rack in enumerate(racks)]
     replicas = min(replicas, len(found))
     for members in place_on(found, partitions, replicas, seed):
         assert len({racks[broker_id] for broker_id in members}) == min(replicas, len(set(racks)))
@@ -102,7 +104,7 @@ def test_unequal_racks_are_all_used(
 @given(st.lists(st.integers(0, 20), min_size=3, max_size=6), st.integers(1, 30))
 def test_who_has_more_gets_no_more_than_others(loads: list[int], partitions: int) -> None:
     """Brokers that host something already: the busiest does not get further ahead."""
-    found = [Host(n, None, load, load) for n, load in enumerate(loads)]
+    found = [BrokerUsage(n, None, load, load) for n, load in enumerate(loads)]
     placed = place_on(found, partitions, 2)
     replicas = Counter({host.broker_id: host.replica_count for host in found}) + replicas_in(placed)
     assert spread(replicas, found) <= max(max(loads) - min(loads), 1)
@@ -114,7 +116,7 @@ def test_nobody_could_pass_a_leadership_on(
 ) -> None:
     """However uneven it was: from no leader a chain of replicas leads to one with two fewer."""
     loads = data.draw(st.lists(st.integers(0, 30), min_size=brokers, max_size=brokers))
-    found = [Host(n, None, 0, load) for n, load in enumerate(loads)]
+    found = [BrokerUsage(n, None, 0, load) for n, load in enumerate(loads)]
     placed = place_on(found, partitions, data.draw(st.integers(1, min(brokers, 4))), seed)
     counts = Counter(dict(enumerate(loads))) + leaders_in(placed)
     for start in range(brokers):
@@ -140,14 +142,14 @@ def test_leaderships_of_many_uneven_brokers_are_noted_once_for_each_shift(
         note(self, number)
 
     monkeypatch.setattr(_Shifts, "_note", count)
-    found = [Host(n, None, 0, 20 * n) for n in range(10)]
+    found = [BrokerUsage(n, None, 0, 20 * n) for n in range(10)]
     place_on(found, 1000, 3)
     assert 1000 < noted < 3000
 
 
 def test_a_new_broker_is_filled_first() -> None:
     """Two brokers have ten replicas each, a third has none: it is in every new partition."""
-    found = [Host(0, None, 10, 5), Host(1, None, 10, 5), Host(2)]
+    found = [BrokerUsage(0, None, 10, 5), BrokerUsage(1, None, 10, 5), BrokerUsage(2)]
     placed = place_on(found, 5, 2)
     assert replicas_in(placed)[2] == 5
     assert leaders_in(placed)[2] == 5
@@ -219,7 +221,7 @@ def test_hosts_are_the_active_brokers_with_their_load() -> None:
         broker(3, in_controlled_shutdown=True),
         replicas=(4, 1),
     )
-    assert hosts_of(image) == [Host(1, None, 1, 0), Host(4, "r", 1, 1)]
+    assert hosts_of(image) == [BrokerUsage(1, None, 1, 0), BrokerUsage(4, "r", 1, 1)]
 
 
 def test_a_topic_is_placed() -> None:
@@ -260,7 +262,7 @@ def test_many_partitions_are_made_by_many_commands() -> None:
         chance=Random(0),
     )
     assert isinstance(create, CreateTopic)
-    assert all(isinstance(command, CreatePartitions) for command in growth)
+    assert all(isinstance(command, AddPartitions) for command in growth)
     assert [len(command.assignments) for command in (create, *growth)] == [1000, 1000, 500]
     assert [command.expected_count for command in growth] == [1000, 2000]  # type: ignore[union-attr]
     placed = [members for command in (create, *growth) for members in command.assignments]

@@ -13,7 +13,7 @@ from immutables import Map
 
 from raftmq.errors import CorruptJournal
 from raftmq.metadata.apply.draft import Draft
-from raftmq.metadata.commands import Member, PartitionId
+from raftmq.metadata.commands import GroupMemberRecord, PartitionId
 from raftmq.metadata.image import (
     EMPTY_IMAGE,
     CommittedOffset,
@@ -76,7 +76,7 @@ def test_an_empty_image() -> None:
 
 def test_slices_are_small_however_large_the_rows() -> None:
     """A group with a megabyte of members is cut into slices that keep the limit."""
-    members = tuple(Member(str(number), assignment=bytes(9000)) for number in range(120))
+    members = tuple(GroupMemberRecord(str(number), assignment=bytes(9000)) for number in range(120))
     image = EMPTY_IMAGE._replace(groups=Map(g=GroupState(1, members=members)))
     slices = list(encode_image(image))
     assert len(slices) > 16

@@ -10,7 +10,7 @@ import trio
 
 from raftmq.partition.leader import Assignment
 from raftmq.partition.replica import Replica
-from raftmq.partition.replica_environment import Fetched, PartitionKey, Surroundings
+from raftmq.partition.replica_environment import FetchedFromLeader, PartitionKey, ReplicaEnvironment
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.directories import Disk, opened
 
@@ -91,7 +91,7 @@ class Machine:
         self.broker_id, self.directory, self.files, self.disk = broker_id, directory, files, disk
         self.wishes: list[ProposeIsr] = []
         self.held: list[PartitionKey] = []
-        self.around = Surroundings(
+        self.around = ReplicaEnvironment(
             broker_id,
             broker_epoch,
             lambda _key, proposal: self.wishes.append(proposal),
@@ -132,11 +132,11 @@ async def exchange(leader: Replica, follower: Replica, *, bytes_max: int = 1 << 
     assert fetch is not None, "nothing to ask"
     diverged = leader.on_replica_fetch(2, broker_epoch(2), fetch, leader_epoch=epoch)
     if diverged:
-        await follower.on_fetched(fetch.token, Fetched(diverged=diverged))
+        await follower.on_fetched(fetch.token, FetchedFromLeader(diverged=diverged))
         return b""
     log = leader.log
     data = log.slice(fetch.fetch_offset, bytes_max=bytes_max).bytes.read()
     await follower.on_fetched(
-        fetch.token, Fetched(data, leader.high_watermark, log.log_start_offset)
+        fetch.token, FetchedFromLeader(data, leader.high_watermark, log.log_start_offset)
     )
     return data

@@ -16,12 +16,12 @@ from raftmq.errors import (
 from raftmq.partition.producers import (
     GENERATION_RECORDS_MAX,
     Admission,
-    Producer,
+    ProducerCacheLimits,
     ProducerLimits,
     Producers,
+    ProducerState,
     Remembered,
-    Run,
-    ShelfLimits,
+    SequenceRun,
     fenced,
 )
 from raftmq.wire.batch.header import CONTROL_BIT, NAMED_FIRST, Account, BatchHeader
@@ -55,7 +55,7 @@ def said(digest: int = 0, generation: int = GENERATION) -> Account:
 
 def fence(
     producers: Producers, generation: int = GENERATION, *, name: int = NAMED, now: float = 0.0
-) -> Producer:
+) -> ProducerState:
     """As a leader does it; returns what is known behind it."""
     following = Admission(producers, now).fence(name, generation)
     note_fence(producers, following, name=name, now=now)
@@ -63,7 +63,7 @@ def fence(
 
 
 def note_fence(
-    producers: Producers, following: Producer, *, name: int = NAMED, now: float = 0.0
+    producers: Producers, following: ProducerState, *, name: int = NAMED, now: float = 0.0
 ) -> None:
     batch = header(
         following.next_sequence, 1, epoch=following.epoch, producer_id=name, attributes=CONTROL_BIT
@@ -93,17 +93,25 @@ def asked(
 @pytest.mark.parametrize(
     ("known", "generation", "following"),
     [
-        (None, 0, Producer(0, 0, (), 0, 0)),
-        (None, 17, Producer(0, 0, (), 17, 0)),
-        (Producer(4, 30, (Run(0, 1, 30),), 17, 99), 17, Producer(5, 30, (), 17, 99)),
-        (Producer(4, 30, (Run(0, 1, 30),), 17, 99), 18, Producer(5, 0, (), 18, 0)),
-        (Producer(32_767, 30, (), 17, 99), 17, Producer(0, 30, (), 17, 99)),
-        (Producer(0, 30, (Run(0, 1, 30),), -1, 0), 0, Producer(1, 0, (), 0, 0)),
+        (None, 0, ProducerState(0, 0, (), 0, 0)),
+        (None, 17, ProducerState(0, 0, (), 17, 0)),
+        (
+            ProducerState(4, 30, (SequenceRun(0, 1, 30),), 17, 99),
+            17,
+            ProducerState(5, 30, (), 17, 99),
+        ),
+        (
+            ProducerState(4, 30, (SequenceRun(0, 1, 30),), 17, 99),
+            18,
+            ProducerState(5, 0, (), 18, 0),
+        ),
+        (ProducerState(32_767, 30, (), 17, 99), 17, ProducerState(0, 30, (), 17, 99)),
+        (ProducerState(0, 30, (SequenceRun(0, 1, 30),), -1, 0), 0, ProducerState(1, 0, (), 0, 0)),
     ],
     ids=["new", "new and high", "same", "higher", "last epoch", "of an unknown generation"],
 )
 def test_what_a_fence_makes_known(
-    known: Producer | None, generation: int, following: Producer
+    known: ProducerState | None, generation: int, following: ProducerState
 ) -> None:
     """The same generation goes on where it stood, a higher one begins; always in another epoch."""
     assert fenced(known, generation) == following
@@ -113,14 +121,14 @@ def test_what_a_fence_makes_known(
     ("known", "generation", "expected"),
     [
         (None, 17, 4),
-        (Producer(0, 30, (), 17, 99, 3), 17, 3),
-        (Producer(0, 30, (), 17, 99, 0), 17, 4),
-        (Producer(0, 30, (), 17, 99, 3), 18, 4),
+        (ProducerState(0, 30, (), 17, 99, 3), 17, 3),
+        (ProducerState(0, 30, (), 17, 99, 0), 17, 4),
+        (ProducerState(0, 30, (), 17, 99, 3), 18, 4),
     ],
     ids=["new", "same", "not known", "higher"],
 )
 def test_with_how_many_partitions_a_generation_began(
-    known: Producer | None, generation: int, expected: int
+    known: ProducerState | None, generation: int, expected: int
 ) -> None:
     """A fence of the same generation changes nothing of it, a higher one takes the new count."""
     assert fenced(known, generation, partition_count=4).partition_count == expected
@@ -133,7 +141,7 @@ def test_batches_keep_the_count_of_partitions() -> None:
     batch = header(0, 1, epoch=0, attributes=CONTROL_BIT)
     producers.note(batch, 0.0, Account(GENERATION, 0, following.partition_count))
     producers.note(header(0, 20, base_offset=1), 0.0, said(20))
-    assert producers.get(NAMED) == Producer(0, 20, (Run(0, 1, 20),), GENERATION, 20, 4)
+    assert producers.get(NAMED) == ProducerState(0, 20, (SequenceRun(0, 1, 20),), GENERATION, 20, 4)
     producers.note(header(20, 5, base_offset=21), 0.0, said(25, GENERATION + 1))
     found = producers.get(NAMED)
     assert found is not None
@@ -162,7 +170,7 @@ def test_a_fence_that_is_asked_twice() -> None:
     producers = written()
     first, second = fence(producers), fence(producers)
     assert (first.epoch, second.epoch) == (1, 2)
-    assert first._replace(epoch=2) == second == Producer(2, 30, (), 17, 30)
+    assert first._replace(epoch=2) == second == ProducerState(2, 30, (), 17, 30)
 
 
 # -- batches -----------------------------------------------------------------------------------
@@ -172,7 +180,9 @@ def test_what_comes_next_and_what_stands_there() -> None:
     """As with other producers: fresh, duplicates, gaps; and a fence in between."""
     producers = written()
     assert asked(producers, header(30), header(20), header(5, 10)) == [None, 50, 6]
-    assert producers.get(NAMED) == Producer(0, 30, (Run(0, 1, 20), Run(20, 50, 10)), 17, 30)
+    assert producers.get(NAMED) == ProducerState(
+        0, 30, (SequenceRun(0, 1, 20), SequenceRun(20, 50, 10)), 17, 30
+    )
     with pytest.raises(OutOfOrderSequence, match="30 comes next"):
         asked(producers, header(31))
     with pytest.raises(DuplicateSequence):
@@ -216,11 +226,11 @@ def test_whoever_was_fenced_writes_no_more(batch: BatchHeader) -> None:
 def test_a_generation_ends_where_its_sequence_does() -> None:
     """The last record has number 2^31 - 2: what comes next still fits into a fence."""
     producers = Producers()
-    last = Producer(1, GENERATION_RECORDS_MAX - 10, (), GENERATION, 5)
+    last = ProducerState(1, GENERATION_RECORDS_MAX - 10, (), GENERATION, 5)
     note_fence(producers, last)
     assert asked(producers, header(last.next_sequence, epoch=1)) == [None]
     producers.note(header(last.next_sequence, epoch=1), 0.0, said(6))
-    assert fence(producers) == Producer(2, 2**31 - 1, (), GENERATION, 6)
+    assert fence(producers) == ProducerState(2, 2**31 - 1, (), GENERATION, 6)
     with pytest.raises(InvalidRecord, match="begin a higher one"):
         asked(producers, header(2**31 - 1, 1, epoch=2))
 
@@ -229,8 +239,8 @@ def test_a_batch_alone_says_whose_it_is() -> None:
     """The fence was trimmed: the same generation still goes on where it stood."""
     producers = Producers()
     producers.note(header(20, 10, base_offset=50, epoch=4), 0.0, said(30))
-    assert producers.get(NAMED) == Producer(4, 30, (Run(20, 50, 10),), 17, 30)
-    assert fence(producers) == Producer(5, 30, (), 17, 30)
+    assert producers.get(NAMED) == ProducerState(4, 30, (SequenceRun(20, 50, 10),), 17, 30)
+    assert fence(producers) == ProducerState(5, 30, (), 17, 30)
 
 
 def test_markers_of_others_leave_no_trace() -> None:
@@ -243,7 +253,9 @@ def test_markers_of_others_leave_no_trace() -> None:
 
 # -- how long it is known ----------------------------------------------------------------------
 
-LIMITS = ProducerLimits(plain=ShelfLimits(2, DAY, 300.0), named=ShelfLimits(2, 14 * DAY, DAY))
+LIMITS = ProducerLimits(
+    plain=ProducerCacheLimits(2, DAY, 300.0), named=ProducerCacheLimits(2, 14 * DAY, DAY)
+)
 
 
 def test_names_are_known_for_longer_than_numbers() -> None:
@@ -300,8 +312,8 @@ def test_a_batch_never_needs_room() -> None:
 def test_idle_is_kept_across_lives() -> None:
     """Each shelf in its order."""
     some = [
-        Remembered(7, Producer(0, 1), 50.0),
-        Remembered(8, Producer(0, 1), 10.0),
-        Remembered(NAMED, Producer(0, 1, (), 0), 90.0),
+        Remembered(7, ProducerState(0, 1), 50.0),
+        Remembered(8, ProducerState(0, 1), 10.0),
+        Remembered(NAMED, ProducerState(0, 1, (), 0), 90.0),
     ]
     assert Producers(some).picture().remembered() == some

@@ -9,7 +9,7 @@ from raftmq.partition.follower import Follower
 from raftmq.partition.leader import (
     Assignment,
     Diverged,
-    Fetch,
+    FetchFromLeader,
     HighWatermarkRose,
     Leader,
     StartOver,
@@ -28,9 +28,9 @@ def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
 def test_one_fetch_at_a_time() -> None:
     """It asks again when the answer is late, with another token."""
     follower = a_follower()
-    assert follower.next_fetch(3, 2, now=0.0) == Fetch(1, 3, 2)
+    assert follower.next_fetch(3, 2, now=0.0) == FetchFromLeader(1, 3, 2)
     assert follower.next_fetch(3, 2, now=0.9) is None
-    assert follower.next_fetch(3, 2, now=1.0) == Fetch(2, 3, 2)
+    assert follower.next_fetch(3, 2, now=1.0) == FetchFromLeader(2, 3, 2)
 
 
 def test_an_answer_is_accepted_once() -> None:

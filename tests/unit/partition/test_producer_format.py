@@ -9,14 +9,14 @@ from crc32c import crc32c
 
 from raftmq.errors import CorruptRecord
 from raftmq.partition.producer_format import pack_snapshot, read_snapshot
-from raftmq.partition.producers import Producer, Remembered, Run
+from raftmq.partition.producers import ProducerState, Remembered, SequenceRun
 
 END = 1000
 SOME = [
-    Remembered(2**62, Producer(32_767, 2**31 - 1, (), 2**63 - 1, 2**32 - 1, 2**31 - 1), 2.0),
-    Remembered(2**63 - 1, Producer(0, 3, (Run(0, 0, 3),)), 2.0),
-    Remembered(0, Producer(0, 40, (Run(0, 100, 30), Run(30, 500, 10))), 0.0),
-    Remembered(5, Producer(1, 5, tuple(Run(n, n * 10, 1) for n in range(5))), 4e9),
+    Remembered(2**62, ProducerState(32_767, 2**31 - 1, (), 2**63 - 1, 2**32 - 1, 2**31 - 1), 2.0),
+    Remembered(2**63 - 1, ProducerState(0, 3, (SequenceRun(0, 0, 3),)), 2.0),
+    Remembered(0, ProducerState(0, 40, (SequenceRun(0, 100, 30), SequenceRun(30, 500, 10))), 0.0),
+    Remembered(5, ProducerState(1, 5, tuple(SequenceRun(n, n * 10, 1) for n in range(5))), 4e9),
 ]
 
 
@@ -62,19 +62,19 @@ def test_one_of_another_version_is_refused(version: int) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        Remembered(1, Producer(40_000, 0, ()), 0),
-        Remembered(1, Producer(0, 2**31, ()), 0),
-        Remembered(1, Producer(0, 0, (Run(2**31, 0, 1),)), 0),
-        Remembered(1, Producer(0, 0, (Run(0, 0, 0),)), 0),
-        Remembered(1, Producer(0, 0, (Run(0, 990, 11),)), 0),
-        Remembered(1, Producer(0, 0, (Run(0, -1, 1),)), 0),
-        Remembered(-1, Producer(0, 0, ()), 0),
-        Remembered(1, Producer(0, 0, (Run(0, 0, 1),) * 6), 0),
-        Remembered(1, Producer(0, 0, (), 0), 0),
-        Remembered(1, Producer(0, 0, (), -1, 5), 0),
-        Remembered(2**62, Producer(0, 0, (), -2), 0),
-        Remembered(1, Producer(0, 0, (), partition_count=4), 0),
-        Remembered(2**62, Producer(0, 0, (), 1, 0, 2**31), 0),
+        Remembered(1, ProducerState(40_000, 0, ()), 0),
+        Remembered(1, ProducerState(0, 2**31, ()), 0),
+        Remembered(1, ProducerState(0, 0, (SequenceRun(2**31, 0, 1),)), 0),
+        Remembered(1, ProducerState(0, 0, (SequenceRun(0, 0, 0),)), 0),
+        Remembered(1, ProducerState(0, 0, (SequenceRun(0, 990, 11),)), 0),
+        Remembered(1, ProducerState(0, 0, (SequenceRun(0, -1, 1),)), 0),
+        Remembered(-1, ProducerState(0, 0, ()), 0),
+        Remembered(1, ProducerState(0, 0, (SequenceRun(0, 0, 1),) * 6), 0),
+        Remembered(1, ProducerState(0, 0, (), 0), 0),
+        Remembered(1, ProducerState(0, 0, (), -1, 5), 0),
+        Remembered(2**62, ProducerState(0, 0, (), -2), 0),
+        Remembered(1, ProducerState(0, 0, (), partition_count=4), 0),
+        Remembered(2**62, ProducerState(0, 0, (), 1, 0, 2**31), 0),
     ],
     ids=[
         "epoch",

@@ -17,12 +17,12 @@ from raftmq.partition.producers import (
     RUN_RECORDS_MAX,
     SEQUENCES,
     Admission,
-    Producer,
+    ProducerCacheLimits,
     ProducerLimits,
     Producers,
+    ProducerState,
     Remembered,
-    Run,
-    ShelfLimits,
+    SequenceRun,
     after,
 )
 from raftmq.wire.batch.header import CONTROL_BIT, BatchHeader
@@ -68,7 +68,7 @@ THREE = (
 def test_neighbours_are_one_run() -> None:
     """Batches side by side are remembered as one, however many they are."""
     known = noted(*THREE).get(PRODUCER)
-    assert known == Producer(0, 40, (Run(0, 100, 30), Run(30, 500, 10)))
+    assert known == ProducerState(0, 40, (SequenceRun(0, 100, 30), SequenceRun(30, 500, 10)))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_sequence_wraps() -> None:
     """After 2^31-1 comes 0, also within a batch and within a run."""
     last = SEQUENCES - 4
     producers = noted(header(last - 6, 6, base_offset=0), header(last, 10, base_offset=6))
-    assert producers.get(PRODUCER) == Producer(0, 6, (Run(last - 6, 0, 16),))
+    assert producers.get(PRODUCER) == ProducerState(0, 6, (SequenceRun(last - 6, 0, 16),))
     assert asked(producers, header(last), header(2, 4), header(6)) == [6, 12, None]
     with pytest.raises(OutOfOrderSequence, match="6 comes next"):
         asked(producers, header(8))
@@ -138,9 +138,9 @@ def test_the_sequence_wraps() -> None:
 
 def test_a_run_forgets_its_beginning() -> None:
     """Of more records than half of all sequences nobody could tell which was meant."""
-    known = Producer(0, 5, (Run(5, 0, RUN_RECORDS_MAX),))
+    known = ProducerState(0, 5, (SequenceRun(5, 0, RUN_RECORDS_MAX),))
     known = after(known, header(5, base_offset=RUN_RECORDS_MAX))
-    assert known.runs == (Run(15, 10, RUN_RECORDS_MAX),)
+    assert known.runs == (SequenceRun(15, 10, RUN_RECORDS_MAX),)
 
 
 def test_each_batch_of_a_request_follows_the_one_before() -> None:
@@ -159,11 +159,11 @@ def test_what_an_earlier_leader_let_in_counts() -> None:
     for odd in (header(90, base_offset=800), header(5, base_offset=800, epoch=0)):
         producers = noted(*THREE, odd)
         following = odd.base_sequence + 10
-        known = Producer(0, following, (Run(odd.base_sequence, 800, 10),))
+        known = ProducerState(0, following, (SequenceRun(odd.base_sequence, 800, 10),))
         assert producers.get(PRODUCER) == known
         assert asked(producers, header(following)) == [None]
     late = noted(header(0, epoch=4), header(0, epoch=3, base_offset=10))
-    assert late.get(PRODUCER) == Producer(3, 10, (Run(0, 10, 10),))
+    assert late.get(PRODUCER) == ProducerState(3, 10, (SequenceRun(0, 10, 10),))
 
 
 def test_batches_without_numbers_leave_no_trace() -> None:
@@ -195,7 +195,7 @@ def test_idle_producers_are_forgotten() -> None:
 
 def test_idle_is_who_was_so_while_somebody_watched() -> None:
     """What was remembered from an earlier life grows old from the first look on."""
-    known = Producer(0, 10, (Run(0, 0, 10),))
+    known = ProducerState(0, 10, (SequenceRun(0, 0, 10),))
     producers = Producers([Remembered(7, known, 80_000.0), Remembered(8, known, 10.0)])
     producers.note(header(0, producer_id=9))
     assert asked(producers, header(10), now=5_000_000.0) == [None]
@@ -204,7 +204,7 @@ def test_idle_is_who_was_so_while_somebody_watched() -> None:
     assert [each.idle_seconds for each in producers.picture().remembered()] == [10_010, 10_000]
 
 
-LIMITS = ProducerLimits(plain=ShelfLimits(3, idle_seconds_max=86_400, spare_seconds=60))
+LIMITS = ProducerLimits(plain=ProducerCacheLimits(3, idle_seconds_max=86_400, spare_seconds=60))
 
 
 def full() -> Producers:
@@ -253,5 +253,5 @@ def test_a_picture_stands_still() -> None:
     producers.note(header(0, producer_id=8), 5.0)
     [remembered] = picture.remembered()
     assert remembered == Remembered(
-        PRODUCER, Producer(0, 40, (Run(0, 100, 30), Run(30, 500, 10))), 0
+        PRODUCER, ProducerState(0, 40, (SequenceRun(0, 100, 30), SequenceRun(30, 500, 10))), 0
     )

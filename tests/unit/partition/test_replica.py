@@ -20,7 +20,7 @@ from raftmq.errors import (
     UnknownLeaderEpoch,
 )
 from raftmq.model import Durability
-from raftmq.partition.leader import Fetch
+from raftmq.partition.leader import FetchFromLeader
 from tests.unit.partition.replica_world import (
     KEY,
     News,
@@ -259,10 +259,10 @@ async def test_strangers_and_liars_get_errors(autojump_clock: MockClock) -> None
         leader = await home.replica()
         await leader.take_up(led_by(1, 3))
         with pytest.raises(NotLeaderOrFollower, match="broker 9"):
-            leader.on_replica_fetch(9, 109, Fetch(1, 0, -1), leader_epoch=3)
+            leader.on_replica_fetch(9, 109, FetchFromLeader(1, 0, -1), leader_epoch=3)
         with pytest.raises(UnknownLeaderEpoch, match="epoch 8"):
-            leader.on_replica_fetch(2, 102, Fetch(1, 0, 8), leader_epoch=3)
+            leader.on_replica_fetch(2, 102, FetchFromLeader(1, 0, 8), leader_epoch=3)
         end = leader.append(batch(b"a", b"b"), acks=1).end_offset
         await home.directory.delete_records(leader.log, end)
         with pytest.raises(OffsetOutOfRange, match="starts at 2"):
-            leader.on_replica_fetch(2, 102, Fetch(1, 0, -1), leader_epoch=3)
+            leader.on_replica_fetch(2, 102, FetchFromLeader(1, 0, -1), leader_epoch=3)

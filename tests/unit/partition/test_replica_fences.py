@@ -13,7 +13,7 @@ from raftmq.errors import (
     NotLeaderOrFollower,
     ProducerFenced,
 )
-from raftmq.partition.producers import Producer
+from raftmq.partition.producers import ProducerState
 from raftmq.partition.storage.log import Fenced
 from raftmq.wire.batch.header import Account, named_producer_id
 from raftmq.wire.batch.records import encode_batch
@@ -68,7 +68,7 @@ async def test_a_fence_is_committed_like_a_batch(autojump_clock: MockClock) -> N
         leader.fence(NAMED, 1)
         leader.append(named(0), acks=1)
         fenced = leader.fence(NAMED, 1)
-        assert fenced == Fenced(Producer(1, 2, (), 1, 2), 4)
+        assert fenced == Fenced(ProducerState(1, 2, (), 1, 2), 4)
         assert news.keys
         await settle()
         assert not leader.has_acks(fenced.end_offset, acks=ALL, leader_epoch=0)
@@ -92,7 +92,7 @@ async def test_a_new_leader_fences_as_the_old_one(autojump_clock: MockClock) -> 
         with pytest.raises(ProducerFenced):
             follower.append(named(2), acks=1)
         assert follower.append(named(2, epoch=1), acks=1).base_offset == 4
-        assert follower.fence(NAMED, 1).producer == Producer(2, 4, (), 1, 4)
+        assert follower.fence(NAMED, 1).producer == ProducerState(2, 4, (), 1, 4)
         with pytest.raises(ProducerFenced):
             follower.fence(NAMED, 0)
 

@@ -13,7 +13,7 @@ from raftmq.errors import (
     OffsetOutOfRange,
 )
 from raftmq.partition.leader import Diverged
-from raftmq.partition.replica_environment import Fetched
+from raftmq.partition.replica_environment import FetchedFromLeader
 from tests.unit.partition.replica_world import (
     broker_epoch,
     exchange,
@@ -53,7 +53,7 @@ async def test_an_answer_from_an_earlier_epoch_is_dropped(autojump_clock: MockCl
         await follower.take_up(led_by(3, 1, replicas=(1, 2, 3)))
         new = follower.next_fetch()
         assert new is not None
-        await follower.on_fetched(old.token, Fetched(batch(b"old")))
+        await follower.on_fetched(old.token, FetchedFromLeader(batch(b"old")))
         assert follower.log.log_end_offset == 0
         assert follower.next_fetch() is None  # the answer to the new one is still to come
         follower.on_no_answer(new.token)
@@ -105,7 +105,7 @@ async def test_nothing_is_asked_while_the_log_is_cut(autojump_clock: MockClock) 
         assert fetch is not None
         away.disk.seconds = 1.0
         async with trio.open_nursery() as nursery:
-            diverged = Fetched(diverged=Diverged(-1, 0))
+            diverged = FetchedFromLeader(diverged=Diverged(-1, 0))
             nursery.start_soon(follower.on_fetched, fetch.token, diverged)
             await settle(0.1)
             assert follower.next_fetch() is None
@@ -167,6 +167,6 @@ async def test_bytes_that_do_not_continue_the_log_are_refused(autojump_clock: Mo
         damaged = bytearray(batch(b"a"))
         damaged[-1] ^= 1
         with pytest.raises(CorruptRecord):
-            await follower.on_fetched(fetch.token, Fetched(bytes(damaged)))
+            await follower.on_fetched(fetch.token, FetchedFromLeader(bytes(damaged)))
         assert follower.log.log_end_offset == 0
         assert follower.next_fetch() is not None

@@ -24,7 +24,7 @@ from tests.unit.rpc.talk import propose
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.protocol import RpcLimits
     from raftmq.wire.bodies import Body
 
 VERSIONS = tuple(ApiVersions(key, 0, 0) for key in (ApiKey.PING, ApiKey.PROPOSE))
@@ -53,7 +53,7 @@ class Puppet:
 
 @asynccontextmanager
 async def puppet_channel(
-    limits: Limits | None = None, reply: HelloReply = HELLO_REPLY
+    limits: RpcLimits | None = None, reply: HelloReply = HELLO_REPLY
 ) -> AsyncIterator[tuple[Channel, Puppet]]:
     """A channel that has been greeted by a puppet."""
     left, right = memory_stream_pair()

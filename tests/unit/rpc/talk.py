@@ -16,10 +16,10 @@ from trio.testing import memory_stream_pair
 
 from raftmq.errors import ErrorCode
 from raftmq.rpc.channel import open_channel
-from raftmq.rpc.context import Identity, Listener
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.context import Listener, ServerIdentity
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.envelopes import decode_response, encode_request
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from raftmq.wire.envelopes import ResponseHeader
 
 BROKERS, CLIENTS = Listener("brokers", is_for_brokers=True), Listener("clients")
-IDENTITY = Identity("cluster-a", 7, {"transactions": 2})
-LIMITS = Limits()
+IDENTITY = ServerIdentity("cluster-a", 7, {"transactions": 2})
+LIMITS = RpcLimits()
 BEATEN = BrokerHeartbeatReply(is_fenced=False, may_shut_down=False)
 
 
@@ -83,10 +83,10 @@ def new_server(
     handlers: Mapping[ApiKey, Handler],
     *,
     authorize: Authorize = allow,
-    limits: Limits = LIMITS,
+    limits: RpcLimits = LIMITS,
     on_left: Callable[[int], None] = lambda _node_id: None,
-) -> Server:
-    return Server(
+) -> RpcServer:
+    return RpcServer(
         IDENTITY,
         handlers,
         authorize=authorize,
@@ -98,7 +98,7 @@ def new_server(
 
 @asynccontextmanager
 async def connected(
-    server: Server, listener: Listener = BROKERS, *, principal: str = "alice"
+    server: RpcServer, listener: Listener = BROKERS, *, principal: str = "alice"
 ) -> AsyncIterator[trio.abc.Stream]:
     """The client's end of a connection to `server`."""
     left, right = memory_stream_pair()
@@ -114,7 +114,7 @@ async def channel_to(
     handlers: Mapping[ApiKey, Handler],
     listener: Listener = BROKERS,
     *,
-    limits: Limits = LIMITS,
+    limits: RpcLimits = LIMITS,
     hello: Hello | None = None,
 ) -> AsyncIterator[Channel]:
     greeting = hello or Hello(client_id="test")
@@ -184,7 +184,7 @@ async def greeted(stream: trio.abc.Stream, *, node_id: int = ABSENT) -> Stranger
 
 @asynccontextmanager
 async def calling(
-    server: Server, listener: Listener = BROKERS, *, node_id: int = ABSENT
+    server: RpcServer, listener: Listener = BROKERS, *, node_id: int = ABSENT
 ) -> AsyncIterator[Stranger]:
     """One that has said Hello, over a connection of its own."""
     async with connected(server, listener) as stream:

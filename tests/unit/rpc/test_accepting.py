@@ -12,7 +12,7 @@ import trio
 import trio.lowlevel
 from trio.testing import memory_stream_pair
 
-from raftmq.broker.broker import Host
+from raftmq.broker.broker import NodeEnvironment
 from raftmq.model import Address
 from raftmq.rpc.network import PAUSE_SECONDS, Acceptor, TcpNetwork
 from raftmq.rpc.protocol import CONNECTIONS_LEAST, connections_within
@@ -133,7 +133,7 @@ def test_a_node_takes_all_descriptors_that_it_may_have() -> None:
     """The soft limit is for interactive programs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        assert Host(TcpNetwork()).descriptors_max >= hard
+        assert NodeEnvironment(TcpNetwork()).descriptors_max >= hard
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

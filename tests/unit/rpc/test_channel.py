@@ -25,7 +25,7 @@ from raftmq.errors import (
     UnsupportedVersion,
 )
 from raftmq.rpc.channel import Channel, open_channel
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import encode_response
@@ -261,7 +261,7 @@ async def test_who_was_still_in_line_was_not_sent(autojump_clock: MockClock) -> 
     async def ask(channel: Channel, number: int) -> None:
         errors[number] = await raised(channel)
 
-    limits = Limits(requests_in_flight_max=1)
+    limits = RpcLimits(requests_in_flight_max=1)
     async with puppet_channel(limits) as (channel, puppet):
         async with trio.open_nursery() as nursery:
             for number in range(2):

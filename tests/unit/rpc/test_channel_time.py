@@ -14,7 +14,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from raftmq.errors import RequestTimedOut
 from raftmq.rpc.channel import PING, Channel, open_channel
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.envelopes import encode_response
@@ -76,7 +76,7 @@ async def test_a_shorter_time_than_that_of_others(autojump_clock: MockClock) -> 
 async def test_a_place_is_taken_as_soon_as_it_is_free(autojump_clock: MockClock) -> None:
     """One may be in flight: of three, the second follows the first answer without a pause."""
     async with (
-        channel_to(ECHO, limits=Limits(requests_in_flight_max=1)) as channel,
+        channel_to(ECHO, limits=RpcLimits(requests_in_flight_max=1)) as channel,
         trio.open_nursery() as nursery,
     ):
         begin = trio.current_time()
@@ -123,7 +123,7 @@ async def test_what_arrived_while_the_process_stood_still_counts(
 
 async def test_time_in_line_counts(autojump_clock: MockClock) -> None:
     """The one place in flight is taken for ever: who waits for it is told in time."""
-    limits = Limits(requests_in_flight_max=1)
+    limits = RpcLimits(requests_in_flight_max=1)
     handlers = proposing(lambda _command: never())
     async with channel_to(handlers, limits=limits) as channel, trio.open_nursery() as nursery:
         nursery.start_soon(propose, channel, b"x", math.inf)
@@ -161,7 +161,7 @@ async def test_a_server_that_is_only_busy_is_not_dead(autojump_clock: MockClock)
         return Reply(BEATEN)
 
     async with channel_to(beating(handle)) as channel, trio.open_nursery() as nursery:
-        for number in range(Limits().requests_in_flight_max):
+        for number in range(RpcLimits().requests_in_flight_max):
             nursery.start_soon(ask_beat, channel, number)
 
 
@@ -174,7 +174,7 @@ async def ask_beat(channel: Channel, number: int) -> None:
 
 async def test_a_cancelled_request_is_forgotten(autojump_clock: MockClock) -> None:
     """Its late answer is dropped, its place is free, and nothing of it is kept."""
-    limits = Limits(requests_in_flight_max=1)
+    limits = RpcLimits(requests_in_flight_max=1)
     async with puppet_channel(limits) as (channel, puppet):
         with trio.move_on_after(1):
             await propose(channel, b"first")
@@ -190,7 +190,7 @@ async def test_a_cancelled_request_is_forgotten(autojump_clock: MockClock) -> No
 
 async def test_who_is_cancelled_in_line_leaves_the_line(autojump_clock: MockClock) -> None:
     """It is never sent, and those behind it are."""
-    limits = Limits(requests_in_flight_max=1)
+    limits = RpcLimits(requests_in_flight_max=1)
     async with puppet_channel(limits) as (channel, puppet), trio.open_nursery() as nursery:
         nursery.start_soon(propose, channel, b"first")
         await wait_all_tasks_blocked()

@@ -18,9 +18,9 @@ from raftmq.errors import Disconnected, RaftmqError, RequestTimedOut, Unreachabl
 from raftmq.model import Address
 from raftmq.rpc.channel import Channel, open_channel
 from raftmq.rpc.network import TcpNetwork
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     Talk = Callable[[Callable[[Channel], Awaitable[None]]], None]
 
 REQUESTS = 60
-SMALL = Limits(requests_in_flight_max=8, bytes_in_flight_max=200_000)
+SMALL = RpcLimits(requests_in_flight_max=8, bytes_in_flight_max=200_000)
 
 
 class Echo:
     """A server; every third answer comes later."""
 
-    def __init__(self, limits: Limits = SMALL) -> None:
+    def __init__(self, limits: RpcLimits = SMALL) -> None:
         handlers = {ApiKey.PROPOSE: self._handle}
-        self.server = Server(IDENTITY, handlers, authorize=allow, limits=limits)
+        self.server = RpcServer(IDENTITY, handlers, authorize=allow, limits=limits)
         self.begun: Counter[bytes] = Counter()
 
     async def serve(self, stream: trio.abc.Stream) -> None:
@@ -180,7 +180,7 @@ async def test_a_file_is_answered_over_tcp(tmp_path: Path) -> None:
         part = content[position : position + length]
         assert bytes(answer.payload) == b"<" + part + part + b">"
 
-    server = Server(IDENTITY, {ApiKey.PROPOSE: handle}, authorize=allow)
+    server = RpcServer(IDENTITY, {ApiKey.PROPOSE: handle}, authorize=allow)
     network = TcpNetwork()
     async with trio.open_nursery() as nursery:
         serve = partial(server.serve_stream, listener=BROKERS)
@@ -200,7 +200,7 @@ async def test_a_file_that_was_cut_ends_the_connection(
     file.write(0, [bytes(1000)])
     reply = Reply(ProposeReply(b""), (FileSlice(file, 0, 500_000),))
     handlers = {ApiKey.PROPOSE: lambda _context, _body, _payload: reply}
-    server, network = Server(IDENTITY, handlers, authorize=allow), TcpNetwork()
+    server, network = RpcServer(IDENTITY, handlers, authorize=allow), TcpNetwork()
     async with trio.open_nursery() as nursery:
         serve = partial(server.serve_stream, listener=BROKERS)
         address = await nursery.start(network.serve, serve, Address("127.0.0.1", 0))

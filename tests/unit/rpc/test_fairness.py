@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from raftmq.disk.files import FileSlice, OsFiles
 from raftmq.rpc.connection import SENDFILE_BYTES_MIN, Outbox
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.server import TAKEN_AT_ONCE_MAX
 from raftmq.wire.messages.cluster import Propose
 from tests.simulation.deterministic import run_inline
@@ -68,7 +68,7 @@ class CountedFile:
 
 async def test_many_requests_at_once_leave_a_turn_to_others() -> None:
     """All of them in one read, and more may be in flight than there are."""
-    neighbour, limits = Neighbour(), Limits(requests_in_flight_max=10_000)
+    neighbour, limits = Neighbour(), RpcLimits(requests_in_flight_max=10_000)
     server = new_server(proposing(neighbour.handle), limits=limits)
     async with connected(server) as stream, trio.open_nursery() as nursery:
         stranger = await greeted(stream)
@@ -82,7 +82,7 @@ async def test_many_requests_at_once_leave_a_turn_to_others() -> None:
 
 async def test_requests_whose_answers_leave_at_once_leave_a_turn_too() -> None:
     """Over TCP an answer frees its place without any wait: a full window alone is no pause."""
-    neighbour, limits = Neighbour(), Limits(requests_in_flight_max=10)
+    neighbour, limits = Neighbour(), RpcLimits(requests_in_flight_max=10)
     server = new_server(proposing(neighbour.handle), limits=limits)
     async with tcp_pair() as (sending, receiving), trio.open_nursery() as nursery:
         nursery.start_soon(server.serve_stream, receiving, BROKERS)
@@ -138,7 +138,7 @@ async def test_what_is_asked_without_waiting_goes_before_what_is_told_after_it(
 ) -> None:
     """The channel has as many requests in flight as it may, and one more in line."""
     async with (
-        puppet_channel(Limits(requests_in_flight_max=1)) as (channel, puppet),
+        puppet_channel(RpcLimits(requests_in_flight_max=1)) as (channel, puppet),
         trio.open_nursery() as nursery,
     ):
         for command in (b"first", b"in line"):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from raftmq.errors import InvalidConfig
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 
 
 def test_the_defaults_are_good() -> None:
     """Whoever sets nothing gets limits that fit each other."""
-    assert Limits().ping_seconds < Limits().silence_seconds_max
+    assert RpcLimits().ping_seconds < RpcLimits().silence_seconds_max
 
 
 def test_all_problems_are_told_together() -> None:
     """Nothing in flight, a header over its frame, a ping after the end."""
     with pytest.raises(InvalidConfig) as found:
-        Limits(
+        RpcLimits(
             requests_in_flight_max=0,
             frame_bytes_max=1000,
             header_bytes_max=2000,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.rpc.window import Window
+from raftmq.rpc.window import RequestWindow
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.groups import (
     Heartbeat,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.server import Handler
 
 JOIN = JoinGroup("billing", "m", (Protocol("range"),), 10_000, 60_000)
-FEW = Limits(requests_in_flight_max=5, patient_requests_max=50)
+FEW = RpcLimits(requests_in_flight_max=5, patient_requests_max=50)
 
 
 class Waiting:
@@ -86,7 +86,7 @@ async def test_they_are_bounded_all_the_same(autojump_clock: MockClock) -> None:
 async def test_a_connection_that_only_waits_is_not_idle(autojump_clock: MockClock) -> None:
     """A join that takes longer than a connection may be silent: it is answered."""
     waiting = Waiting()
-    limits = Limits(idle_seconds_max=10.0)
+    limits = RpcLimits(idle_seconds_max=10.0)
     async with connected(new_server(waiting.handlers(), limits=limits), CLIENTS) as stream:
         stranger = await greeted(stream)
         await stranger.send(JOIN)
@@ -98,7 +98,7 @@ async def test_a_connection_that_only_waits_is_not_idle(autojump_clock: MockCloc
 
 async def test_who_waits_for_room_gets_it(autojump_clock: MockClock) -> None:
     """A request that is set aside makes room at once; bytes count wherever it is."""
-    window = Window(requests_max=1, bytes_max=100, aside_max=1)
+    window = RequestWindow(requests_max=1, bytes_max=100, aside_max=1)
     window.enter(10)
     assert window.is_full
     async with trio.open_nursery() as nursery:

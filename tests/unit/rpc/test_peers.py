@@ -14,10 +14,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from raftmq.errors import Disconnected, RaftmqError, Unreachable
 from raftmq.model import Address
 from raftmq.rpc.backoff import Backoff, Pauses
-from raftmq.rpc.context import Identity
+from raftmq.rpc.context import ServerIdentity
 from raftmq.rpc.peers import Peers
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
@@ -57,7 +57,7 @@ class World:
             return Reply(ProposeReply(address.host.encode()))
 
         handlers = {ApiKey.PROPOSE: handler or answer}
-        server = Server(Identity(cluster_id, broker_id), handlers, authorize=allow)
+        server = RpcServer(ServerIdentity(cluster_id, broker_id), handlers, authorize=allow)
         with trio.CancelScope() as scope:
             serve = partial(server.serve_stream, listener=BROKERS)
             async with trio.open_nursery() as nursery:

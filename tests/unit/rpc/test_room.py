@@ -11,9 +11,9 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, Limits
+from raftmq.rpc.protocol import BROKER_CONNECTIONS_MAX, RpcLimits
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.request_memory import SMALL_BYTES, Claim, Room
+from raftmq.rpc.request_memory import SMALL_BYTES, MemoryClaim, RequestMemory
 from raftmq.wire.envelopes import encode_request
 from raftmq.wire.frames import PREFIX
 from raftmq.wire.messages.cluster import Propose, ProposeReply
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from raftmq.rpc.context import Listener
-    from raftmq.rpc.server import Server
+    from raftmq.rpc.server import RpcServer
 
 KIB, MIB = 1 << 10, 1 << 20
 LARGE = encode_request(9, Propose(bytes(900 * KIB)))
@@ -49,9 +49,9 @@ BUFFERED_MAX = 2 * MIB + len(LARGE) + 20 * SMALL_BYTES  # of twenty connections
 @given(seed=st.integers(0, 1 << 32))
 def test_room_is_given_in_turn_and_somebody_finishes(seed: int) -> None:
     """Whoever wants, has frames handled and leaves, in any order."""
-    random, room = Random(seed), Room(1000)
+    random, room = Random(seed), RequestMemory(1000)
     granted: list[int] = []
-    claims = [Claim(lambda number=number: granted.append(number)) for number in range(8)]
+    claims = [MemoryClaim(lambda number=number: granted.append(number)) for number in range(8)]
     waiting: list[int] = []
     for _ in range(80):
         number = random.randrange(len(claims))
@@ -76,7 +76,7 @@ def test_room_is_given_in_turn_and_somebody_finishes(seed: int) -> None:
     assert room.held_bytes == 0
 
 
-def buffered(server: Server) -> int:
+def buffered(server: RpcServer) -> int:
     return sum(connection._frames.buffered_bytes for connection in server._connections)
 
 
@@ -85,8 +85,8 @@ def promise(size: int) -> bytes:
     return PREFIX.pack(size, 100) + b"x"
 
 
-def new_bounded() -> Server:
-    limits = Limits(unhandled_bytes_max=2 * MIB, idle_seconds_max=10_000.0)
+def new_bounded() -> RpcServer:
+    limits = RpcLimits(unhandled_bytes_max=2 * MIB, idle_seconds_max=10_000.0)
     handlers = {**ECHO, **beating(lambda _number: Reply(BEATEN))}
     return new_server(handlers, limits=limits)
 
@@ -153,7 +153,7 @@ async def test_strangers_get_no_room(
     async with AsyncExitStack() as stack:
         for _ in range(4):
             stream = await stack.enter_async_context(connected(server, listener))
-            await stream.send_all(promise(Limits().frame_bytes_max - 100))
+            await stream.send_all(promise(RpcLimits().frame_bytes_max - 100))
             assert await Stranger(stream).receive_end() == []
         stream = await stack.enter_async_context(connected(server, listener))
         await stream.send_all(encode_request(1, Hello()) + LARGE)
@@ -168,7 +168,7 @@ async def test_promises_take_no_room(autojump_clock: MockClock) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(20):
             stranger = await stack.enter_async_context(calling(server, CLIENTS))
-            await stranger.stream.send_all(promise(Limits().frame_bytes_max - 100))
+            await stranger.stream.send_all(promise(RpcLimits().frame_bytes_max - 100))
         await trio.sleep(1)
         stranger = await stack.enter_async_context(calling(server, CLIENTS))
         begin = trio.current_time()
@@ -206,7 +206,7 @@ async def test_who_may_ask_nothing_more_has_no_room(
         begun.append(command)
         return never() if len(begun) <= 4 else Reply(ProposeReply(b""))
 
-    limits = Limits(requests_in_flight_max=1, unhandled_bytes_max=2 * MIB)
+    limits = RpcLimits(requests_in_flight_max=1, unhandled_bytes_max=2 * MIB)
     server = new_server(proposing(handle), limits=limits)
     small = encode_request(8, Propose(b"small"))
     large = encode_request(9, Propose(bytes(586 * KIB)))  # its end is read with what follows
@@ -242,7 +242,7 @@ async def test_no_large_reads_without_room(autojump_clock: MockClock) -> None:
 
 async def test_one_listener_for_all(autojump_clock: MockClock) -> None:
     """Clients have their places there and leave those of brokers; so it is with room."""
-    limits = Limits(connections_max=3, unhandled_bytes_max=2 * MIB)
+    limits = RpcLimits(connections_max=3, unhandled_bytes_max=2 * MIB)
     server = new_server(ECHO, limits=limits)
     async with AsyncExitStack() as stack:
         for _ in range(3):

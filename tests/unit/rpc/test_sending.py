@@ -17,7 +17,14 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from raftmq.disk.files import FileSlice, OsFiles, WouldBlock
 from raftmq.model import Address
-from raftmq.rpc.connection import SENDFILE_BYTES_MIN, STEP_BYTES, Outbox, Sender, Step, steps
+from raftmq.rpc.connection import (
+    SENDFILE_BYTES_MIN,
+    STEP_BYTES,
+    Outbox,
+    SocketWriter,
+    WriteStep,
+    steps,
+)
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.reply import memory_bytes, payload_length
 from tests.simulation.deterministic import run_inline
@@ -94,7 +101,7 @@ async def through_tcp(*pieces: Piece) -> bytes:
             received = await receive_all(receiving, payload_length(pieces))
 
         nursery.start_soon(receive)
-        sender = Sender(sending, run_inline)
+        sender = SocketWriter(sending, run_inline)
         for step in steps(pieces):
             await sender.send(step)
     return received
@@ -102,7 +109,7 @@ async def through_tcp(*pieces: Piece) -> bytes:
 
 async def through_memory(*pieces: Piece) -> bytes:
     left, right = memory_stream_pair()
-    sender = Sender(left, run_inline)
+    sender = SocketWriter(left, run_inline)
     for step in steps(pieces):
         await sender.send(step)
     return await receive_all(right, payload_length(pieces))
@@ -135,7 +142,7 @@ def test_a_file_is_cut_and_follows_what_comes_before(tmp_path: Path) -> None:
 
 def test_an_empty_part_of_a_file_is_no_step(tmp_path: Path) -> None:
     """A fetch that found nothing."""
-    assert list(steps([b"head", FileSlice(file_of(tmp_path), 0, 0)])) == [Step([b"head"])]
+    assert list(steps([b"head", FileSlice(file_of(tmp_path), 0, 0)])) == [WriteStep([b"head"])]
 
 
 def test_what_a_payload_weighs(tmp_path: Path) -> None:
@@ -186,7 +193,7 @@ async def test_a_file_that_is_too_short_is_an_error(tmp_path: Path, length: int)
     async with tcp_pair() as (sending, _):
         for step in steps([part]):
             with pytest.raises(EOFError, match=r"ends at byte (500|1048576)"):
-                await Sender(sending, run_inline).send(step)
+                await SocketWriter(sending, run_inline).send(step)
             break
 
 
@@ -223,14 +230,14 @@ async def test_a_transfer_can_be_cancelled(tmp_path: Path) -> None:
     """The other side does not read: the wait for room ends when it is told to."""
     part = FileSlice(file_of(tmp_path), 0, len(CONTENT))
     async with tcp_pair() as (sending, _), trio.open_nursery() as nursery:
-        nursery.start_soon(_send_for_ever, Sender(sending, run_inline), part)
+        nursery.start_soon(_send_for_ever, SocketWriter(sending, run_inline), part)
         await wait_all_tasks_blocked(0.005)
         nursery.cancel_scope.cancel()
 
 
-async def _send_for_ever(sender: Sender, part: FileSlice) -> None:
+async def _send_for_ever(sender: SocketWriter, part: FileSlice) -> None:
     while True:
-        await sender.send(Step([], part))
+        await sender.send(WriteStep([], part))
 
 
 async def test_what_leaves_at_once_keeps_its_order() -> None:

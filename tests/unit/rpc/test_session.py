@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import ErrorCode, StorageError, TopicAuthorizationFailed
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import Nothing
@@ -53,7 +53,7 @@ async def test_hello_tells_who_answers(autojump_clock: MockClock) -> None:
         reply = decode_reply(HelloReply, (await Stranger(stream).greet()).body)
         assert (reply.cluster_id, reply.node_id, reply.listener) == ("cluster-a", 7, "brokers")
         assert reply.features == {"transactions": 2}
-        assert reply.frame_bytes_max == Limits().frame_bytes_max
+        assert reply.frame_bytes_max == RpcLimits().frame_bytes_max
         known = [ApiKey(version.api_key) for version in reply.api_versions]
         assert known == [ApiKey.HELLO, ApiKey.PING, ApiKey.PROPOSE]
 
@@ -318,7 +318,7 @@ async def test_who_waits_for_no_answer_gets_none(autojump_clock: MockClock) -> N
         **beating(lambda _number: None),
         ApiKey.REPLICA_PROGRESS: handle_progress,
     }
-    limits = Limits(requests_in_flight_max=1)  # and none stays in flight
+    limits = RpcLimits(requests_in_flight_max=1)  # and none stays in flight
     async with calling(new_server(handlers, limits=limits)) as stranger:
         await stranger.send(PROGRESS, beat(1), PROGRESS)
         await stranger.send(Propose(b"x"), number=0)

@@ -12,7 +12,7 @@ import trio
 
 from raftmq.errors import ErrorCode
 from raftmq.model import Address
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.rpc.reply import Reply
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
@@ -45,7 +45,7 @@ async def test_who_is_not_answered_is_not_read_from(autojump_clock: MockClock) -
     """A handler never answers: after 5 requests the server stops reading, and lives on."""
     begun: list[int] = []
     handlers = beating(lambda number: begun.append(number) or never())  # type: ignore[func-returns-value]
-    limits = Limits(requests_in_flight_max=5)
+    limits = RpcLimits(requests_in_flight_max=5)
     async with calling(new_server(handlers, limits=limits)) as stranger:
         await stranger.send(*(beat(number) for number in range(100)))
         await trio.sleep(60)
@@ -66,7 +66,7 @@ async def test_bytes_in_flight_are_bounded(autojump_clock: MockClock) -> None:
         await trio.sleep_forever()
         return Reply(ProposeReply(payload))
 
-    limits = Limits(bytes_in_flight_max=1 << 20)
+    limits = RpcLimits(bytes_in_flight_max=1 << 20)
     async with calling(new_server({ApiKey.PROPOSE: handle}, limits=limits)) as stranger:  # type: ignore[dict-item]
         payload = bytes(256 << 10)
         for _ in range(32):
@@ -89,7 +89,7 @@ async def test_answers_that_nobody_takes_hold_up_who_asks(
         begun.append(command)
         return Reply(ProposeReply(b""), (bytes(100_000),))
 
-    server = new_server(proposing(handle), limits=Limits(bytes_in_flight_max=1_000_000))
+    server = new_server(proposing(handle), limits=RpcLimits(bytes_in_flight_max=1_000_000))
     network = SimulatedNetwork(Random(0))
     async with trio.open_nursery() as nursery:
         serve = partial(server.serve_stream, listener=BROKERS)
@@ -116,7 +116,7 @@ async def test_room_comes_back_with_each_answer(autojump_clock: MockClock) -> No
         busy -= 1
         return Reply(BEATEN)
 
-    limits = Limits(requests_in_flight_max=2)
+    limits = RpcLimits(requests_in_flight_max=2)
     async with calling(new_server(beating(handle), limits=limits)) as stranger:
         await stranger.send(*(beat(number) for number in range(100)))
         answered = [(await stranger.receive()).correlation_id for _ in range(100)]
@@ -130,7 +130,7 @@ async def test_an_answer_over_the_limit_becomes_an_error(autojump_clock: MockClo
     def handle(command: bytes) -> Reply:
         return Reply(ProposeReply(b""), (bytes(int(command)),))
 
-    limits = Limits(frame_bytes_max=10_000, header_bytes_max=1_000)
+    limits = RpcLimits(frame_bytes_max=10_000, header_bytes_max=1_000)
     async with calling(new_server(proposing(handle), limits=limits)) as stranger:
         await stranger.send(Propose(b"10000"), Propose(b"9000"))
         answers = [await stranger.receive() for _ in range(2)]
@@ -157,7 +157,7 @@ async def test_connections_over_the_limit_are_closed_at_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of three connections the last is closed; when another ends, there is room again."""
-    server = new_server(ECHO, limits=Limits(connections_max=2))
+    server = new_server(ECHO, limits=RpcLimits(connections_max=2))
     async with connected(server, CLIENTS) as first:
         await greeted(first)
         async with connected(server, CLIENTS) as second:

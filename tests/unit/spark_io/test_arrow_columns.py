@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftmq.client.consumer.batch import ConsumedBatch, Part
+from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
 from raftmq.client.producer.producer import Producer
 from raftmq.errors import InvalidConfig, InvalidRecord
 from raftmq.wire.batch.records import RecordBatch, encode_batch
@@ -222,7 +222,7 @@ def test_there_and_back(given_rows: list[Any], cut: int, has_gaps: bool) -> None
     batch = rows(**dict(zip(names, columns, strict=True))).select(names)
     deltas = [2 * index for index in range(len(given_rows))] if has_gaps else None
     wire = encode_batch(**sent(batch), offset_deltas=deltas, base_offset=5)
-    whole = [Part(RecordBatch.decode(bytes(wire)), 0, len(given_rows))]
+    whole = [BatchPart(RecordBatch.decode(bytes(wire)), 0, len(given_rows))]
     back = to_record_batch(
         ConsumedBatch("t", 0, whole, high_watermark=0),
         batch.schema,

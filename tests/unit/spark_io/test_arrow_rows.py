@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from raftmq.client.consumer.batch import ConsumedBatch, Part
+from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
 from raftmq.errors import CorruptRecord
 from raftmq.model import RecordFormat
 from raftmq.wire.batch.records import RecordBatch, encode_batch, stamp_log_append_time
@@ -35,7 +35,7 @@ def wire_batch(base_offset: int = 0, **columns: Any) -> RecordBatch:
 
 
 def consumed(*batches: RecordBatch) -> ConsumedBatch:
-    parts = [Part(batch, 0, batch.header.record_count) for batch in batches]
+    parts = [BatchPart(batch, 0, batch.header.record_count) for batch in batches]
     return ConsumedBatch("t", 3, parts, high_watermark=OFFSETS_MAX)
 
 

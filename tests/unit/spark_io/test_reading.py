@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from raftmq.client.consumer.batch import ConsumedBatch, Part
+from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
 from raftmq.errors import (
     CorruptRecord,
     LeaderNotAvailable,
@@ -47,7 +47,7 @@ class Silence:
 def records(start: int, end: int) -> ConsumedBatch:
     values = [b"v"] * (end - start)
     batch = RecordBatch.decode(encode_batch(values=values, timestamp=1, base_offset=start))
-    return ConsumedBatch("t", 0, [Part(batch, 0, len(values))], high_watermark=100)
+    return ConsumedBatch("t", 0, [BatchPart(batch, 0, len(values))], high_watermark=100)
 
 
 class Script:

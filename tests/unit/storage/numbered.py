@@ -13,10 +13,10 @@ from tests.simulation.producer_reference import producers_in
 from tests.unit.storage.batches import NOW_MS
 
 if TYPE_CHECKING:
-    from raftmq.partition.producers import Producer
+    from raftmq.partition.producers import ProducerState
     from raftmq.partition.storage.log import Appended, PartitionLog
     from raftmq.partition.storage.recovery import Past
-    from raftmq.partition.storage.work import StartOver, Trim, Truncation
+    from raftmq.partition.storage.work import LogStartOver, LogTrim, Truncation
     from tests.simulation.disk import SimulatedFiles
 
 FOLDER = Path("/data/topics/t/Partition-0")
@@ -58,7 +58,7 @@ def write_snapshots(log: PartitionLog, *, is_durable: bool = True) -> None:
         log.producers.complete_write(work)
 
 
-def cut(log: PartitionLog, work: Truncation | StartOver) -> None:
+def cut(log: PartitionLog, work: Truncation | LogStartOver) -> None:
     work.perform(log.files)
     log.end_truncate()
 
@@ -74,18 +74,18 @@ def trim(log: PartitionLog, offset: int) -> None:
     perform_trim(log, work)
 
 
-def perform_trim(log: PartitionLog, work: Trim) -> None:
+def perform_trim(log: PartitionLog, work: LogTrim) -> None:
     work.prepare(log.files)
     work.perform(log.files)
     log.apply_trim(work)
     work.remove(log.files)
 
 
-def known(log: PartitionLog) -> dict[int, Producer]:
+def known(log: PartitionLog) -> dict[int, ProducerState]:
     return log.producers.now.picture().known
 
 
-def said_by(log: PartitionLog) -> dict[int, Producer]:
+def said_by(log: PartitionLog) -> dict[int, ProducerState]:
     """What a walk over everything that is there finds."""
     batches = [(each, segment) for segment in log.segments for each in segment.walk_all()]
     accounts = {each.header.base_offset: account_in(part.file, each) for each, part in batches}

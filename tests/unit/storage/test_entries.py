@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, Entry, EntryFile
+from raftmq.partition.storage.entries import ENTRY_SIZE, DamagedEntries, EntryFile, IndexEntry
 from tests.simulation.disk import SimulatedFiles
 
 PATH = Path("/data/00.index")
@@ -36,8 +36,8 @@ def test_searches_cover_file_and_memory(files: SimulatedFiles) -> None:
     assert (entries.count, entries.pending_count) == (5, 2)
     assert [entries.count_up_to(key) for key in (-1, 0, 9, 10, 40, 99)] == [0, 1, 1, 2, 5, 5]
     assert [entries.count_up_to_value(v) for v in (0, 99, 400)] == [1, 1, 5]
-    assert entries.last() == Entry(40, 400)
-    assert entries.all() == [Entry(i * 10, i * 100) for i in range(5)]
+    assert entries.last() == IndexEntry(40, 400)
+    assert entries.all() == [IndexEntry(i * 10, i * 100) for i in range(5)]
 
 
 @pytest.mark.parametrize("kept", range(6))
@@ -47,7 +47,7 @@ def test_truncate(files: SimulatedFiles, kept: int) -> None:
     entries.truncate(kept)
     entries.append(1000, 1)
     entries.write_pending()
-    expected = [Entry(i * 10, i * 100) for i in range(kept)] + [Entry(1000, 1)]
+    expected = [IndexEntry(i * 10, i * 100) for i in range(kept)] + [IndexEntry(1000, 1)]
     assert entries.all() == expected
     assert EntryFile(files, PATH).all() == expected
 
@@ -60,7 +60,7 @@ def test_a_torn_last_entry_does_not_count(files: SimulatedFiles) -> None:
     assert entries.count == 2
     entries.append(50, 500)
     entries.write_pending()
-    assert EntryFile(files, PATH).all()[-1] == Entry(50, 500)
+    assert EntryFile(files, PATH).all()[-1] == IndexEntry(50, 500)
 
 
 def test_a_flipped_bit_is_noticed(files: SimulatedFiles) -> None:
@@ -71,7 +71,7 @@ def test_a_flipped_bit_is_noticed(files: SimulatedFiles) -> None:
         with pytest.raises(DamagedEntries):
             EntryFile(files, PATH).at(0)
         files.flip_bit(PATH, position, 3)
-    assert EntryFile(files, PATH).at(0) == Entry(0, 0)
+    assert EntryFile(files, PATH).at(0) == IndexEntry(0, 0)
 
 
 def test_a_hole_is_noticed(files: SimulatedFiles) -> None:

@@ -16,7 +16,7 @@ from raftmq.errors import (
     UnknownProducerId,
 )
 from raftmq.model import RecordFormat, TimestampType
-from raftmq.partition.producers import Producer, Run
+from raftmq.partition.producers import ProducerState, SequenceRun
 from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
 from raftmq.partition.storage.log import Appended, Fenced
 from raftmq.partition.storage.recovery import Past, open_log
@@ -86,9 +86,9 @@ def test_a_fence_takes_one_offset(files: SimulatedFiles) -> None:
     """It is a control batch that says all that is known from there on."""
     log = opened(files)
     append(log, numbered(0))
-    assert fence(log, 7) == Fenced(Producer(0, 0, (), 7), 3)
+    assert fence(log, 7) == Fenced(ProducerState(0, 0, (), 7), 3)
     append(log, named(0, 5, generation=7))
-    assert fence(log, 7) == Fenced(Producer(1, 5, (), 7, 5), 9)
+    assert fence(log, 7) == Fenced(ProducerState(1, 5, (), 7, 5), 9)
     *_, batch = log.batches(0)
     assert (batch.header.base_offset, batch.header.record_count) == (8, 1)
     assert (batch.control.type, batch.control.account) == (ControlType.FENCE, Account(7, 5))
@@ -108,7 +108,7 @@ def test_a_new_attempt_skips_what_stands_there(files: SimulatedFiles) -> None:
             append(log, late)
     assert append(log, named(4, epoch=1)) == Appended(6, 8)
     assert append(log, named(4, epoch=1)) == Appended(6, 8, (6,))
-    assert known(log)[NAMED] == Producer(1, 6, (Run(4, 6, 2),), 1, 6)
+    assert known(log)[NAMED] == ProducerState(1, 6, (SequenceRun(4, 6, 2),), 1, 6)
 
 
 def test_a_higher_generation_begins(files: SimulatedFiles) -> None:
@@ -116,7 +116,7 @@ def test_a_higher_generation_begins(files: SimulatedFiles) -> None:
     log = opened(files)
     fence(log, 1)
     append(log, named(0))
-    assert fence(log, 2).producer == Producer(1, 0, (), 2)
+    assert fence(log, 2).producer == ProducerState(1, 0, (), 2)
     end = log.log_end_offset
     with pytest.raises(ProducerFenced):
         fence(log, 1)
@@ -222,7 +222,7 @@ def test_a_cut_forgets_what_it_cuts(files: SimulatedFiles, is_written: bool) -> 
         cut(log, log.begin_truncate(log.log_end_offset - 1))
         assert known(log) == said_by(log)
         assert known(opened(files)) == said_by(log)
-    assert fence(log, 0).producer == Producer(0, 0, (), 0)
+    assert fence(log, 0).producer == ProducerState(0, 0, (), 0)
 
 
 def test_a_fence_that_was_cut_fences_nobody(files: SimulatedFiles) -> None:
@@ -247,7 +247,7 @@ def test_names_that_were_trimmed_stay_known(files: SimulatedFiles) -> None:
         crashed = files.photograph(Random(seed), power_lost=True)
         again = opened(crashed, Past(log.durable_end_offset, page_cache_survived=False))
         assert known(again) == known(log)
-        assert fence(again).producer == Producer(1, 2, (), 1, 2)
+        assert fence(again).producer == ProducerState(1, 2, (), 1, 2)
 
 
 def test_a_trimmed_fence_is_not_missed(files: SimulatedFiles) -> None:
@@ -262,7 +262,7 @@ def test_a_trimmed_fence_is_not_missed(files: SimulatedFiles) -> None:
     piece = log.slice(start, bytes_max=10_000)
     other.append_replicated(piece.bytes.read(), leader_epoch=0, now=1.0)
     assert known(other)[NAMED][3:] == (1, 60, 0)  # how many partitions, only the fence says
-    assert fence(other).producer == Producer(1, 60, (), 1, 60)
+    assert fence(other).producer == ProducerState(1, 60, (), 1, 60)
 
 
 def test_a_damaged_fence_makes_everything_forgotten(files: SimulatedFiles) -> None:

@@ -15,7 +15,7 @@ from raftmq.errors import (
     StorageError,
     UnknownProducerId,
 )
-from raftmq.partition.producers import Producer, Run
+from raftmq.partition.producers import ProducerState, SequenceRun
 from raftmq.partition.storage import incoming
 from raftmq.partition.storage.known_producers import list_snapshots
 from raftmq.partition.storage.log import Appended, PartitionLog
@@ -106,7 +106,7 @@ def test_all_or_nothing(files: SimulatedFiles, last: bytes, error: type[Exceptio
     with pytest.raises(error):
         append(log, numbered(2), numbered(0, producer=8), last)
     assert log.log_end_offset == 2
-    assert known(log) == {PRODUCER: Producer(0, 2, (Run(0, 0, 2),))}
+    assert known(log) == {PRODUCER: ProducerState(0, 2, (SequenceRun(0, 0, 2),))}
     assert append(log, numbered(2)) == Appended(2, 4)
 
 
@@ -166,7 +166,7 @@ def test_a_cut_keeps_producers_that_were_trimmed(files: SimulatedFiles) -> None:
     write_snapshots(log)
     trim(log, log.segments[-2].base_offset)
     cut(log, log.begin_truncate(log.segments[0].base_offset))
-    assert known(log)[99] == Producer(0, 2, (Run(0, 0, 2),))
+    assert known(log)[99] == ProducerState(0, 2, (SequenceRun(0, 0, 2),))
 
 
 def test_who_starts_over_knows_nothing(files: SimulatedFiles) -> None:
@@ -177,7 +177,7 @@ def test_who_starts_over_knows_nothing(files: SimulatedFiles) -> None:
     cut(log, log.begin_start_over(500))
     assert (known(log), list_snapshots(files, FOLDER)) == ({}, [])
     append(log, numbered(0))
-    assert known(opened(files)) == {PRODUCER: Producer(0, 2, (Run(0, 500, 2),))}
+    assert known(opened(files)) == {PRODUCER: ProducerState(0, 2, (SequenceRun(0, 500, 2),))}
 
 
 def test_what_a_crash_took_is_not_known(files: SimulatedFiles) -> None:
@@ -224,4 +224,4 @@ def test_a_refused_write_takes_the_log_offline(files: SimulatedFiles) -> None:
     files.fail("write", "*.log")
     with pytest.raises(StorageError):
         append(log, numbered(2))
-    assert known(log) == {PRODUCER: Producer(0, 2, (Run(0, 0, 2),))}
+    assert known(log) == {PRODUCER: ProducerState(0, 2, (SequenceRun(0, 0, 2),))}

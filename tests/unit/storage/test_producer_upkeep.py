@@ -20,7 +20,7 @@ from tests.unit.storage.directories import Disk, opened
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from raftmq.partition.producers import Producer
+    from raftmq.partition.producers import ProducerState
     from raftmq.partition.storage.log import PartitionLog
 
 SMALL = TopicConfig(segment_bytes=600, index_interval_bytes=100)
@@ -48,7 +48,7 @@ def append(log: PartitionLog, *producer_ids: int) -> int:
     return log.log_end_offset
 
 
-def known(log: PartitionLog) -> dict[int, Producer]:
+def known(log: PartitionLog) -> dict[int, ProducerState]:
     return log.producers.now.picture().known
 
 

@@ -11,7 +11,7 @@ import pytest
 from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import EpochStart
-from raftmq.partition.storage.recovery import Past, Verdict, judge, open_log
+from raftmq.partition.storage.recovery import Past, TailVerdict, judge, open_log
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import append, values_of
 
@@ -53,17 +53,21 @@ LOST_CACHE = Past(page_cache_survived=False)
 @pytest.mark.parametrize(
     ("recovery_point", "survived", "was_damaged", "sound_follows", "verdict"),
     [
-        (100, False, False, False, Verdict.DAMAGED),  # 1: it was right once
-        (100, True, False, False, Verdict.DAMAGED),
-        (0, False, True, False, Verdict.DAMAGED),  # 2: found damaged before
-        (0, False, False, True, Verdict.CUT),  # 3: unsynced pages come in any order
-        (0, False, False, False, Verdict.CUT),
-        (0, True, False, True, Verdict.DAMAGED),  # 4: the cache kept the order
-        (0, True, False, False, Verdict.CUT),  # 5: the last write was torn
+        (100, False, False, False, TailVerdict.DAMAGED),  # 1: it was right once
+        (100, True, False, False, TailVerdict.DAMAGED),
+        (0, False, True, False, TailVerdict.DAMAGED),  # 2: found damaged before
+        (0, False, False, True, TailVerdict.CUT),  # 3: unsynced pages come in any order
+        (0, False, False, False, TailVerdict.CUT),
+        (0, True, False, True, TailVerdict.DAMAGED),  # 4: the cache kept the order
+        (0, True, False, False, TailVerdict.CUT),  # 5: the last write was torn
     ],
 )
 def test_judge(
-    recovery_point: int, survived: bool, was_damaged: bool, sound_follows: bool, verdict: Verdict
+    recovery_point: int,
+    survived: bool,
+    was_damaged: bool,
+    sound_follows: bool,
+    verdict: TailVerdict,
 ) -> None:
     """Something is wrong from offset 50 on."""
     past = Past(recovery_point, page_cache_survived=survived)

@@ -20,7 +20,7 @@ from tests.unit.client.group.grouped import MEMBER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from raftmq.sync.loop import Call
+    from raftmq.sync.loop import LoopCall
     from tests.unit.client.group.grouped import Grouped
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class LoopHere(Loop):
     def __init__(self, nursery: trio.Nursery) -> None:
         super().__init__()
         self._token, self._nursery = trio.lowlevel.current_trio_token(), nursery
-        self._awaited: set[Call[Any]] = set()  # by the program
+        self._awaited: set[LoopCall[Any]] = set()  # by the program
         self._settled = trio.Event()
 
     async def run(self, program: Callable[[], T]) -> T:
@@ -58,7 +58,7 @@ class LoopHere(Loop):
         for call in tuple(self._awaited):
             self.cancel(call)
 
-    async def _perform(self, call: Call[Any]) -> None:
+    async def _perform(self, call: LoopCall[Any]) -> None:
         try:
             await super()._perform(call)
         finally:
@@ -66,7 +66,7 @@ class LoopHere(Loop):
 
     # In the program's thread
 
-    def wait(self, call: Call[T], *, timeout: float | None = None) -> T:
+    def wait(self, call: LoopCall[T], *, timeout: float | None = None) -> T:
         assert timeout is None, "in another time than the test's"
         self._awaited.add(call)
         try:

@@ -10,7 +10,7 @@ import pytest
 from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
 from raftmq.partition.producer_format import pack_snapshot
-from raftmq.partition.producers import Producer, Remembered, Run
+from raftmq.partition.producers import ProducerState, Remembered, SequenceRun
 from raftmq.partition.storage.known_producers import list_snapshots, load_snapshot, snapshot_path
 from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
@@ -90,12 +90,14 @@ def test_a_snapshot_that_says_something_else_is_an_error(folder: Path) -> None:
     wrong = known[0].producer._replace(next_sequence=90)
     rewrite(path, known[0]._replace(producer=wrong), known[1])
     [complaint] = complaints(folder)
-    assert complaint.startswith(f"error: {path.name}: producer 0 is Producer(epoch=0, next_seq")
+    assert complaint.startswith(
+        f"error: {path.name}: producer 0 is ProducerState(epoch=0, next_seq"
+    )
     assert complaint.endswith("remove the file while no broker uses it")
-    moved = known[0].producer._replace(runs=(Run(10, 18, 2),))
+    moved = known[0].producer._replace(runs=(SequenceRun(10, 18, 2),))
     rewrite(path, known[0]._replace(producer=moved))
     assert len(complaints(folder)) == 1
-    rewrite(path, Remembered(9, Producer(0, 2, (Run(0, 4, 2),)), 0))
+    rewrite(path, Remembered(9, ProducerState(0, 2, (SequenceRun(0, 4, 2),)), 0))
     assert "producer 9 is" in complaints(folder)[0]
 
 
@@ -127,7 +129,7 @@ def test_names_are_compared_with_their_fences(folder: Path) -> None:
     """Sound as it is; another generation, digest, epoch or count of partitions is an error."""
     *others, named = with_names(folder)
     assert complaints(folder) == []
-    assert named.producer == Producer(1, 4, (Run(2, END + 4, 2),), 5, 4, 3)
+    assert named.producer == ProducerState(1, 4, (SequenceRun(2, END + 4, 2),), 5, 4, 3)
     for wrong in (
         named.producer._replace(generation=6),
         named.producer._replace(digest=5),
@@ -182,7 +184,7 @@ def test_who_was_forgotten_is_no_finding(folder: Path) -> None:
     path = newest(folder)
     rewrite(path)
     assert complaints(folder) == []
-    rewrite(path, Remembered(0, Producer(0, 12, (Run(10, 20, 2),)), 0))
+    rewrite(path, Remembered(0, ProducerState(0, 12, (SequenceRun(10, 20, 2),)), 0))
     assert complaints(folder) == []
 
 

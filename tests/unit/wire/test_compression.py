@@ -14,9 +14,9 @@ import zstandard
 from raftmq.errors import CorruptRecord, UnsupportedCompression
 from raftmq.model import Compression
 from raftmq.wire.batch.compression import PIECE_BYTES, codec_of, compress, decompress
-from raftmq.wire.batch.header import Origin
+from raftmq.wire.batch.header import BytesOrigin
 
-ORIGIN = Origin(61, "segment")
+ORIGIN = BytesOrigin(61, "segment")
 DATA = bytes(range(256)) * 2000  # several pieces long
 CODECS = [Compression.GZIP, Compression.LZ4, Compression.ZSTD]
 codecs = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)

@@ -14,7 +14,7 @@ from raftmq.client.administration.groups import checks, committed, descriptions,
 from raftmq.client.administration.groups.checks import find_names
 from raftmq.client.administration.groups.resets import Reset
 from raftmq.client.administration.results import GroupOffset
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.wire.bodies import ABSENT
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class GroupCalls:
             for key, offset in wanted.items()
             for topic, number in [key]
         ]
-        repeats = Repeats.FORBIDDEN if compared else Repeats.ACCEPTED
+        repeats = RepeatEffect.FORBIDDEN if compared else RepeatEffect.ACCEPTED
         await committed.commit(self._cluster, name, commits, repeats=repeats, deadline=deadline)
         await checks.warn_beyond(self._cluster, name, wanted, deadline=deadline)
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 NAME_CHARS_MAX = 200
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """Where a reset leads; exactly one of them.
 
     Attributes:
@@ -49,7 +49,7 @@ class Target(NamedTuple):
     shift: int | None = None
 
 
-class Wanted(NamedTuple):
+class PartitionSelection(NamedTuple):
     """Which partitions: all of some topics, or some; None and None: those with an offset."""
 
     topics: tuple[str, ...] | None = None
@@ -68,7 +68,7 @@ def check_group(name: object) -> str:
     return name
 
 
-def check_target(to: object, shift: object) -> Target:
+def check_target(to: object, shift: object) -> ResetTarget:
     """
     Raises:
         TypeError: neither, both, or a shift that is no number.
@@ -77,24 +77,26 @@ def check_target(to: object, shift: object) -> Target:
     if (to is None) == (shift is None):
         raise TypeError("give either to='earliest', 'latest', an offset or a datetime, or shift=n")
     if shift is not None:
-        return Target(shift=_whole("shift", shift))
+        return ResetTarget(shift=_whole("shift", shift))
     if isinstance(to, int) and not isinstance(to, bool):
-        return Target(offset=_offset("to", to))
+        return ResetTarget(offset=_offset("to", to))
     if not (isinstance(to, datetime) or (isinstance(to, str) and to in ("earliest", "latest"))):
         raise InvalidRequest(f"to={to!r}: expected 'earliest', 'latest', an offset, or a datetime")
     try:
-        return Target(timestamp=timestamp_of(to))
+        return ResetTarget(timestamp=timestamp_of(to))
     except TypeError as error:
         raise InvalidRequest(f"to: {error}") from error
 
 
-def check_wanted(topics: object, partitions: object) -> Wanted:
+def check_wanted(topics: object, partitions: object) -> PartitionSelection:
     """Each topic, and each partition, once. Raises TypeError, InvalidTopic, InvalidRequest."""
     if topics is not None and partitions is not None:
         raise TypeError("topics= and partitions=: give one of them")
     if topics is not None:
-        return Wanted(topics=_topics(topics))
-    return Wanted(partitions=None if partitions is None else check_partitions(partitions))
+        return PartitionSelection(topics=_topics(topics))
+    return PartitionSelection(
+        partitions=None if partitions is None else check_partitions(partitions)
+    )
 
 
 def check_partitions(partitions: object) -> tuple[TopicPartition, ...]:

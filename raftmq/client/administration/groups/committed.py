@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from raftmq.client.administration.groups.checks import find_names
-from raftmq.client.group.coordinator import Coordinator, checked
-from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.group.coordinator import CoordinatorLookup, checked
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -77,7 +77,7 @@ async def fetch_offsets(
 
     Where that is more than one answer holds, what was committed for deleted topics is left out.
     """
-    coordinator = Coordinator(cluster, group)
+    coordinator = CoordinatorLookup(cluster, group)
     try:
         return await _fetch(coordinator, group, None, deadline=deadline)
     except InvalidRequest:  # so many that they have to be named
@@ -91,7 +91,7 @@ async def fetch_offsets(
 
 
 async def _fetch(
-    coordinator: Coordinator,
+    coordinator: CoordinatorLookup,
     group: str,
     partitions: tuple[TopicPartition, ...] | None,
     *,
@@ -105,11 +105,16 @@ async def _fetch(
         told = checked(reply).partitions
         return {(one.topic_id, one.partition): one for one in told if one.offset != ABSENT}
 
-    return await coordinator.ask(make, read, deadline=deadline, repeats=Repeats.HARMLESS)
+    return await coordinator.ask(make, read, deadline=deadline, repeats=RepeatEffect.HARMLESS)
 
 
 async def commit(
-    cluster: Cluster, group: str, commits: Sequence[Commit], *, repeats: Repeats, deadline: float
+    cluster: Cluster,
+    group: str,
+    commits: Sequence[Commit],
+    *,
+    repeats: RepeatEffect,
+    deadline: float,
 ) -> None:
     """
     Args:
@@ -121,7 +126,7 @@ async def commit(
         NonEmptyGroup, RaftmqError: nothing was committed.
         OutcomeUnknown: some of it was, or may have been; says what.
     """
-    coordinator = Coordinator(cluster, group)
+    coordinator = CoordinatorLookup(cluster, group)
     numbers = count(1)
     ordered = sorted(commits, key=lambda one: one.key)
     for start in range(0, len(ordered), COMMITS_MAX):
@@ -156,13 +161,13 @@ class _Committing:
         *,
         sender: str,
         numbers: Iterator[int],
-        repeats: Repeats,
+        repeats: RepeatEffect,
         deadline: float,
     ) -> None:
         self._group, self._deadline = group, deadline
         self._sender, self._numbers = sender, numbers
         self._commits = {one.key: one for one in commits}
-        self._may_repeat = repeats is Repeats.ACCEPTED
+        self._may_repeat = repeats is RepeatEffect.ACCEPTED
         self._attempts = 0
 
     def make(self) -> OffsetCommit:
@@ -225,7 +230,7 @@ async def delete_offsets(
         GroupSubscribedToTopic, RaftmqError: nothing was deleted.
         OutcomeUnknown: some of it was, or may have been; says what.
     """
-    coordinator = Coordinator(cluster, group)
+    coordinator = CoordinatorLookup(cluster, group)
     wanted = tuple(TopicPartition(*key) for key in sorted(keys))
 
     def make() -> OffsetDelete:
@@ -233,7 +238,7 @@ async def delete_offsets(
         return OffsetDelete(group, wanted, timeout_ms)
 
     read = partial(_read_deleted, group, keys)
-    refused = await coordinator.ask(make, read, deadline=deadline, repeats=Repeats.FORBIDDEN)
+    refused = await coordinator.ask(make, read, deadline=deadline, repeats=RepeatEffect.FORBIDDEN)
     if refused:
         raise _partial(group, len(keys) - len(refused), refused) from refused[0]
 

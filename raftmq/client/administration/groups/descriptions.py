@@ -14,9 +14,9 @@ import anyio
 
 from raftmq.client.administration.questions import settle
 from raftmq.client.administration.results import GroupDetails, GroupMember, GroupSummary
-from raftmq.client.group.coordinator import Coordinator, checked
+from raftmq.client.group.coordinator import CoordinatorLookup, checked
 from raftmq.client.group.planning import decode_assignment, decode_subscription
-from raftmq.client.routing.attempts import Repeats, milliseconds_left
+from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
 from raftmq.errors import GroupIdNotFound, NonEmptyGroup, RaftmqError, ServerError
 from raftmq.wire.messages.groups import CONSUMER_PROTOCOL, DeleteGroups, DescribeGroups, ListGroups
 
@@ -81,7 +81,7 @@ async def list_groups(cluster: Cluster, *, deadline: float) -> tuple[GroupSummar
     Raises:
         RaftmqError: some broker has not answered, so nobody knows which groups are missing.
     """
-    attempts = cluster.new_attempts(deadline=deadline, repeats=Repeats.HARMLESS)
+    attempts = cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
     while True:
         try:
             return await _ask_everybody(cluster, deadline=deadline)
@@ -129,17 +129,17 @@ def _next_page(after: str, reply: ListGroupsReply) -> tuple[str, bool]:
 
 async def describe_group(cluster: Cluster, name: str, *, deadline: float) -> GroupDetails:
     """As its coordinator knows it. Raises GroupIdNotFound, RaftmqError."""
-    return await _describe(Coordinator(cluster, name), name, deadline=deadline)
+    return await _describe(CoordinatorLookup(cluster, name), name, deadline=deadline)
 
 
-async def _describe(coordinator: Coordinator, name: str, *, deadline: float) -> GroupDetails:
+async def _describe(coordinator: CoordinatorLookup, name: str, *, deadline: float) -> GroupDetails:
     def read(reply: DescribeGroupsReply) -> GroupDetails:
         told = only_one(reply.groups, name)
         assert coordinator.found is not None, "somebody has answered"
         return _details(told, coordinator.found.broker_id)
 
     return await coordinator.ask(
-        partial(DescribeGroups, (name,)), read, deadline=deadline, repeats=Repeats.HARMLESS
+        partial(DescribeGroups, (name,)), read, deadline=deadline, repeats=RepeatEffect.HARMLESS
     )
 
 
@@ -150,7 +150,7 @@ async def delete_group(cluster: Cluster, name: str, *, deadline: float) -> None:
         NonEmptyGroup, GroupIdNotFound, RaftmqError: nothing was deleted.
         OutcomeUnknown: it may have been.
     """
-    coordinator = Coordinator(cluster, name)
+    coordinator = CoordinatorLookup(cluster, name)
     check_empty(await _describe(coordinator, name, deadline=deadline), "delete it")
 
     def make() -> DeleteGroups:
@@ -159,7 +159,7 @@ async def delete_group(cluster: Cluster, name: str, *, deadline: float) -> None:
     def read(reply: DeleteGroupsReply) -> None:
         only_one(reply.groups, name)
 
-    await coordinator.ask(make, read, deadline=deadline, repeats=Repeats.FORBIDDEN)
+    await coordinator.ask(make, read, deadline=deadline, repeats=RepeatEffect.FORBIDDEN)
 
 
 async def check_no_members(cluster: Cluster, name: str, then: str, *, deadline: float) -> bool:

@@ -17,7 +17,7 @@ from raftmq.client.administration.groups.committed import NAMED_MAX, Commit, com
 from raftmq.client.administration.groups.descriptions import check_no_members, describe_group
 from raftmq.client.administration.offsets import ends_of, find_offsets
 from raftmq.client.administration.results import OffsetReset, PartitionLag
-from raftmq.client.routing.attempts import Repeats
+from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.errors import GroupIdNotFound, InvalidRequest
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
@@ -25,7 +25,11 @@ from raftmq.wire.messages.offsets import EARLIEST, LATEST
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from raftmq.client.administration.groups.checks import Target, TopicNames, Wanted
+    from raftmq.client.administration.groups.checks import (
+        PartitionSelection,
+        ResetTarget,
+        TopicNames,
+    )
     from raftmq.client.administration.offsets import Ends
     from raftmq.client.administration.results import GroupMember, TopicPartition
     from raftmq.client.routing.cluster import Cluster
@@ -46,11 +50,15 @@ class Log(NamedTuple):
 class Reset:
     """One reset of one group."""
 
-    def __init__(self, cluster: Cluster, group: str, target: Target, *, deadline: float) -> None:
+    def __init__(
+        self, cluster: Cluster, group: str, target: ResetTarget, *, deadline: float
+    ) -> None:
         self._cluster, self._group, self._target = cluster, group, target
         self._deadline = deadline
 
-    async def run(self, wanted: Wanted, *, is_dry: bool) -> dict[TopicPartition, OffsetReset]:
+    async def run(
+        self, wanted: PartitionSelection, *, is_dry: bool
+    ) -> dict[TopicPartition, OffsetReset]:
         """What has changed, or would.
 
         Raises:
@@ -68,13 +76,13 @@ class Reset:
         plan = await self._plan(self._keys(wanted, names, old), old)
         if not is_dry:
             commits = [_commit(names, key, one) for key, one in plan.items()]
-            await commit(cluster, group, commits, repeats=Repeats.ACCEPTED, deadline=deadline)
+            await commit(cluster, group, commits, repeats=RepeatEffect.ACCEPTED, deadline=deadline)
         return plan
 
     # -- which partitions ------------------------------------------------------------------
 
     def _keys(
-        self, wanted: Wanted, names: TopicNames, old: Mapping[TopicPartition, int]
+        self, wanted: PartitionSelection, names: TopicNames, old: Mapping[TopicPartition, int]
     ) -> list[TopicPartition]:
         """In order."""
         if wanted.partitions is not None:

@@ -157,7 +157,7 @@ def _quotas(pool: Pool) -> dict[int, int]:
 # subscriptions allow (an optimal semi-matching: Harvey, Ladner, Lovász, Tamir, 2006).
 
 
-class Step(NamedTuple):
+class StickyMove(NamedTuple):
     """To whom a member gives, and of which pool."""
 
     receiver: int
@@ -201,7 +201,7 @@ class _Search:
 
     def __init__(self, dealing: Dealing) -> None:
         self._loads, self._pools, self.settled = dealing.loads, dealing.pools, set[int]()
-        self.steps: dict[int, Step | None] = {}
+        self.steps: dict[int, StickyMove | None] = {}
         self._pools_of: list[list[int]] = [[] for _ in dealing.loads]
         for number, pool in enumerate(dealing.pools):
             for member in pool.subscribers:
@@ -223,7 +223,7 @@ class _Search:
         richest = [(*self._richest_of(number), number) for number in self._pools_of[receiver]]
         load, giver, pool = min(richest, default=(0, receiver, 0))
         if -load >= enough:
-            self.steps[giver] = Step(receiver, pool)
+            self.steps[giver] = StickyMove(receiver, pool)
             return giver
         return self._distant_giver_to(receiver, enough)
 
@@ -260,7 +260,7 @@ class _Search:
                 seen.add(number)
                 for giver in self._pools[number].parts:
                     if giver not in self.steps and giver not in self.settled:
-                        self.steps[giver] = Step(receiver, number)
+                        self.steps[giver] = StickyMove(receiver, number)
                         reached.append(giver)
         return reached
 

@@ -33,7 +33,7 @@ from raftmq.metadata.raft.net.messages import (
 )
 
 if TYPE_CHECKING:
-    from raftmq.metadata.raft.engine.membership import Membership
+    from raftmq.metadata.raft.engine.membership import VoterMembership
     from raftmq.metadata.raft.engine.replication import Reads, Replication
     from raftmq.metadata.raft.journal.journal import Journal
     from raftmq.metadata.raft.net.messages import AnyMessage, Entry
@@ -46,7 +46,7 @@ class GuardedNode(Protocol):
     def journal(self) -> Journal: ...
 
     @property
-    def membership(self) -> Membership: ...
+    def membership(self) -> VoterMembership: ...
 
     @property
     def reads(self) -> Reads: ...

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from raftmq.metadata.raft.net.messages import Hello, Refusal, Standing
+from raftmq.metadata.raft.net.messages import NodeHello, Refusal, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,20 +34,20 @@ class Enrolment(NamedTuple):
     since_index: int
 
 
-class Run(NamedTuple):
+class VoterRun(NamedTuple):
     """One process of a voter, told from others of the same directory."""
 
     disk_id: bytes
     start_count: int
     nonce: bytes
 
-    def is_older_than(self, seen: Run) -> bool:
+    def is_older_than(self, seen: VoterRun) -> bool:
         """Whether this is a restored copy of a directory that has been used since."""
         is_same_disk = self.disk_id == seen.disk_id
         return is_same_disk and self != seen and self.start_count <= seen.start_count
 
 
-class Membership:
+class VoterMembership:
     """Attributes:
     standing: of this voter.
     enrolled: by voter; part of the replicated state, so equal on all nodes at one index.
@@ -63,10 +63,10 @@ class Membership:
         self.others = frozenset(self._voters) - {node_id}
         self.enrolled: dict[int, Enrolment] = {}
         self.quorum_id = b""
-        self._connected: dict[int, Hello] = {}
-        self._seen: dict[int, Run] = {}
+        self._connected: dict[int, NodeHello] = {}
+        self._seen: dict[int, VoterRun] = {}
 
-    def check_hello(self, hello: Hello, *, term: int) -> Refusal | None:
+    def check_hello(self, hello: NodeHello, *, term: int) -> Refusal | None:
         """Whether a peer's directory is the newest that this node, in `term`, knows of it."""
         if hello.voters not in ((), self._voters):
             theirs, ours = list(hello.voters), list(self._voters)
@@ -89,20 +89,20 @@ class Membership:
             return older_copy(hello.node_id, "its disk was replaced since")
         return None
 
-    def _has_other_disk(self, hello: Hello) -> bool:
+    def _has_other_disk(self, hello: NodeHello) -> bool:
         """A live voter is not to be evicted by an empty directory that was given its id."""
         connected = self._connected.get(hello.node_id)
         if connected is None or connected.standing is Standing.BLANK:
             return False
         return connected.disk_id != hello.disk_id
 
-    def _may_sit(self, hello: Hello) -> bool:
+    def _may_sit(self, hello: NodeHello) -> bool:
         """In a quorum that has begun. One that was enrolled may have been killed before it knew."""
         enrolment = self.enrolled.get(hello.node_id)
         is_enrolled = enrolment is not None and enrolment.disk_id == hello.disk_id
         return hello.standing is not Standing.BLANK or hello.is_replacement or is_enrolled
 
-    def on_connected(self, hello: Hello) -> None:
+    def on_connected(self, hello: NodeHello) -> None:
         self._seen[hello.node_id] = _run_of(hello)
         self._connected[hello.node_id] = hello
 
@@ -175,11 +175,11 @@ class Membership:
         return is_me and self.standing is Standing.BLANK
 
 
-def _run_of(hello: Hello) -> Run:
-    return Run(hello.disk_id, hello.start_count, hello.nonce)
+def _run_of(hello: NodeHello) -> VoterRun:
+    return VoterRun(hello.disk_id, hello.start_count, hello.nonce)
 
 
-def _was_replaced(hello: Hello, enrolment: Enrolment) -> bool:
+def _was_replaced(hello: NodeHello, enrolment: Enrolment) -> bool:
     """An established voter with another disk, enrolled before the one that we know of."""
     is_other = hello.disk_id != enrolment.disk_id
     is_established = hello.standing is Standing.ESTABLISHED

@@ -19,8 +19,8 @@ from raftmq.metadata.raft.engine.pinned import PinnedEngine
 from raftmq.metadata.raft.engine.replication import (
     Enrol,
     Fate,
+    PendingProposals,
     PreVotes,
-    Proposals,
     Reads,
     Replication,
     apply_entry,
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from raftmq.metadata.raft.engine.membership import Membership
-    from raftmq.metadata.raft.engine.timing import Limits, Timing
+    from raftmq.metadata.raft.engine.membership import VoterMembership
+    from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
     from raftmq.metadata.raft.journal.journal import Journal
     from raftmq.metadata.raft.net.messages import (
         AnyMessage,
         Entry,
-        Hello,
+        NodeHello,
         PreVoteReply,
         SnapshotOffer,
     )
-    from raftmq.metadata.raft.snapshot.contents import Picture
+    from raftmq.metadata.raft.snapshot.contents import SnapshotContents
     from raftmq.metadata.raft.snapshot.transfer import SnapshotId
     from raftmq.metadata.raft.state_machine import StateMachine
 
@@ -57,7 +57,7 @@ class RaftNode(PinnedEngine):
 
     def __init__(
         self,
-        membership: Membership,
+        membership: VoterMembership,
         journal: Journal,
         machine: StateMachine,
         *,
@@ -66,14 +66,14 @@ class RaftNode(PinnedEngine):
         clock: Callable[[], float],
         random: Random,
         timing: Timing,
-        limits: Limits,
+        limits: QuorumLimits,
     ) -> None:
         self.membership, self.machine = membership, machine
         self.send, self._random, self._timing, self._limits = send, random, timing, limits
         voter_count = len(membership.others) + 1
         self.node_id = membership.node_id
         self.guard = Guard(self)
-        self.reads, self.proposals = Reads(voter_count), Proposals()
+        self.reads, self.proposals = Reads(voter_count), PendingProposals()
         self._pre_votes = PreVotes(self.node_id, voter_count)
         self._connected: frozenset[int] = frozenset()
         self._told_standing = membership.standing
@@ -118,7 +118,7 @@ class RaftNode(PinnedEngine):
         """
         self.guard.on_message(peer, message)
 
-    def on_connected(self, peer: int, hello: Hello) -> None:
+    def on_connected(self, peer: int, hello: NodeHello) -> None:
         self.membership.on_connected(hello)
         self.engine_connected(peer)
         self._connected |= {peer}
@@ -363,7 +363,7 @@ class RaftNode(PinnedEngine):
 
     # Snapshots, and the end
 
-    def begin_after(self, index: int, term: int, picture: Picture) -> None:
+    def begin_after(self, index: int, term: int, picture: SnapshotContents) -> None:
         """At a start, with a snapshot that the machine shows already."""
         if self.journal.term_at(index) != term:
             self.journal.install_base(index, term)  # killed before it was noted: do it now
@@ -383,7 +383,7 @@ class RaftNode(PinnedEngine):
         self.replication.snapshot = snapshot
         self.journal.compact(snapshot.index, trailing)
 
-    def install_snapshot(self, index: int, term: int, picture: Picture) -> None:
+    def install_snapshot(self, index: int, term: int, picture: SnapshotContents) -> None:
         """Become what a durable snapshot shows; the log goes on behind it."""
         assert index > self.last_applied, f"{index} is behind {self.last_applied}"
         self.machine.install(index, picture.decoded)

@@ -125,7 +125,7 @@ syncobj.createJournal = _create_journal
 syncobj.monotonicTime = _now
 
 
-class Peer(Node):  # type: ignore[misc]  # pysyncobj has no types
+class EnginePeer(Node):  # type: ignore[misc]  # pysyncobj has no types
     """A voter. Ids are ints, whose hash is the same in every process: so is the order of sets."""
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ class _EngineTransport(Transport):  # type: ignore[misc]
     def ready(self) -> bool:
         return True
 
-    def send(self, node: Peer, message: dict[str, Any]) -> bool:
+    def send(self, node: EnginePeer, message: dict[str, Any]) -> bool:
         return self._send(node.id, message)
 
     def destroy(self) -> None:
@@ -177,7 +177,7 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
         fallback_seconds: float,
     ) -> None:
         self._clock, self.journal = clock, journal
-        self.peers = {peer: Peer(peer) for peer in sorted(peers)}
+        self.peers = {peer: EnginePeer(peer) for peer in sorted(peers)}
         conf = SyncObjConf(
             autoTick=False, journalFile=journal, useFork=False, appendEntriesUseBatch=True,
             dynamicMembershipChange=False, appendEntriesPeriod=heartbeat_seconds,
@@ -186,7 +186,7 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
         )  # fmt: skip
         self._enter()
         transport = _EngineTransport(send)
-        super().__init__(Peer(node_id), list(self.peers.values()), conf, transport=transport)
+        super().__init__(EnginePeer(node_id), list(self.peers.values()), conf, transport=transport)
         check_fields(self)
         self._poller = _NoPoller()
         self._SyncObj__needLoadDumpFile = False  # snapshots are ours

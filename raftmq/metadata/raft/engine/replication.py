@@ -272,7 +272,7 @@ class Proposal(NamedTuple):
     done: Callable[[Fate, object], None]
 
 
-class Proposals:
+class PendingProposals:
     """By index; after a change of leader one index may have been proposed twice."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QuorumLimits:
     """Bounds of work and memory. Bytes count commands, without what surrounds them."""
 
     applied_per_tick: int = 500

@@ -53,7 +53,7 @@ Entry: TypeAlias = tuple[bytes, int, int]  # command, index, term: what PySyncOb
 Record: TypeAlias = tuple[int, int, int, bytes]  # kind, two numbers, body
 
 
-class Identity(NamedTuple):
+class VoterIdentity(NamedTuple):
     """Whose journal this is. Standing and the numbers behind it only rise, the rest never changes.
 
     `voters` are all of the quorum, sorted: two majorities of different sets need not meet.
@@ -67,12 +67,12 @@ class Identity(NamedTuple):
     start_count: int = 0
     voters: tuple[int, ...] = ()
 
-    def may_become(self, later: Identity) -> bool:
+    def may_become(self, later: VoterIdentity) -> bool:
         is_same = self[:3] == later[:3] and self.voters == later.voters
         return is_same and all(now <= then for now, then in zip(self[3:6], later[3:6], strict=True))
 
 
-class Bounds(NamedTuple):
+class JournalBounds(NamedTuple):
     """Keep, of the log so far, what stands above the base up to the last index.
 
     One record for everything that shortens a log: a conflict lowers the last index, a compaction
@@ -86,7 +86,7 @@ class Bounds(NamedTuple):
     last_term: int
 
 
-class BatchHeader(NamedTuple):
+class JournalBatchHeader(NamedTuple):
     """A whole batch that was found in a buffer."""
 
     position: int
@@ -112,7 +112,7 @@ class BatchBuilder:
         command, index, term = entry
         self._add(ENTRY, index, term, command)
 
-    def add_bounds(self, bounds: Bounds) -> None:
+    def add_bounds(self, bounds: JournalBounds) -> None:
         base_index, base_term, last_index, last_term = bounds
         self._add(BOUNDS, base_index, base_term, _BOUNDS_BODY.pack(last_index, last_term))
 
@@ -123,7 +123,7 @@ class BatchBuilder:
     def add_commit(self, index: int) -> None:
         self._add(COMMIT, index, 0, b"")
 
-    def add_identity(self, identity: Identity) -> None:
+    def add_identity(self, identity: VoterIdentity) -> None:
         disk_id, cluster_id, node_id, standing, enrolled_index, start_count, voters = identity
         body = _IDENTITY_BODY.pack(standing, enrolled_index, disk_id, len(voters))
         body += b"".join(map(_VOTER.pack, voters)) + cluster_id.encode()
@@ -142,19 +142,19 @@ class BatchBuilder:
         self._pieces += (_RECORD.pack(kind, len(body), first, second), body)
 
 
-def find_batch(data: bytes, position: int) -> BatchHeader | None:
+def find_batch(data: bytes, position: int) -> JournalBatchHeader | None:
     """The whole and undamaged batch at this very byte, if there is one."""
     if len(data) - position < HEADER_BYTES:
         return None
     magic, checksum, *fields = _HEADER.unpack_from(data, position)
-    header = BatchHeader(position, *fields)
+    header = JournalBatchHeader(position, *fields)
     if magic != MAGIC or header.end > len(data):
         return None
     checked = memoryview(data)[position + _CHECKED_FROM : header.end]
     return header if crc32c(checked) == checksum else None
 
 
-def later_batches(data: bytes, position: int, disk: bytes) -> Iterator[BatchHeader]:
+def later_batches(data: bytes, position: int, disk: bytes) -> Iterator[JournalBatchHeader]:
     """Whole batches of this disk at any byte from `position` on, though what is before is not."""
     while (position := data.find(MAGIC, position)) >= 0:
         # The disk first: a CRC over a hostile length at every magic would take for ever.
@@ -165,7 +165,7 @@ def later_batches(data: bytes, position: int, disk: bytes) -> Iterator[BatchHead
         position += 1
 
 
-def records(data: bytes, header: BatchHeader) -> Iterator[Record]:
+def records(data: bytes, header: JournalBatchHeader) -> Iterator[Record]:
     """The records of a batch that `find_batch` found; CorruptRecord if they do not add up."""
     position, end, count = header.position + HEADER_BYTES, header.end, 0
     unpack, size = _RECORD.unpack_from, RECORD_BYTES
@@ -180,9 +180,9 @@ def records(data: bytes, header: BatchHeader) -> Iterator[Record]:
         raise CorruptRecord(what, position=header.position)
 
 
-def read_bounds(record: Record) -> Bounds:
+def read_bounds(record: Record) -> JournalBounds:
     _, base_index, base_term, body = record
-    return Bounds(base_index, base_term, *_BOUNDS_BODY.unpack(body))
+    return JournalBounds(base_index, base_term, *_BOUNDS_BODY.unpack(body))
 
 
 def read_vote(record: Record) -> tuple[int, int | None]:
@@ -190,12 +190,12 @@ def read_vote(record: Record) -> tuple[int, int | None]:
     return term, candidate - 1 if candidate else None
 
 
-def read_identity(record: Record) -> Identity:
+def read_identity(record: Record) -> VoterIdentity:
     _, node_id, start_count, body = record
     standing, enrolled_index, disk_id, voter_count = _IDENTITY_BODY.unpack_from(body)
     end = _IDENTITY_BODY.size + voter_count * _VOTER.size
     voters = tuple(voter for (voter,) in _VOTER.iter_unpack(body[_IDENTITY_BODY.size : end]))
-    return Identity(
+    return VoterIdentity(
         disk_id, body[end:].decode(), node_id, Standing(standing), enrolled_index, start_count,
         voters,
     )  # fmt: skip
@@ -272,7 +272,7 @@ def _size_of(entries: list[Entry]) -> int:
 
 
 @dataclass
-class Segment:
+class JournalSegment:
     """One file. No entry of the log above `highest_index` stands in it or in an older one."""
 
     number: int
@@ -286,8 +286,8 @@ class Segment:
 class JournalState:
     """All of it, after some batch."""
 
-    identity: Identity
-    segments: list[Segment]
+    identity: VoterIdentity
+    segments: list[JournalSegment]
     log: Entries = field(default_factory=lambda: Entries(1, 0))
     term: int = 0
     voted_for: int | None = None
@@ -296,9 +296,9 @@ class JournalState:
     torn_bytes: int = 0
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> JournalBounds:
         log = self.log
-        return Bounds(*log.items[0][1:], log.last_index, log.last_term)
+        return JournalBounds(*log.items[0][1:], log.last_index, log.last_term)
 
     def cut(self, last_index: int) -> None:
         """The log ends here now, whatever older segments hold."""

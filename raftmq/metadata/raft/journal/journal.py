@@ -17,11 +17,16 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.journal.format import BatchBuilder, Identity, JournalState, Segment
+from raftmq.metadata.raft.journal.format import (
+    BatchBuilder,
+    JournalSegment,
+    JournalState,
+    VoterIdentity,
+)
 from raftmq.metadata.raft.journal.replay import may_vote, replay_journal
 from raftmq.metadata.raft.journal.segments import (
     SEGMENT_BYTES,
-    Batch,
+    JournalWrite,
     Removal,
     SegmentWriter,
     remove_leftovers,
@@ -72,10 +77,10 @@ def start_journal(
         CorruptJournal: it is damaged, or another node's; nothing was changed.
         StorageError: the disk refused; the journal is as it was.
     """
-    blank = Identity(new_disk_id, cluster_id, node_id, voters=tuple(sorted(voters)))
+    blank = VoterIdentity(new_disk_id, cluster_id, node_id, voters=tuple(sorted(voters)))
     files.make_directory(directory)
     files.sync_directory(directory.parent)  # who made it may have been killed before this
-    state = replay_journal(files, directory) or JournalState(blank, [Segment(1, 1)])
+    state = replay_journal(files, directory) or JournalState(blank, [JournalSegment(1, 1)])
     _check_owner(directory, state.identity, blank)
     journal = Journal(state, SegmentWriter(files, directory, sync=sync), segment_bytes)
     journal.begin()
@@ -85,7 +90,7 @@ def start_journal(
     return journal
 
 
-def _check_owner(directory: Path, found: Identity, wanted: Identity) -> None:
+def _check_owner(directory: Path, found: VoterIdentity, wanted: VoterIdentity) -> None:
     if (found.cluster_id, found.node_id) != (wanted.cluster_id, wanted.node_id):
         raise CorruptJournal(
             f"{directory} is the journal of node {found.node_id} of cluster {found.cluster_id!r},"
@@ -112,7 +117,7 @@ class Journal:
         self.torn_bytes = state.torn_bytes
         self.synced_index = self.synced_bytes = 0
         self._pending = BatchBuilder()
-        self._in_flight: Batch | None = None
+        self._in_flight: JournalWrite | None = None
         self._removal: Removal | None = None
         self._first_live_segment = 0  # older ones are dead, and durably so
         self._changed_from = _NOWHERE  # the lowest index rewritten since the last `prepare`
@@ -134,7 +139,7 @@ class Journal:
     # What it holds
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> VoterIdentity:
         return self._state.identity
 
     @property
@@ -274,7 +279,7 @@ class Journal:
     def dirty(self) -> bool:
         return self._pending.record_count > 0
 
-    def prepare(self) -> Batch | None:
+    def prepare(self) -> JournalWrite | None:
         """All that is pending as one write; None if there is nothing.
 
         Raises:
@@ -291,7 +296,7 @@ class Journal:
         self._in_flight = self._batch(data, is_new_segment=rolls)
         return self._in_flight
 
-    def complete(self, batch: Batch) -> None:
+    def complete(self, batch: JournalWrite) -> None:
         """Its `write` has returned."""
         assert batch is self._in_flight, "another batch is in flight"
         self._in_flight = None
@@ -333,16 +338,16 @@ class Journal:
         """It begins with the state as it is now, which makes the pending records superfluous."""
         state = self._state
         number = state.segments[-1].number + 1
-        state.segments.append(Segment(number, state.next_sequence))
+        state.segments.append(JournalSegment(number, state.next_sequence))
         self._must_roll = False
         return state.start_of_segment(state.next_sequence)
 
-    def _batch(self, data: bytes, *, is_new_segment: bool) -> Batch:
+    def _batch(self, data: bytes, *, is_new_segment: bool) -> JournalWrite:
         state, segment = self._state, self._state.segments[-1]
         segment.size_bytes += len(data)
         segment.highest_index = self.last_index
         state.next_sequence += 1
-        return Batch(
+        return JournalWrite(
             self._writer,
             data,
             new_segment=segment.number if is_new_segment else None,
@@ -350,7 +355,7 @@ class Journal:
             first_live_segment=state.first_live_segment,
         )
 
-    def _set_identity(self, identity: Identity) -> None:
+    def _set_identity(self, identity: VoterIdentity) -> None:
         assert self.identity.may_become(identity), f"{self.identity} cannot become {identity}"
         if identity != self.identity:
             self._state.identity = identity
@@ -392,7 +397,7 @@ class Journal:
 class JournalSummary(NamedTuple):
     """A sound journal. `first_index` is of the base; entries follow it."""
 
-    identity: Identity
+    identity: VoterIdentity
     term: int
     voted_for: int | None
     commit_index: int

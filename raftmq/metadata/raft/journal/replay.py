@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from raftmq.errors import CorruptJournal, CorruptRecord
 from raftmq.metadata.raft.journal import format as form
-from raftmq.metadata.raft.journal.format import Entries, JournalState, Segment
+from raftmq.metadata.raft.journal.format import Entries, JournalSegment, JournalState
 from raftmq.metadata.raft.journal.segments import segment_numbers, segment_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.journal.format import BatchHeader, Bounds, Record
+    from raftmq.metadata.raft.journal.format import JournalBatchHeader, JournalBounds, Record
 
 
 def replay_journal(files: Files, directory: Path) -> JournalState | None:
@@ -101,7 +101,9 @@ class Replay:
 
     # Batches
 
-    def _read_batch(self, number: int, data: bytes, header: BatchHeader, *, is_first: bool) -> None:
+    def _read_batch(
+        self, number: int, data: bytes, header: JournalBatchHeader, *, is_first: bool
+    ) -> None:
         self._check_header(header)
         try:
             for record in form.records(data, header):
@@ -109,10 +111,10 @@ class Replay:
         except (CorruptRecord, StructError, ValueError) as error:
             raise self._corrupt(f"batch {header.sequence} makes no sense: {error}") from error
         if is_first:
-            self.state.segments.append(Segment(number, header.sequence))
+            self.state.segments.append(JournalSegment(number, header.sequence))
         self._end_batch(header)
 
-    def _check_header(self, header: BatchHeader) -> None:
+    def _check_header(self, header: JournalBatchHeader) -> None:
         if header.version != form.VERSION:
             raise CorruptJournal(  # nothing is lost, and nothing is to be moved away
                 f"{self._path}: at byte {self._position}: written in version {header.version} of"
@@ -126,7 +128,7 @@ class Replay:
         if header.sequence != expected:
             raise self._corrupt(f"batch {expected} should follow, and batch {header.sequence} does")
 
-    def _end_batch(self, header: BatchHeader) -> None:
+    def _end_batch(self, header: JournalBatchHeader) -> None:
         state = self.state
         if not self._is_bounded:
             raise self._corrupt("the journal does not begin with the bounds of its log")
@@ -197,7 +199,7 @@ class Replay:
             raise self._corrupt(f"{self._state.identity} cannot become {identity}")
         self._state.identity = identity
 
-    def _bound(self, bounds: Bounds) -> None:
+    def _bound(self, bounds: JournalBounds) -> None:
         state, (base, _, last, last_term) = self.state, bounds
         if not self._is_bounded:
             self._is_bounded = True
@@ -212,7 +214,7 @@ class Replay:
                 state.log.rebase(base)
         self._base_index = base
 
-    def _fits(self, bounds: Bounds) -> bool:
+    def _fits(self, bounds: JournalBounds) -> bool:
         """Whether the log before was at least this long, of the same terms, and not committed."""
         base, base_term, last, last_term = bounds
         log = self.state.log

@@ -93,7 +93,7 @@ class SegmentWriter:
         self.failure = self.failure or StorageError(f"the journal {self.directory} is closed")
 
 
-class Batch:
+class JournalWrite:
     """A write under way: `write` in a worker thread, then `Journal.complete` on the loop."""
 
     def __init__(

@@ -20,9 +20,9 @@ import trio
 from raftmq.errors import RemoteProtocolError
 from raftmq.metadata.raft.net.messages import (
     REASON_LENGTH_MAX,
-    FrameReader,
-    Hello,
     KeepAlive,
+    MessageReader,
+    NodeHello,
     Refusal,
     Role,
     Welcome,
@@ -46,7 +46,7 @@ FINISH_SECONDS_MAX = 1.0
 KEEP_ALIVE = encode_frame(KeepAlive())
 
 
-class Limits(NamedTuple):
+class StreamLimits(NamedTuple):
     outbox_bytes_max: int = 64 << 20  # beyond that nobody catches up: the connection is closed
     outbox_bytes_low: int = 1 << 20  # `send` waits while there is more
     read_ahead_bytes: int = 1 << 20  # read before anybody asked, to notice the end in time
@@ -60,15 +60,15 @@ class Received(NamedTuple):
     size_bytes: int
 
 
-class Connection:
+class QuorumConnection:
     """Serves its stream while `run` runs; see `open_connection`."""
 
     def __init__(
-        self, stream: trio.abc.Stream, *, name: str = "unknown", limits: Limits | None = None
+        self, stream: trio.abc.Stream, *, name: str = "unknown", limits: StreamLimits | None = None
     ) -> None:
         self.name = name
-        self._stream, self._limits = stream, limits or Limits()
-        self._frames = FrameReader()
+        self._stream, self._limits = stream, limits or StreamLimits()
+        self._frames = MessageReader()
         self._received: deque[Received] = deque()
         self._received_bytes = 0
         self._messages: deque[AnyMessage] = deque()  # taken from `_received`, handed out singly
@@ -255,13 +255,13 @@ class Connection:
 
 @asynccontextmanager
 async def open_connection(
-    stream: trio.abc.Stream, *, name: str = "unknown", limits: Limits | None = None
-) -> AsyncIterator[Connection]:
+    stream: trio.abc.Stream, *, name: str = "unknown", limits: StreamLimits | None = None
+) -> AsyncIterator[QuorumConnection]:
     """A connection over `stream`, which is closed on the way out; what is queued may be lost.
 
     The body is not cancelled when the connection ends: its calls return None or False.
     """
-    connection = Connection(stream, name=name, limits=limits)
+    connection = QuorumConnection(stream, name=name, limits=limits)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)
@@ -300,14 +300,14 @@ class Caller(NamedTuple):
 class Met(NamedTuple):
     """Both of the first are None: it came to nothing, and the connection is closed."""
 
-    hello: Hello | None = None  # of somebody whom we accept
+    hello: NodeHello | None = None  # of somebody whom we accept
     refusal: Refusal | None = None  # what they answered to ours
-    rejected: tuple[Hello, Refusal] | None = None  # somebody whom we do not accept, and why
+    rejected: tuple[NodeHello, Refusal] | None = None  # somebody whom we do not accept, and why
     is_silent: bool = False  # nothing was heard in time
 
 
 async def shake_hands(
-    connection: Connection, *, own: Hello, judge: Callable[[Hello], Refusal | None]
+    connection: QuorumConnection, *, own: NodeHello, judge: Callable[[NodeHello], Refusal | None]
 ) -> Met:
     """Introduce `own` and judge the answer; the connection stays open only if all is well.
 
@@ -320,13 +320,13 @@ async def shake_hands(
 
 
 async def exchange(
-    connection: Connection, own: Hello, judge: Callable[[Hello], Refusal | None]
+    connection: QuorumConnection, own: NodeHello, judge: Callable[[NodeHello], Refusal | None]
 ) -> Met:
     connection.send_soon(own)
     hello = await connection.receive()
     if isinstance(hello, Refusal):
         return refused(connection, Met(None, hello))
-    if not isinstance(hello, Hello):
+    if not isinstance(hello, NodeHello):
         return out_of_order(connection, hello)
     refusal = judge(hello)
     if refusal is not None:
@@ -341,26 +341,26 @@ async def exchange(
     return Met(hello) if isinstance(answer, Welcome) else out_of_order(connection, answer)
 
 
-def refused(connection: Connection, met: Met) -> Met:
+def refused(connection: QuorumConnection, met: Met) -> Met:
     assert met.refusal is not None
     connection.close(f"refused by them: {met.refusal.reason!r}")
     return met
 
 
-def out_of_order(connection: Connection, message: object) -> Met:
+def out_of_order(connection: QuorumConnection, message: object) -> Met:
     """`message` is None where the connection has ended by itself."""
     connection.close(f"{type(message).__name__} instead of a handshake", is_fault=True)
     return Met()
 
 
-async def refuse(connection: Connection, refusal: Refusal) -> None:
+async def refuse(connection: QuorumConnection, refusal: Refusal) -> None:
     """Say why, and close."""
     connection.send_soon(refusal)
     await connection.finish(f"refused by us: {refusal.reason!r}")
 
 
 def judge_hello(
-    hello: Hello, *, own: Hello, voters: Container[int], caller: Caller
+    hello: NodeHello, *, own: NodeHello, voters: Container[int], caller: Caller
 ) -> Refusal | None:
     """Why nobody talks to them here; None if nothing speaks against it.
 
@@ -383,7 +383,7 @@ def judge_hello(
 
 
 def judge_voter(
-    hello: Hello, *, own: Hello, voters: Container[int], caller: Caller
+    hello: NodeHello, *, own: NodeHello, voters: Container[int], caller: Caller
 ) -> Refusal | None:
     """The rules for voters.
 
@@ -440,7 +440,7 @@ AddressT = TypeVar("AddressT")
 AddressT_contra = TypeVar("AddressT_contra", contravariant=True)
 
 
-class Network(Protocol[AddressT_contra]):
+class QuorumNetwork(Protocol[AddressT_contra]):
     async def dial(self, address: AddressT_contra, /) -> trio.abc.Stream:
         """A stream to whoever listens at `address`.
 

@@ -51,7 +51,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     """Base of the union; each subclass has a number for ever."""
 
 
-class Hello(Message, frozen=True, tag=1):
+class NodeHello(Message, frozen=True, tag=1):
     """Who is there. `start_count` and `nonce` tell one run of a voter's directory from another.
 
     `is_replacement`: its operator says that a blank disk takes the seat of one that is lost.
@@ -217,9 +217,10 @@ class Welcome(Message, frozen=True, tag=20):
 
 
 AnyMessage: TypeAlias = (
-    Hello | Refusal | KeepAlive | StandingChanged | PreVote | PreVoteReply | RequestVote | VoteReply
-    | AppendEntries | AppendReply | SnapshotOffer | SnapshotFetch | SnapshotChunk | SnapshotGone
-    | ObserverFetch | ObserverEntries | ObserverOffer | StatusRequest | StatusReply | Welcome
+    NodeHello | Refusal | KeepAlive | StandingChanged | PreVote | PreVoteReply | RequestVote
+    | VoteReply | AppendEntries | AppendReply | SnapshotOffer | SnapshotFetch | SnapshotChunk
+    | SnapshotGone | ObserverFetch | ObserverEntries | ObserverOffer | StatusRequest | StatusReply
+    | Welcome
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
@@ -233,7 +234,7 @@ def encode_frame(message: AnyMessage) -> bytes:
     return FRAME_HEADER.pack(len(payload), crc32c(payload)) + payload
 
 
-class FrameReader:
+class MessageReader:
     """Cuts a stream of bytes into messages; holds at most one frame and one read.
 
     Limits are checked before anything is kept: RemoteProtocolError ends the connection.

@@ -16,7 +16,7 @@ from raftmq.metadata.raft.net.connection import HANDSHAKE_SECONDS_MAX, open_conn
 from raftmq.metadata.raft.net.messages import (
     APPEND_BYTES_MAX,
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     ObserverEntries,
     ObserverFetch,
     ObserverOffer,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raftmq.metadata.raft.engine.node import RaftNode
-    from raftmq.metadata.raft.net.connection import Connection
+    from raftmq.metadata.raft.net.connection import QuorumConnection
     from raftmq.metadata.raft.net.messages import AnyMessage
     from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
     from raftmq.metadata.raft.snapshot.transfer import SnapshotId
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS_MAX = 5.0
 NO_NODE = -1
-_HELLO = Hello(PROTOCOL_VERSION, cluster_id="", role=Role.VISITOR, node_id=NO_NODE)
+_HELLO = NodeHello(PROTOCOL_VERSION, cluster_id="", role=Role.VISITOR, node_id=NO_NODE)
 
 
 async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
@@ -59,7 +59,7 @@ async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
     raise Unreachable(f"no answer within {ANSWER_SECONDS_MAX:g} s")
 
 
-async def _introduce(connection: Connection) -> None:
+async def _introduce(connection: QuorumConnection) -> None:
     met = await shake_hands(connection, own=_HELLO, judge=_judge)
     if met.refusal is not None:
         raise Unreachable(f"refused: {met.refusal.reason}")
@@ -78,12 +78,12 @@ async def _introduce(connection: Connection) -> None:
         )
 
 
-def _judge(hello: Hello) -> Refusal | None:
+def _judge(hello: NodeHello) -> Refusal | None:
     is_known = hello.protocol_version == PROTOCOL_VERSION and hello.role is Role.VOTER
     return None if is_known else Refusal("a visitor asks voters of its own version only")
 
 
-async def _status(connection: Connection) -> QuorumStatus:
+async def _status(connection: QuorumConnection) -> QuorumStatus:
     await connection.send(StatusRequest())
     match await connection.receive():
         case StatusReply(status=data):
@@ -122,12 +122,12 @@ class _Guest:
     told: the leader and the term that it was told last.
     """
 
-    def __init__(self, hello: Hello) -> None:
+    def __init__(self, hello: NodeHello) -> None:
         self.node_id, self.role = hello.node_id, hello.role
         self.told: tuple[int | None, int] | None = None
 
 
-class Hosting:
+class ObserverService:
     """Attributes:
     observers: the next index of each connected observer, by node id.
     """
@@ -148,7 +148,7 @@ class Hosting:
             self._seen = seen
             self._news.unpark_all()
 
-    async def serve(self, connection: Connection, hello: Hello) -> None:
+    async def serve(self, connection: QuorumConnection, hello: NodeHello) -> None:
         """One guest, until it leaves or says what no guest says."""
         guest = _Guest(hello)
         try:

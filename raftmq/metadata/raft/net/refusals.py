@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from raftmq.metadata.raft.net.messages import Role
 
 if TYPE_CHECKING:
-    from raftmq.metadata.raft.net.messages import Hello, Refusal
+    from raftmq.metadata.raft.net.messages import NodeHello, Refusal
 
 SAID_MAX = 1000  # then all is forgotten: strangers choose their names
 
@@ -38,7 +38,7 @@ class Refusals:
         if self._is_new(name, f"by {refusal.reason}"):
             logger.log(level, line, name, self._node_id, refusal.is_final, refusal.reason)
 
-    def on_refusing(self, dialled: int | None, hello: Hello, refusal: Refusal) -> None:
+    def on_refusing(self, dialled: int | None, hello: NodeHello, refusal: Refusal) -> None:
         """We refuse `hello`, who called us, or answered where we dialled a voter."""
         caller = f"{hello.role.name.lower()}-{hello.node_id}"
         name = caller if dialled is None else _name_of(dialled)
@@ -51,7 +51,7 @@ class Refusals:
         """They are connected: whatever comes next is news."""
         self._said_count -= len(self._said.pop(_name_of(voter), ()))
 
-    def _level_of(self, dialled: int | None, hello: Hello, refusal: Refusal) -> int:
+    def _level_of(self, dialled: int | None, hello: NodeHello, refusal: Refusal) -> int:
         """A larger voter that asks why we do not call it is no fault of its own.
 
         A guest that is refused for the moment comes back.

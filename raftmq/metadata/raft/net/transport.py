@@ -27,8 +27,8 @@ from raftmq.metadata.raft.net.connection import (
     HANDSHAKE_SECONDS_MAX,
     AddressT,
     Caller,
-    Connection,
-    Limits,
+    QuorumConnection,
+    StreamLimits,
     judge_hello,
     open_connection,
     refuse,
@@ -37,7 +37,7 @@ from raftmq.metadata.raft.net.connection import (
 from raftmq.metadata.raft.net.messages import (
     FRAME_BYTES_MAX,
     SMALL_FRAME_BYTES_MAX,
-    Hello,
+    NodeHello,
     Refusal,
     Role,
     Welcome,
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from random import Random
 
-    from raftmq.metadata.raft.net.connection import Met, Network, Received
+    from raftmq.metadata.raft.net.connection import Met, QuorumNetwork, Received
     from raftmq.metadata.raft.net.messages import AnyMessage
 
     Wrap = Callable[[trio.abc.Stream, bool], Awaitable[trio.abc.Stream]]
     Identify = Callable[[trio.abc.Stream], int | None]
     from collections.abc import Awaitable, Callable
 
-    from raftmq.metadata.raft.net.connection import Connection
+    from raftmq.metadata.raft.net.connection import QuorumConnection
 
-    ServeGuest: TypeAlias = Callable[[Connection, Hello], Awaitable[None]]
+    ServeGuest: TypeAlias = Callable[[QuorumConnection, NodeHello], Awaitable[None]]
     from collections.abc import Sequence
 
 
@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 DIAL_SECONDS_MAX = 3.0
 
 
-class Pauses(NamedTuple):
+class DialPauses(NamedTuple):
     """Seconds between attempts: the first, and the longest after a failure or a refusal."""
 
     seconds_min: float = 0.1
@@ -84,10 +84,10 @@ class Pauses(NamedTuple):
     refused_seconds_max: float = 5.0
 
 
-DIALLING = Pauses()
+DIALLING = DialPauses()
 
 
-class Outcome(Enum):
+class StreamOutcome(Enum):
     """What came of a stream."""
 
     SERVED = auto()  # accepted, at least for a while
@@ -102,10 +102,10 @@ class Dialer(Generic[AddressT]):
         self,
         peer: int,
         address: AddressT,
-        network: Network[AddressT],
+        network: QuorumNetwork[AddressT],
         *,
         random: Random,
-        pauses: Pauses = DIALLING,
+        pauses: DialPauses = DIALLING,
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
         self._peer, self._address, self._network, self._random = peer, address, network, random
@@ -122,22 +122,22 @@ class Dialer(Generic[AddressT]):
         self._pause = self._pauses.seconds_min
         self._attempt.cancel()
 
-    async def run(self, meet: Callable[[trio.abc.Stream], Awaitable[Outcome]]) -> None:
+    async def run(self, meet: Callable[[trio.abc.Stream], Awaitable[StreamOutcome]]) -> None:
         """For ever; `meet` serves a stream to its end and says what came of it."""
         while True:
             if self._is_needed():
                 stream = await self._dial()
-                self._note(Outcome.FAILED if stream is None else await meet(stream))
+                self._note(StreamOutcome.FAILED if stream is None else await meet(stream))
                 if stream is not None:
                     self._problem = ""
             await self._rest()
 
-    def _note(self, outcome: Outcome) -> None:
-        is_refused = outcome is Outcome.REFUSED
+    def _note(self, outcome: StreamOutcome) -> None:
+        is_refused = outcome is StreamOutcome.REFUSED
         pauses = self._pauses
         self._pause_max = pauses.refused_seconds_max if is_refused else pauses.seconds_max
         self._pause = min(self._pause, self._pause_max)
-        if outcome is Outcome.SERVED:
+        if outcome is StreamOutcome.SERVED:
             self._pause = pauses.seconds_min
 
     async def _dial(self) -> trio.abc.Stream | None:
@@ -174,12 +174,12 @@ class Dialer(Generic[AddressT]):
 GUESTS_MAX = 64
 
 
-class Guests:
+class ObserverLinks:
     def __init__(self) -> None:
         self._count = 0
 
     async def serve(
-        self, connection: Connection, hello: Hello, serve_guest: ServeGuest | None
+        self, connection: QuorumConnection, hello: NodeHello, serve_guest: ServeGuest | None
     ) -> None:
         """Until the guest leaves, or `serve_guest` returns."""
         if serve_guest is None:
@@ -196,7 +196,9 @@ class Guests:
             self._count -= 1
 
 
-async def serve_until_closed(connection: Connection, hello: Hello, serve_guest: ServeGuest) -> None:
+async def serve_until_closed(
+    connection: QuorumConnection, hello: NodeHello, serve_guest: ServeGuest
+) -> None:
     async def cancel_when_closed() -> None:
         await connection.wait_closed()
         nursery.cancel_scope.cancel()
@@ -223,15 +225,15 @@ SHARE_BYTES_MAX = 8 << 20  # of one connection, give or take the last read
 class Inbox:
     def __init__(self, share_bytes_max: int) -> None:
         self._share_bytes_max = share_bytes_max
-        self._messages: deque[tuple[Link, AnyMessage]] = deque()
-        self._shares: dict[Link, int] = {}
+        self._messages: deque[tuple[VoterLink, AnyMessage]] = deque()
+        self._shares: dict[VoterLink, int] = {}
         self._room = trio.lowlevel.ParkingLot()
 
-    def put(self, link: Link, messages: Sequence[AnyMessage], size_bytes: int) -> None:
+    def put(self, link: VoterLink, messages: Sequence[AnyMessage], size_bytes: int) -> None:
         self._messages.extend((link, message) for message in messages)
         self._shares[link] = self._shares.get(link, 0) + size_bytes
 
-    async def wait_room(self, link: Link) -> None:
+    async def wait_room(self, link: VoterLink) -> None:
         """Return when the share of `link` is not used up; until then nobody reads for it."""
         while self._shares.get(link, 0) >= self._share_bytes_max:
             await self._room.park()
@@ -244,7 +246,7 @@ class Inbox:
         self._room.unpark_all()
         return taken
 
-    def drop(self, link: Link) -> None:
+    def drop(self, link: VoterLink) -> None:
         """What `link` brought is forgotten."""
         if self._shares.pop(link, None) is not None:
             self._messages = deque(item for item in self._messages if item[0] is not link)
@@ -256,13 +258,13 @@ class Inbox:
 
 STRANGERS_MAX = 128  # streams that have not introduced themselves yet
 UNCALLED_SECONDS_MAX = 10.0  # then a smaller voter, who should call us, is asked why it does not
-INQUIRY_PAUSES = Pauses(5.0, 20.0, 20.0)
+INQUIRY_PAUSES = DialPauses(5.0, 20.0, 20.0)
 
 
-class Link:
+class VoterLink:
     """A connection with a voter whom both sides accepted."""
 
-    def __init__(self, connection: Connection, hello: Hello, *, number: int) -> None:
+    def __init__(self, connection: QuorumConnection, hello: NodeHello, *, number: int) -> None:
         self.peer, self.connection, self.hello = hello.node_id, connection, hello
         self.number = number  # of its stream, in the order in which they came
         self.held: list[bytes] = []  # frames that wait for `flush`
@@ -281,14 +283,14 @@ class Transport(Generic[AddressT]):
         self,
         node_id: int,
         addresses: Mapping[int, AddressT],
-        network: Network[AddressT],
+        network: QuorumNetwork[AddressT],
         *,
-        make_hello: Callable[[], Hello],
-        check_hello: Callable[[Hello], Refusal | None],
+        make_hello: Callable[[], NodeHello],
+        check_hello: Callable[[NodeHello], Refusal | None],
         random: Random,
         identify: Identify | None = None,
         wrap: Wrap | None = None,
-        limits: Limits | None = None,
+        limits: StreamLimits | None = None,
         share_bytes_max: int = SHARE_BYTES_MAX,
     ) -> None:
         self._node_id, self._network = node_id, network
@@ -296,9 +298,9 @@ class Transport(Generic[AddressT]):
         self._listen_address = addresses[node_id]
         self._make_hello, self._check_hello = make_hello, check_hello
         self._identify, self._wrap, self._limits = identify, wrap, limits
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, VoterLink] = {}
         self._inbox = Inbox(share_bytes_max)
-        self._guests = Guests()
+        self._guests = ObserverLinks()
         self._strangers: set[trio.abc.Stream] = set()
         self._stream_numbers = count(1)
         self._newest: dict[int, int] = {}  # number of the newest link that each peer ever had
@@ -309,7 +311,7 @@ class Transport(Generic[AddressT]):
             for peer in sorted(addresses)
             if peer != node_id
         }
-        self.on_connected: Callable[[int, Hello], None] = lambda _peer, _hello: None
+        self.on_connected: Callable[[int, NodeHello], None] = lambda _peer, _hello: None
         self.on_disconnected: Callable[[int], None] = lambda _peer: None
         self.on_refused: Callable[[int, Refusal], None] = lambda _peer, _refusal: None
         self.wake: Callable[[], None] = lambda: None  # something arrived, or changed
@@ -374,7 +376,7 @@ class Transport(Generic[AddressT]):
                 nursery.start_soon(dialer.run, partial(self._meet_voter, peer))
             task_status.started()
 
-    async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> Outcome:
+    async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> StreamOutcome:
         """Serve a stream to `peer`, whom we dialled."""
         return await self._meet(stream, dialled=peer)
 
@@ -389,12 +391,12 @@ class Transport(Generic[AddressT]):
         finally:
             self._strangers.discard(stream)
 
-    async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> Outcome:
+    async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> StreamOutcome:
         number = next(self._stream_numbers)
         name = f"stream-{number}" if dialled is None else f"voter-{dialled}"
         wrapped = await self._wrapped(stream, name, is_server=dialled is None)
         if wrapped is None:
-            return Outcome.FAILED
+            return StreamOutcome.FAILED
         async with open_connection(wrapped, name=name, limits=self._limits) as connection:
             own = self._make_hello()
             if dialled is None:
@@ -404,15 +406,15 @@ class Transport(Generic[AddressT]):
             self._strangers.discard(stream)
             if met.refusal is not None or met.rejected is not None:
                 self._note_refusal(met, dialled)
-                return Outcome.REFUSED
+                return StreamOutcome.REFUSED
             if met.hello is not None and met.hello.role is not Role.VOTER:
                 connection.name = _guest_name(met.hello)
                 await self._guests.serve(connection, met.hello, self.serve_guest)
             elif met.hello is not None and dialled is not None and dialled < self._node_id:
                 connection.close("the smaller id dials: we only asked")
             elif met.hello is not None:
-                return await self._serve_voter(Link(connection, met.hello, number=number), own)
-        return Outcome.FAILED
+                return await self._serve_voter(VoterLink(connection, met.hello, number=number), own)
+        return StreamOutcome.FAILED
 
     async def _wrapped(
         self, stream: trio.abc.Stream, name: str, *, is_server: bool
@@ -438,7 +440,7 @@ class Transport(Generic[AddressT]):
         return Caller(dialled, certificate, needs_certificate=self._identify is not None)
 
     def _judge(
-        self, own: Hello, caller: Caller, connection: Connection, hello: Hello
+        self, own: NodeHello, caller: Caller, connection: QuorumConnection, hello: NodeHello
     ) -> Refusal | None:
         refusal = judge_hello(hello, own=own, voters=self._voters, caller=caller)
         if refusal is None and hello.role is Role.VOTER:
@@ -463,7 +465,7 @@ class Transport(Generic[AddressT]):
             self.on_refused(peer, refusal)
             self.wake()
 
-    async def _serve_voter(self, link: Link, told: Hello) -> Outcome:
+    async def _serve_voter(self, link: VoterLink, told: NodeHello) -> StreamOutcome:
         """To the end; `told` is how we introduced ourselves. FAILED if it never began."""
         link.connection.name = f"voter-{link.peer}"
         if link.number < self._newest.get(link.peer, 0):
@@ -471,7 +473,7 @@ class Transport(Generic[AddressT]):
         elif self._make_hello() != told:
             link.connection.close("what we said of ourselves holds no more: once again")
         if link.connection.is_closed:
-            return Outcome.FAILED
+            return StreamOutcome.FAILED
         self._gain(link)
         try:
             while (received := await link.connection.receive_many()) is not None:
@@ -479,22 +481,22 @@ class Transport(Generic[AddressT]):
                 await self._inbox.wait_room(link)
         finally:
             self._lose(link, "the transport stops")
-        return Outcome.SERVED
+        return StreamOutcome.SERVED
 
-    def _deliver(self, link: Link, received: Received) -> None:
+    def _deliver(self, link: VoterLink, received: Received) -> None:
         assert self._links.get(link.peer) is link, "a closed connection delivers nothing"
         for message in received.messages:
             if isinstance(message, Refusal):
                 self._lose(link, f"refused by them: {message.reason!r}")
                 self._on_refusal(link.peer, message)
                 return
-            if isinstance(message, Hello | Welcome):
+            if isinstance(message, NodeHello | Welcome):
                 self._lose(link, f"{type(message).__name__} after the handshake")
                 return
         self._inbox.put(link, received.messages, received.size_bytes)
         self.wake()
 
-    def _gain(self, link: Link) -> None:
+    def _gain(self, link: VoterLink) -> None:
         """The newest connection is the one: the other side knows of no older one."""
         older = self._links.get(link.peer)
         if older is not None:
@@ -505,7 +507,7 @@ class Transport(Generic[AddressT]):
         self.on_connected(link.peer, link.hello)
         self.wake()
 
-    def _lose(self, link: Link, reason: str) -> None:
+    def _lose(self, link: VoterLink, reason: str) -> None:
         """Does nothing where the connection has been given up before."""
         link.connection.close(reason)
         self._inbox.drop(link)
@@ -516,6 +518,6 @@ class Transport(Generic[AddressT]):
             self.wake()
 
 
-def _guest_name(hello: Hello) -> str:
+def _guest_name(hello: NodeHello) -> str:
     """An observer's id is its own; a visitor has none."""
     return "visitor" if hello.role is Role.VISITOR else f"observer-{hello.node_id}"

@@ -33,7 +33,7 @@ class OwnState(msgspec.Struct, frozen=True, array_like=True):
 _decoder = Decoder[OwnState](OwnState)
 
 
-class Picture(NamedTuple):
+class SnapshotContents(NamedTuple):
     """A decoded snapshot."""
 
     enrolled: dict[int, Enrolment]
@@ -59,7 +59,7 @@ def take_picture(
     return slices
 
 
-def read_picture(machine: StateMachine, slices: Iterable[bytes]) -> Picture:
+def read_picture(machine: StateMachine, slices: Iterable[bytes]) -> SnapshotContents:
     """In a worker thread.
 
     Raises:
@@ -77,4 +77,4 @@ def read_picture(machine: StateMachine, slices: Iterable[bytes]) -> Picture:
         raise CorruptJournal(f"the snapshot has {newer}: upgrade this node")
     enrolled = {voter: Enrolment(*entry) for voter, entry in own.enrolled.items()}
     with COLLECTOR.paused():
-        return Picture(enrolled, machine.read_picture(with_breaks(rest)), own.quorum_id)
+        return SnapshotContents(enrolled, machine.read_picture(with_breaks(rest)), own.quorum_id)

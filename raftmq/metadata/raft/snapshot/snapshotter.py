@@ -24,7 +24,7 @@ from raftmq.metadata.raft.net.messages import (
 from raftmq.metadata.raft.snapshot.contents import read_picture, take_picture
 from raftmq.metadata.raft.snapshot.transfer import (
     Discard,
-    Fetch,
+    FetchChunk,
     Finish,
     Install,
     SendChunk,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from raftmq.metadata.raft.engine.node import RaftNode
-    from raftmq.metadata.raft.engine.timing import Limits
+    from raftmq.metadata.raft.engine.timing import QuorumLimits
     from raftmq.metadata.raft.net.messages import AnyMessage
-    from raftmq.metadata.raft.snapshot.contents import Picture
+    from raftmq.metadata.raft.snapshot.contents import SnapshotContents
     from raftmq.metadata.raft.snapshot.store import SnapshotInfo, SnapshotReader, SnapshotStore
     from raftmq.metadata.raft.snapshot.transfer import ReceiverEffect
 
@@ -62,7 +62,7 @@ class _Decoded(NamedTuple):
     """A snapshot that was fetched, and only waits for the driver's next turn."""
 
     info: SnapshotInfo
-    picture: Picture
+    picture: SnapshotContents
     done: trio.Event
 
 
@@ -78,7 +78,7 @@ class Snapshotter:
         send: Callable[[int, AnyMessage], bool],
         run_sync: Callable[[Callable[[], Any]], Awaitable[Any]],
         clock: Callable[[], float],
-        limits: Limits,
+        limits: QuorumLimits,
     ) -> None:
         self._node, self._store, self._limits = node, store, limits
         self._send, self._run_sync, self._clock = send, run_sync, clock
@@ -233,7 +233,7 @@ class Snapshotter:
     def _perform(self, effects: list[ReceiverEffect]) -> None:
         """Requests leave at once; what touches the disk waits for its turn."""
         for effect in effects:
-            if isinstance(effect, Fetch):
+            if isinstance(effect, FetchChunk):
                 snapshot = effect.snapshot
                 fetch = SnapshotFetch(
                     snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.crc, effect.offset
@@ -286,7 +286,7 @@ class Snapshotter:
         await self._publish(info)
         self._receiver.on_installed(effect.snapshot)
 
-    def _read_newest(self) -> tuple[SnapshotInfo, Picture]:
+    def _read_newest(self) -> tuple[SnapshotInfo, SnapshotContents]:
         """In a worker thread, which may be overtaken by one that writes a newer snapshot."""
         while True:
             info = self._store.newest_info()

@@ -134,7 +134,7 @@ class SnapshotSender:
         return use is not None and now - use.last_used < self._idle_seconds
 
 
-class Fetch(NamedTuple):
+class FetchChunk(NamedTuple):
     """Ask the leader for the chunk at `offset`."""
 
     leader: int
@@ -168,7 +168,7 @@ class Discard(NamedTuple):
     snapshot: SnapshotId
 
 
-ReceiverEffect: TypeAlias = Fetch | WriteChunk | Finish | Install | Discard
+ReceiverEffect: TypeAlias = FetchChunk | WriteChunk | Finish | Install | Discard
 
 
 class ReceiverState(Enum):
@@ -352,12 +352,12 @@ class SnapshotReceiver:
             return [Finish(progress.snapshot)]
         return list(self._requests(progress, now))
 
-    def _requests(self, progress: _Progress, now: float) -> Iterator[Fetch]:
+    def _requests(self, progress: _Progress, now: float) -> Iterator[FetchChunk]:
         size_bytes = progress.snapshot.size_bytes
         while progress.requested < size_bytes and self._outstanding(progress) < WINDOW_CHUNKS:
             if progress.requested == progress.received:
                 self._asked_at = now
-            yield Fetch(self._leader, progress.snapshot, progress.requested)
+            yield FetchChunk(self._leader, progress.snapshot, progress.requested)
             progress.requested = min(progress.requested + self._chunk_bytes, size_bytes)
 
     def _outstanding(self, progress: _Progress) -> int:

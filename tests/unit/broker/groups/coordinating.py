@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.broker.broker import table_of
-from raftmq.broker.groups.coordinator import Coordinator
+from raftmq.broker.groups.coordinator import GroupCoordinator
 from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
-from raftmq.broker.groups.offset_requests import Expiry, OffsetRequests
+from raftmq.broker.groups.offset_requests import OffsetExpiry, OffsetRequests
 from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
-from raftmq.broker.metadata_changes import Changes
+from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.errors import ErrorCode, NotController
 from raftmq.metadata.commands import AssignSlot, CommitOffsets, SaveGroup, decode_command
 from raftmq.metadata.image import slot_of
@@ -105,18 +105,18 @@ class Coordinating:
         self.quorum = cluster.nodes[HERE]
         self.link, self.sequences = GroupLink(cluster), chain(count(1))
         self.broker_epoch = cluster.leader.image.brokers[HERE].broker_epoch
-        self.coordinator = Coordinator(
+        self.coordinator = GroupCoordinator(
             HERE,
             self.quorum,
             self.link,
-            Changes(self.quorum, self.link),
+            MetadataChanges(self.quorum, self.link),
             settings,
             broker_epoch=lambda: self.broker_epoch,
             sequences=iter(lambda: next(self.sequences), None),
             now_ms=lambda: self.now_ms,
         )
         self.is_clock_confirmed = True
-        self.expiry = Expiry(
+        self.expiry = OffsetExpiry(
             self.coordinator, lambda: self.now_ms if self.is_clock_confirmed else None
         )
         self.handlers = table_of(

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
 from raftmq.broker.groups.group import Group
-from raftmq.broker.groups.phases import Answer, GroupSettings, Save
+from raftmq.broker.groups.phases import AnswerRequest, GroupSettings, SavePlan
 from raftmq.errors import ErrorCode
 from raftmq.metadata.image import GroupState
 from raftmq.wire.messages.groups import (
@@ -48,8 +48,8 @@ class Stage:
         self.settings = settings or GroupSettings()
         self.group, self.now = Group("billing", self.settings, slot_epoch=1), 0.0
         self.answers: dict[object, Body] = {}
-        self.saves: deque[Save] = deque()
-        self._saved: list[Save] = []
+        self.saves: deque[SavePlan] = deque()
+        self._saved: list[SavePlan] = []
         self._slot_epoch = 1
         self._token = self._member = 0
         self._open: set[object] = set()
@@ -144,14 +144,14 @@ class Stage:
             for member_id in alive:
                 self.heartbeat(member_id)
 
-    def save(self) -> Save:
+    def save(self) -> SavePlan:
         """The oldest save arrives."""
         save = self.saves.popleft()
         self._saved.append(save)
         self.perform(self.group.on_saved(save, now=self.now))
         return save
 
-    def first_save(self) -> Save:
+    def first_save(self) -> SavePlan:
         return self._saved[0]
 
     def fail(self, error: RaftmqError) -> None:
@@ -163,7 +163,7 @@ class Stage:
         self.group.forget(token, now=self.now)
         self.group.check()
 
-    def move(self, save: Save) -> None:
+    def move(self, save: SavePlan) -> None:
         """Another coordinator takes over from what was saved last."""
         command = save.command(slot_epoch=2, changed_at_ms=0)
         state = GroupState(
@@ -183,7 +183,7 @@ class Stage:
 
     def perform(self, effects: list[GroupEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, AnswerRequest):
                 self._open.remove(effect.token)
                 self.answers[effect.token] = effect.body
             else:
@@ -244,7 +244,7 @@ class Stage:
         assert all(not self.joined(token).error for _, token in entered)
         return [member_id for member_id, _ in entered]
 
-    def settle(self, *members: str) -> Save:
+    def settle(self, *members: str) -> SavePlan:
         """All sync, the first one leads: everybody gets its own name."""
         tokens = [self.sync(member) for member in members[1:]]
         tokens.append(self.sync(members[0], {member: member.encode() for member in members}))

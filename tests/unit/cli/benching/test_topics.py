@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import trio
 
-from raftmq.cli.benching.load import Wanted, topic_of
+from raftmq.cli.benching.load import BenchTopic, topic_of
 from raftmq.errors import ErrorCode, RaftmqError, ServerError
 from tests.unit.client.administration.bureau import LOST, open_bureau
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.administration.admin import Admin
 
-OWN = Wanted(None, "raftmq-bench-1", 2, None)
+OWN = BenchTopic(None, "raftmq-bench-1", 2, None)
 
 
 class Desk(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.cli.benching.consume import Plan, Run
+from raftmq.cli.benching.consume import ConsumeBench, ConsumePlan
 from raftmq.cli.data.consume_run import Extent, Range, write_all
 from raftmq.cli.data.record_format import write_values
 from tests.unit.client.consumer.reading import append, append_control, consumer, reading
@@ -71,7 +71,7 @@ async def test_bench_until_the_end(autojump_clock: MockClock, seconds: float | N
     """It counts the records, and ends."""
     async with reading(1, 2) as (world, client), consumer(client) as c:
         fill(world)
-        run = Run(Extent(ENDS), 6)
+        run = ConsumeBench(Extent(ENDS), 6)
         with trio.fail_after(5):
-            await run.go(c, Plan("u", None, seconds, quiet=True))
+            await run.go(c, ConsumePlan("u", None, seconds, quiet=True))
         assert run.rates()["records"] == 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.cli.data.consume_run import Bounds, Extent, Range, range_of
-from raftmq.cli.data.offset_option import TIME_MAX, From, Place, parse_from
+from raftmq.cli.data.consume_run import Extent, LogBounds, Range, range_of
+from raftmq.cli.data.offset_option import TIME_MAX, From, StartPlace, parse_from
 
 HERE, THERE = ("t", 0), ("t", 1)
 
@@ -13,14 +13,14 @@ HERE, THERE = ("t", 0), ("t", 1)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("earliest", From(Place.START)),
-        ("latest", From(Place.END)),
-        ("0", From(Place.OFFSET, 0)),
-        ("17", From(Place.OFFSET, 17)),
-        ("-17", From(Place.LAST, 17)),
-        ("@17", From(Place.TIME, 17)),
-        ("@1970-01-01T01:00:01+01:00", From(Place.TIME, 1000)),
-        (f"@{TIME_MAX}", From(Place.TIME, TIME_MAX)),
+        ("earliest", From(StartPlace.START)),
+        ("latest", From(StartPlace.END)),
+        ("0", From(StartPlace.OFFSET, 0)),
+        ("17", From(StartPlace.OFFSET, 17)),
+        ("-17", From(StartPlace.LAST, 17)),
+        ("@17", From(StartPlace.TIME, 17)),
+        ("@1970-01-01T01:00:01+01:00", From(StartPlace.TIME, 1000)),
+        (f"@{TIME_MAX}", From(StartPlace.TIME, TIME_MAX)),
     ],
 )
 def test_where_to_begin(text: str, expected: From) -> None:
@@ -63,14 +63,14 @@ def test_nowhere(text: str, reason: str) -> None:
 )
 def test_a_range(text: str, expected: Range) -> None:
     """It lies within what is there; what is not there yet may come, if nobody waits for an end."""
-    bounds = Bounds(10, 20, 12)
+    bounds = LogBounds(10, 20, 12)
     assert range_of(parse_from(text), bounds, until_end=True) == expected
     assert range_of(parse_from(text), bounds, until_end=False) == expected._replace(end=None)
 
 
 def test_a_time_after_all_records() -> None:
     """Reading begins at the end."""
-    assert range_of(From(Place.TIME, 9), Bounds(0, 5), until_end=True).is_empty
+    assert range_of(From(StartPlace.TIME, 9), LogBounds(0, 5), until_end=True).is_empty
 
 
 def test_up_to_the_ends() -> None:

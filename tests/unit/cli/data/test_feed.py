@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from raftmq.cli.data import produce_run as feeds
-from raftmq.cli.data.produce_run import Feed, Shape, total_bytes
+from raftmq.cli.data.produce_run import Feed, LineShape, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def fed(*paths: Path, shape: Shape | None = None) -> AsyncIterator[Feed]:
-    feed = Feed(list(map(str, paths)), b"\n", shape or Shape())
+async def fed(*paths: Path, shape: LineShape | None = None) -> AsyncIterator[Feed]:
+    feed = Feed(list(map(str, paths)), b"\n", shape or LineShape())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(feed.run)
         yield feed
@@ -112,6 +112,6 @@ async def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 async def test_keys(tmp_path: Path) -> None:
     """Rows are what the shape makes of lines."""
     (tmp_path / "keys").write_bytes(b"k=v\n")
-    async with fed(tmp_path / "keys", shape=Shape(None, b"=")) as feed:
+    async with fed(tmp_path / "keys", shape=LineShape(None, b"=")) as feed:
         assert await feed.wait()
         assert [row async for row in feed.burst()] == [(b"k", b"v")]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftmq.cli.data import produce_run
-from raftmq.cli.data.produce_run import Shape, Splitter
+from raftmq.cli.data.produce_run import LineShape, Splitter
 from raftmq.errors import MessageTooLarge
 
 
@@ -36,14 +36,14 @@ def test_an_endless_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        (Shape(), [(None, b"k:v:w"), (None, b"x"), (None, b":"), (None, b"")]),
-        (Shape(b"z"), [(b"z", b"k:v:w"), (b"z", b"x"), (b"z", b":"), (b"z", b"")]),
-        (Shape(None, b":"), [(b"k", b"v:w"), (None, b"x"), (b"", b""), (None, b"")]),
-        (Shape(b"z", b":"), [(b"k", b"v:w"), (b"z", b"x"), (b"", b""), (b"z", b"")]),
-        (Shape(None, b":", True), [(b"k", b"v:w"), (None, b"x"), (None, None), (None, None)]),
+        (LineShape(), [(None, b"k:v:w"), (None, b"x"), (None, b":"), (None, b"")]),
+        (LineShape(b"z"), [(b"z", b"k:v:w"), (b"z", b"x"), (b"z", b":"), (b"z", b"")]),
+        (LineShape(None, b":"), [(b"k", b"v:w"), (None, b"x"), (b"", b""), (None, b"")]),
+        (LineShape(b"z", b":"), [(b"k", b"v:w"), (b"z", b"x"), (b"", b""), (b"z", b"")]),
+        (LineShape(None, b":", True), [(b"k", b"v:w"), (None, b"x"), (None, None), (None, None)]),
     ],
 )
-def test_keys(shape: Shape, expected: list[produce_run.Row]) -> None:
+def test_keys(shape: LineShape, expected: list[produce_run.Row]) -> None:
     """The first delimiter of a line ends its key; a line without any has the key of all."""
     assert shape.rows([b"k:v:w", b"x", b":", b""]) == expected
     assert shape.has_key == any(key is not None for key, _ in expected)

@@ -13,7 +13,7 @@ from raftmq.cli.data.record_format import (
     write_readable,
     write_values,
 )
-from raftmq.client.consumer.batch import ConsumedBatch, Part
+from raftmq.client.consumer.batch import BatchPart, ConsumedBatch
 from raftmq.wire.batch.records import RecordBatch, encode_batch
 
 ALL = slice(0, 1 << 30)
@@ -22,7 +22,7 @@ ALL = slice(0, 1 << 30)
 def batch_of(values: list[bytes | None], **columns: Any) -> ConsumedBatch:
     columns.setdefault("timestamp", 1000)
     batch = RecordBatch.decode(bytes(encode_batch(values=values, **columns)))
-    return ConsumedBatch("t", 3, [Part(batch, 0, len(values))], high_watermark=9)
+    return ConsumedBatch("t", 3, [BatchPart(batch, 0, len(values))], high_watermark=9)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.model import Address
-from raftmq.rpc.context import Identity
+from raftmq.rpc.context import ServerIdentity
 from raftmq.rpc.network import TcpNetwork
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from tests.unit.client.administration.bureau import Bureau
 from tests.unit.client.world import CLIENTS, CLUSTER, World
 
@@ -36,8 +36,8 @@ def serve_bureau(
 
     async def serve() -> None:
         broker = world.brokers[1]
-        server = Server(
-            Identity(CLUSTER, 1),
+        server = RpcServer(
+            ServerIdentity(CLUSTER, 1),
             broker.handlers,
             authorize=broker._note,
             metadata_version=lambda: world.version,

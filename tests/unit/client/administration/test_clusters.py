@@ -9,7 +9,7 @@ from raftmq.errors import ErrorCode
 from raftmq.model import Address
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import VoterAddress
-from raftmq.wire.messages.corruption import DamagedReplica, DescribeDamageReply
+from raftmq.wire.messages.corruption import DamagedReplicaRow, DescribeDamageReply
 from raftmq.wire.messages.topics import ElectLeaders
 from tests.unit.client.administration.bureau import open_bureau
 
@@ -96,7 +96,7 @@ async def test_what_brokers_have_found_on_their_disks(autojump_clock: MockClock)
     """
     async with open_bureau() as (bureau, admin):
         topic_id = bureau.world.topics["t"].topic_id
-        found = (DamagedReplica(topic_id, 0, 42, "byte 7"), DamagedReplica(b"?" * 16, 0, 1))
+        found = (DamagedReplicaRow(topic_id, 0, 42, "byte 7"), DamagedReplicaRow(b"?" * 16, 0, 1))
         bureau.instead[2, ApiKey.DESCRIBE_DAMAGE] = DescribeDamageReply(found, 2)
         del bureau.world.brokers[1].handlers[ApiKey.DESCRIBE_DAMAGE]
         ill = await admin.health()

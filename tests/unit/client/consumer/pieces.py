@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.consumer.completed_fetches import Piece
+from raftmq.client.consumer.completed_fetches import CompletedFetch
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import read_header
 from raftmq.wire.batch.records import encode_batch, encode_control_batch
@@ -12,7 +12,7 @@ from raftmq.wire.batch.records import encode_batch, encode_control_batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raftmq.client.consumer.batch import Part
+    from raftmq.client.consumer.batch import BatchPart
 
 
 def data_at(base_offset: int, *values: str, epoch: int = 0, **columns: Any) -> bytes:
@@ -42,9 +42,9 @@ def control_at(base_offset: int, *, epoch: int = 0) -> bytes:
     )
 
 
-def piece(data: bytes) -> Piece:
-    return Piece(data, 0, read_header(data), where="here")
+def piece(data: bytes) -> CompletedFetch:
+    return CompletedFetch(data, 0, read_header(data), where="here")
 
 
-def values_of(parts: Sequence[Part]) -> list[str]:
+def values_of(parts: Sequence[BatchPart]) -> list[str]:
     return [(value or b"").decode() for part in parts for value in part.cut(part.batch.values)]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.consumer.fetch_collector import Delivery
+from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
-from raftmq.client.consumer.fetch_response import Intake
+from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.consumer.subscription import Subscription
 from raftmq.client.routing.routes import Routes
@@ -25,8 +25,8 @@ from tests.unit.client.world import batch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raftmq.client.consumer.fetch_plan import Question
-    from raftmq.client.consumer.partition_state import PartitionState
+    from raftmq.client.consumer.fetch_plan import PlannedRequest
+    from raftmq.client.consumer.partition_state import ConsumedPartition
 
 TOPIC_ID = b"t" * 16
 
@@ -41,15 +41,15 @@ class PureWorld:
         self.options = consumer_options(("t",), {"start": "earliest", **options})
         self.subscription = Subscription(("t",), self.options, self.routes, Random(0))
         self.plan = FetchPlan(self.subscription, self.options, self.routes)
-        self.intake = Intake(self.subscription, self.routes, self.put_back)
-        self.delivery = Delivery(lambda _state: None)
-        self.given_up: list[PartitionState] = []
+        self.intake = FetchResponses(self.subscription, self.routes, self.put_back)
+        self.delivery = FetchCollector(lambda _state: None)
+        self.given_up: list[ConsumedPartition] = []
         self.tell_metadata()
 
-    def put_back(self, state: PartitionState) -> None:
+    def put_back(self, state: ConsumedPartition) -> None:
         self.given_up.append(state)
 
-    def state(self, partition: int) -> PartitionState:
+    def state(self, partition: int) -> ConsumedPartition:
         return self.subscription.find("t", partition)
 
     def append(self, partition: int, *values: str) -> None:
@@ -59,7 +59,7 @@ class PureWorld:
         found = self.partitions[partition]
         found.leader, found.leader_epoch = leader, found.leader_epoch + 1
 
-    def tell_metadata(self, error: ErrorCode = ErrorCode.NONE) -> list[PartitionState]:
+    def tell_metadata(self, error: ErrorCode = ErrorCode.NONE) -> list[ConsumedPartition]:
         """The consumer hears of everything."""
         self.version += 1
         partitions = tuple(
@@ -69,26 +69,26 @@ class PureWorld:
         topic = wire.TopicMetadata(ErrorCode.NONE, "t", self.topic_id, partitions)
         if error:
             topic = wire.TopicMetadata(error, "t")
-        brokers = tuple(wire.Broker(number, f"b{number}", 9000) for number in (1, 2))
+        brokers = tuple(wire.BrokerRow(number, f"b{number}", 9000) for number in (1, 2))
         self.routes.take_in(
             wire.MetadataReply(self.version, "cluster-a", brokers=brokers, topics=(topic,))
         )
         return self.subscription.on_metadata(now=self.now)
 
-    def ask(self, broker_id: int) -> Question | None:
+    def ask(self, broker_id: int) -> PlannedRequest | None:
         return self.plan.ask(broker_id, now=self.now)
 
-    def answer(self, question: Question) -> None:
+    def answer(self, question: PlannedRequest) -> None:
         """As the broker does that was asked."""
         self.give(question, self.answer_to(question))
 
-    def give(self, question: Question, answer: Answer) -> None:
+    def give(self, question: PlannedRequest, answer: Answer) -> None:
         if self.plan.out.get(question.broker_id) is question:
             self.plan.end(question)
         for state in self.intake.on_answer(question, answer, now=self.now):
             self.delivery.offer(state)
 
-    def drop(self, question: Question) -> None:
+    def drop(self, question: PlannedRequest) -> None:
         self.plan.end(question)
 
     def start(self) -> None:
@@ -98,7 +98,7 @@ class PureWorld:
             if question is not None:
                 self.answer(question)
 
-    def answer_to(self, question: Question) -> Answer:
+    def answer_to(self, question: PlannedRequest) -> Answer:
         body = question.body
         if isinstance(body, Fetch):
             return self._fetched(question.broker_id, body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.batch import ConsumedBatch, ConsumerRecord, Part
+from raftmq.client.consumer.batch import BatchPart, ConsumedBatch, ConsumerRecord
 from raftmq.wire.batch.records import RecordBatch
 from tests.unit.client.consumer.pieces import data_at
 
@@ -22,7 +22,7 @@ def rich() -> RecordBatch:
 
 def test_columns_and_records() -> None:
     """All columns, and the same as records."""
-    batch = ConsumedBatch("t", 3, [Part(rich(), 0, 3)], high_watermark=20)
+    batch = ConsumedBatch("t", 3, [BatchPart(rich(), 0, 3)], high_watermark=20)
     assert (len(batch), batch.base_offset, batch.end_offset) == (3, 10, 13)
     assert (batch.topic, batch.partition, batch.high_watermark) == ("t", 3, 20)
     assert list(batch.offsets) == [10, 11, 12]
@@ -39,14 +39,14 @@ def test_columns_and_records() -> None:
 
 def test_a_part_of_a_batch() -> None:
     """Only these records; reading goes on behind them."""
-    batch = ConsumedBatch("t", 0, [Part(rich(), 1, 2)], high_watermark=20)
+    batch = ConsumedBatch("t", 0, [BatchPart(rich(), 1, 2)], high_watermark=20)
     assert (len(batch), batch.base_offset, batch.end_offset) == (1, 11, 12)
     assert [record[2:6] for record in batch] == [(11, 1000, 7, b"b")]
 
 
 def test_several_batches_are_one() -> None:
     """Small ones, as they come from those who send one record at a time."""
-    parts = [Part(rich(), 2, 3), Part(decoded(13, "d", epoch=5), 0, 1)]
+    parts = [BatchPart(rich(), 2, 3), BatchPart(decoded(13, "d", epoch=5), 0, 1)]
     batch = ConsumedBatch("t", 0, parts, high_watermark=20)
     assert [record.value for record in batch] == list(batch.values) == [b"c", b"d"]
     assert (len(batch), batch.base_offset, batch.end_offset) == (2, 12, 14)
@@ -54,7 +54,10 @@ def test_several_batches_are_one() -> None:
 
 def test_the_epoch_before_an_offset() -> None:
     """Of the batch that the record before is in; of what is before all of them nothing is known."""
-    parts = [Part(decoded(10, "a", "b", epoch=3), 0, 2), Part(decoded(12, "c", epoch=5), 0, 1)]
+    parts = [
+        BatchPart(decoded(10, "a", "b", epoch=3), 0, 2),
+        BatchPart(decoded(12, "c", epoch=5), 0, 1),
+    ]
     batch = ConsumedBatch("t", 0, parts, high_watermark=20)
     assert [batch.epoch_before(each) for each in (10, 11, 12, 13)] == [-1, 3, 3, 5]
 
@@ -62,8 +65,8 @@ def test_the_epoch_before_an_offset() -> None:
 def test_a_gap_behind_the_last_record() -> None:
     """Reading goes on where the batch ends."""
     wire = decoded(0, "a", "b", offset_deltas=[1, 4])
-    first = ConsumedBatch("t", 0, [Part(wire, 0, 1)], high_watermark=9)
-    last = ConsumedBatch("t", 0, [Part(wire, 1, 2)], high_watermark=9)
+    first = ConsumedBatch("t", 0, [BatchPart(wire, 0, 1)], high_watermark=9)
+    last = ConsumedBatch("t", 0, [BatchPart(wire, 1, 2)], high_watermark=9)
     assert (first.base_offset, first.end_offset) == (1, 2)
     assert (last.base_offset, last.end_offset) == (4, 5)
 
@@ -71,7 +74,7 @@ def test_a_gap_behind_the_last_record() -> None:
 def test_nothing_is_decoded_before_it_is_touched() -> None:
     """The length and the offsets do not cost the values."""
     wire = decoded(0, "a", "b")
-    batch = ConsumedBatch("t", 0, [Part(wire, 0, 2)], high_watermark=9)
+    batch = ConsumedBatch("t", 0, [BatchPart(wire, 0, 2)], high_watermark=9)
     assert (len(batch), batch.base_offset, batch.end_offset) == (2, 0, 2)
     assert "values" not in vars(wire)
     assert batch.values is batch.values

@@ -9,7 +9,7 @@ import trio
 from msgspec.msgpack import encode
 
 from raftmq.errors import CorruptRecord, ErrorCode
-from raftmq.wire.messages.corruption import ReportCorruption, Verdict
+from raftmq.wire.messages.corruption import CorruptionVerdict, ReportCorruption
 from raftmq.wire.messages.fetch import Fetch
 from tests.unit.client.consumer.pieces import data_at
 from tests.unit.client.consumer.reading import append, consumer, reading, take
@@ -74,12 +74,12 @@ async def test_damage_that_the_leader_is_told_of_and_repairs(autojump_clock: Moc
         partition.batches[1] = base, end, data[:-1] + b"\0"
         reports: list[ReportCorruption] = []
 
-        def look(body: ReportCorruption) -> Verdict:
+        def look(body: ReportCorruption) -> CorruptionVerdict:
             reports.append(body)
             if len(reports) == 2:
                 partition.batches[1] = good
                 world.lead("u", 0, 2)
-            return Verdict.ROTTEN
+            return CorruptionVerdict.ROTTEN
 
         world.brokers[1].look = look
         async with consumer(client) as c:

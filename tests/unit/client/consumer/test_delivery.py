@@ -6,24 +6,24 @@ from random import Random
 
 import pytest
 
-from raftmq.client.consumer.fetch_collector import Delivery
-from raftmq.client.consumer.partition_state import PartitionState, Start, StartKind
+from raftmq.client.consumer.fetch_collector import FetchCollector
+from raftmq.client.consumer.partition_state import ConsumedPartition, Start, StartKind
 from raftmq.errors import CorruptRecord, Disconnected
 from raftmq.wire.batch.header import HEADER_SIZE, seal
 from tests.unit.client.consumer.pieces import control_at, data_at, piece
 
 
-def state_with(*data: bytes, partition: int = 0) -> PartitionState:
-    state = PartitionState(("t", partition), Start(StartKind.OFFSET, 0), Random(0))
+def state_with(*data: bytes, partition: int = 0) -> ConsumedPartition:
+    state = ConsumedPartition(("t", partition), Start(StartKind.OFFSET, 0), Random(0))
     state.on_told(b"t" * 16, 100)
     state.add([piece(each) for each in data])
     return state
 
 
-def delivery_of(*states: PartitionState) -> tuple[Delivery, list[PartitionState]]:
+def delivery_of(*states: ConsumedPartition) -> tuple[FetchCollector, list[ConsumedPartition]]:
     """And of whom it has handed something out."""
-    told: list[PartitionState] = []
-    delivery = Delivery(told.append)
+    told: list[ConsumedPartition] = []
+    delivery = FetchCollector(told.append)
     for state in states:
         delivery.offer(state)
     return delivery, told

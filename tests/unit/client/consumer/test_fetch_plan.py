@@ -15,15 +15,15 @@ from tests.unit.client.consumer.pure_world import PureWorld
 from tests.unit.client.world import batch
 
 if TYPE_CHECKING:
-    from raftmq.client.consumer.fetch_plan import Question
+    from raftmq.client.consumer.fetch_plan import PlannedRequest
 
 
-def partitions_of(question: Question | None) -> list[int]:
+def partitions_of(question: PlannedRequest | None) -> list[int]:
     assert question is not None
     return [one.partition for one in question.body.partitions]
 
 
-def fetch_of(question: Question | None) -> Fetch:
+def fetch_of(question: PlannedRequest | None) -> Fetch:
     assert question is not None
     assert isinstance(question.body, Fetch)
     return question.body

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from raftmq.client.consumer.batch import ConsumedBatch, Tenure
-from raftmq.client.consumer.completed_fetches import Undelivered
-from raftmq.client.consumer.group_reader import InHand, end_of, epoch_before_end
+from raftmq.client.consumer.batch import ConsumedBatch, PartitionOwnership
+from raftmq.client.consumer.completed_fetches import CompletedFetches
+from raftmq.client.consumer.group_reader import InFlightRecords, end_of, epoch_before_end
 from tests.unit.client.consumer.pieces import data_at, piece
 
 KEY = ("t", 0)
-HERE, OTHER = Tenure(b"t" * 16), Tenure(b"t" * 16)
+HERE, OTHER = PartitionOwnership(b"t" * 16), PartitionOwnership(b"t" * 16)
 
 
-def batch_at(offset: int, tenure: Tenure = HERE) -> ConsumedBatch:
-    undelivered = Undelivered()
+def batch_at(offset: int, tenure: PartitionOwnership = HERE) -> ConsumedBatch:
+    undelivered = CompletedFetches()
     undelivered.add([piece(data_at(offset, "a", "b", epoch=4))])
     parts = undelivered.peek(offset, records_max=9)
     return ConsumedBatch("t", 0, parts, high_watermark=100, tenure=tenure)
 
 
-class Counted(InHand):
+class Counted(InFlightRecords):
     """How often somebody was told that something is finished."""
 
     def __init__(self) -> None:

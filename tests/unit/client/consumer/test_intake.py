@@ -18,17 +18,17 @@ from raftmq.errors import (
     Unreachable,
 )
 from raftmq.rpc.reply import Answer
-from raftmq.wire.messages.corruption import Verdict
+from raftmq.wire.messages.corruption import CorruptionVerdict
 from raftmq.wire.messages.fetch import Diverging, PartitionFetched
 from raftmq.wire.messages.offsets import FoundOffset, ListOffsetsReply
 from tests.unit.client.consumer.pieces import data_at
 from tests.unit.client.consumer.pure_world import TOPIC_ID, PureWorld, fetched
 
 if TYPE_CHECKING:
-    from raftmq.client.consumer.fetch_plan import Question
+    from raftmq.client.consumer.fetch_plan import PlannedRequest
 
 
-def started(*leaders: int) -> tuple[PureWorld, Question]:
+def started(*leaders: int) -> tuple[PureWorld, PlannedRequest]:
     """And asked for records."""
     world = PureWorld(*leaders)
     world.start()
@@ -37,7 +37,7 @@ def started(*leaders: int) -> tuple[PureWorld, Question]:
     return world, question
 
 
-def ask_again(world: PureWorld) -> Question:
+def ask_again(world: PureWorld) -> PlannedRequest:
     world.now += 1
     question = world.ask(1)
     assert question is not None
@@ -172,7 +172,7 @@ def test_damage_that_the_leader_denies_is_told_the_second_time() -> None:
     assert world.state(0).error is None
     [asked] = world.intake.take_refused()
     assert asked.offset == 0
-    world.intake.on_verdict(asked, Verdict.WHOLE)
+    world.intake.on_verdict(asked, CorruptionVerdict.WHOLE)
     world.tell_metadata()
     world.give(ask_again(world), told(data=b"junk"))
     assert isinstance(world.state(0).error, CorruptRecord)
@@ -180,8 +180,8 @@ def test_damage_that_the_leader_denies_is_told_the_second_time() -> None:
     assert world.intake.take_refused() == []
 
 
-@pytest.mark.parametrize("verdict", [Verdict.NOT_LOOKED, Verdict.ROTTEN])
-def test_damage_that_may_be_repaired_is_fetched_for_a_while(verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [CorruptionVerdict.NOT_LOOKED, CorruptionVerdict.ROTTEN])
+def test_damage_that_may_be_repaired_is_fetched_for_a_while(verdict: CorruptionVerdict) -> None:
     """A2.3: each time the leader is told of it; after five seconds the program is."""
     world, question = started(1)
     for _ in range(5):
@@ -199,7 +199,7 @@ def test_another_leader_denies_for_itself_alone() -> None:
     world, question = started(1)
     world.give(question, told(data=b"junk"))
     [asked] = world.intake.take_refused()
-    world.intake.on_verdict(asked, Verdict.WHOLE)
+    world.intake.on_verdict(asked, CorruptionVerdict.WHOLE)
     world.lead(0, 2)
     world.tell_metadata()
     other = world.ask(2)

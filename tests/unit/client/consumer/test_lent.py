@@ -7,8 +7,8 @@ from threading import Thread, get_ident
 import pytest
 
 from raftmq.client.consumer.batch import ConsumedBatch
-from raftmq.client.consumer.completed_fetches import Undelivered
-from raftmq.client.consumer.record_iterator import Lent
+from raftmq.client.consumer.completed_fetches import CompletedFetches
+from raftmq.client.consumer.record_iterator import SharedBatch
 from raftmq.errors import CorruptRecord
 from raftmq.wire.batch.header import HEADER_SIZE, seal
 from tests.unit.client.consumer.pieces import data_at, piece
@@ -17,7 +17,7 @@ THREADS, COUNT = 3, 300
 
 
 def batch_of(data: bytes) -> ConsumedBatch:
-    undelivered = Undelivered()
+    undelivered = CompletedFetches()
     undelivered.add([piece(data)])
     parts = undelivered.peek(0, records_max=COUNT)
     return ConsumedBatch("t", 0, parts, high_watermark=COUNT)
@@ -25,7 +25,7 @@ def batch_of(data: bytes) -> ConsumedBatch:
 
 def test_one_after_the_other() -> None:
     """Until nothing is left; the last one stays in hand."""
-    lent = Lent(batch_of(data_at(0, "a", "b")))
+    lent = SharedBatch(batch_of(data_at(0, "a", "b")))
     assert (lent.last, lent.in_hand, bool(lent)) == (None, None, True)
     for value in (b"a", b"b"):
         record = lent.take(1)
@@ -39,7 +39,7 @@ def test_one_after_the_other() -> None:
 def test_several_threads() -> None:
     """Each asks for itself: what the others took may be in work, so all of it is in hand."""
     batch = batch_of(data_at(0, "a", "b", "c"))
-    lent = Lent(batch)
+    lent = SharedBatch(batch)
     lent.take(1)
     lent.take(2)
     assert lent.in_hand is batch
@@ -49,7 +49,7 @@ def test_several_threads() -> None:
 
 def test_stopped() -> None:
     """Nothing more is taken, and what was last stays so."""
-    lent = Lent(batch_of(data_at(0, "a", "b")))
+    lent = SharedBatch(batch_of(data_at(0, "a", "b")))
     first = lent.take(1)
     lent.stop()
     assert lent.take(1) is None
@@ -59,7 +59,7 @@ def test_stopped() -> None:
 @pytest.mark.parametrize("after", range(0, COUNT, 30))
 def test_stopped_while_threads_take(after: int) -> None:
     """What was taken is what comes up to the last, whenever the loop stops it."""
-    lent = Lent(batch_of(data_at(0, *map(str, range(COUNT)))))
+    lent = SharedBatch(batch_of(data_at(0, *map(str, range(COUNT)))))
     taken: list[int] = []
 
     def take() -> None:
@@ -83,4 +83,4 @@ def test_the_first_cannot_be_decoded() -> None:
     data = bytearray(data_at(0, "x"))
     data[HEADER_SIZE + 4 :] = b"\xff" * (len(data) - HEADER_SIZE - 4)
     with pytest.raises(CorruptRecord):
-        Lent(batch_of(bytes(seal(data))))
+        SharedBatch(batch_of(bytes(seal(data))))

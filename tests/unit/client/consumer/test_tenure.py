@@ -8,21 +8,21 @@ from random import Random
 import pytest
 
 from raftmq.client.consumer.batch import ConsumerRecord, known_tenure, tenure_of
-from raftmq.client.consumer.partition_state import PartitionState, Start, StartKind
+from raftmq.client.consumer.partition_state import ConsumedPartition, Start, StartKind
 from raftmq.errors import InvalidRequest
 from tests.unit.client.consumer.pieces import data_at, piece
 
 OLD, NEW = b"o" * 16, b"n" * 16
 
 
-def state_of(*, is_of_group: bool) -> PartitionState:
+def state_of(*, is_of_group: bool) -> ConsumedPartition:
     start = Start(StartKind.OFFSET, 0)
-    state = PartitionState(("t", 0), start, Random(0), is_of_group=is_of_group)
+    state = ConsumedPartition(("t", 0), start, Random(0), is_of_group=is_of_group)
     read(state, OLD)
     return state
 
 
-def read(state: PartitionState, topic_id: bytes) -> None:
+def read(state: ConsumedPartition, topic_id: bytes) -> None:
     state.read_topic(topic_id)
     state.on_told(topic_id, 100)
     state.add([piece(data_at(state.fetch_offset, "a", "b"))])

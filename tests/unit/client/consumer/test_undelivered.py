@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.consumer.completed_fetches import Undelivered
+from raftmq.client.consumer.completed_fetches import CompletedFetches
 from raftmq.errors import CorruptRecord
 from raftmq.wire.batch.header import HEADER_SIZE, seal
 from tests.unit.client.consumer.pieces import control_at, data_at, piece, values_of
@@ -17,8 +17,8 @@ def undecodable(base_offset: int) -> bytes:
     return bytes(seal(data))
 
 
-def held(*data: bytes) -> Undelivered:
-    undelivered = Undelivered()
+def held(*data: bytes) -> CompletedFetches:
+    undelivered = CompletedFetches()
     undelivered.add([piece(each) for each in data])
     return undelivered
 

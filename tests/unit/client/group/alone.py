@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raftmq.client.group.effects import Ask
+from raftmq.client.group.effects import AskCoordinator
 from raftmq.client.group.member_options import MemberOptions
-from raftmq.client.group.membership import Membership
+from raftmq.client.group.membership import GroupMembership
 from raftmq.client.group.planning import decode_subscription, encode_assignment, encode_subscription
 from raftmq.wire.messages.groups import (
     Heartbeat,
@@ -49,15 +49,15 @@ class Alone:
         }
         given = MemberOptions(group="g", **(times | options))
         self.now = 100.0
-        self.membership = Membership(given, topics, random=Random(1))
+        self.membership = GroupMembership(given, topics, random=Random(1))
         self.effects: list[Effect] = []
-        self.asked: dict[type, Ask] = {}
+        self.asked: dict[type, AskCoordinator] = {}
 
     def do(self, act: Callable[..., list[Effect]], *args: Any, **kwargs: Any) -> list[Effect]:
         """An input, now."""
         self.effects = act(*args, **kwargs, now=self.now)
         for effect in self.effects:
-            if isinstance(effect, Ask):
+            if isinstance(effect, AskCoordinator):
                 self.asked[type(effect.request)] = effect
         return self.effects
 
@@ -125,7 +125,7 @@ class Alone:
     @property
     def request(self) -> Any:
         """The only one that the last input asked; None: none."""
-        asked = [one.request for one in self.of(Ask)]
+        asked = [one.request for one in self.of(AskCoordinator)]
         assert len(asked) <= 1, "asked several"
         return asked[0] if asked else None
 

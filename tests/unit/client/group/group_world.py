@@ -12,9 +12,18 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from raftmq.client.group.effects import Ask, Assign, Fail, Left, Lost, Revoke, State, WatchTopics
+from raftmq.client.group.effects import (
+    AskCoordinator,
+    Assign,
+    Fail,
+    Left,
+    Lost,
+    Revoke,
+    State,
+    WatchTopics,
+)
 from raftmq.client.group.member_options import MemberOptions
-from raftmq.client.group.membership import Membership
+from raftmq.client.group.membership import GroupMembership
 from raftmq.errors import Disconnected, FencedInstanceId, NotCoordinator
 from tests.unit.client.group.coordinator_model import REPLIES, CoordinatorModel
 
@@ -49,7 +58,7 @@ class Player:
             heartbeat_interval_ms=int(HEARTBEAT * 1000),
             max_poll_interval_ms=int(POLL * 1000),
         )
-        self.membership = Membership(options, topics, random=world.random)
+        self.membership = GroupMembership(options, topics, random=world.random)
         self.view: set[Key] = set()
         self.revoking: dict[Key, float] = {}  # until when
         self.connection = 0  # its number grows when it breaks
@@ -87,7 +96,7 @@ class Player:
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Ask():
+                case AskCoordinator():
                     self.world.send(self, effect)
                 case WatchTopics():
                     self.world.at(self.world.now + self.world.random.random(), self.hear_of_topics)
@@ -175,7 +184,7 @@ class GroupWorld:
 
     # -- requests --------------------------------------------------------------------------
 
-    def send(self, player: Player, ask: Ask) -> None:
+    def send(self, player: Player, ask: AskCoordinator) -> None:
         """In order, as far as its connection goes."""
         player.tokens.append(ask.token)
         connection = player.connection
@@ -183,7 +192,7 @@ class GroupWorld:
         player.arrives_at = max(player.arrives_at, self.now + delay)
         self.at(player.arrives_at, lambda: self._arrive(player, ask, connection))
 
-    def _arrive(self, player: Player, ask: Ask, connection: int) -> None:
+    def _arrive(self, player: Player, ask: AskCoordinator, connection: int) -> None:
         if connection != player.connection:
             self._answer(player, ask.token, Disconnected("the connection broke"))
         elif self.now < player.silent_until:
@@ -208,7 +217,9 @@ class GroupWorld:
             delay = self.random.choice((0.01, 0.5))
             self.at(self.now + delay, lambda: self._save(of, generation, plan))
 
-    def _delivery(self, player: Player, ask: Ask, body: Any, connection: int) -> Callable[[], None]:
+    def _delivery(
+        self, player: Player, ask: AskCoordinator, body: Any, connection: int
+    ) -> Callable[[], None]:
         def deliver() -> None:
             if self.now < player.silent_until:
                 self.at(player.silent_until, deliver)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from raftmq.broker.broker import table_of
-from raftmq.broker.groups.coordinator import Coordinator
+from raftmq.broker.groups.coordinator import GroupCoordinator
 from raftmq.broker.groups.group_requests import GroupRequests, MemberRequests
 from raftmq.broker.groups.offset_requests import OffsetRequests
-from raftmq.broker.metadata_changes import Changes
+from raftmq.broker.metadata_changes import MetadataChanges
 from raftmq.client.consumer.consumer import Consumer
 from raftmq.client.routing.cluster import Cluster
 from raftmq.metadata.commands import AssignSlot, PartitionId
@@ -75,11 +75,11 @@ class Grouped:
     def _add_coordinator(self, broker_id: int) -> None:
         quorum, link = self._cluster.nodes[broker_id], GroupLink(self._cluster)
         epoch = self._cluster.leader.image.brokers[broker_id].broker_epoch
-        coordinator = Coordinator(
+        coordinator = GroupCoordinator(
             broker_id,
             quorum,
             link,
-            Changes(quorum, link),
+            MetadataChanges(quorum, link),
             QUICK,
             broker_epoch=lambda: epoch,
             sequences=chain(count(1)),
@@ -94,7 +94,7 @@ class Grouped:
         self._coordinators[broker_id] = trio.CancelScope()
         self.nursery.start_soon(self._coordinate, broker_id, coordinator)
 
-    async def _coordinate(self, broker_id: int, coordinator: Coordinator) -> None:
+    async def _coordinate(self, broker_id: int, coordinator: GroupCoordinator) -> None:
         with self._coordinators[broker_id]:
             await coordinator.run()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from raftmq.client.consumer.consumer import Consumer
-    from raftmq.client.consumer.partition_state import PartitionState
+    from raftmq.client.consumer.partition_state import ConsumedPartition
     from raftmq.client.group.effects import Rebalance
 
 BOTH = tuple(sorted(keys(0, 1)))
@@ -99,7 +99,7 @@ def _stop_at_arrival(consumer: Consumer, clock: MockClock) -> list[float]:
     """For longer than a session, once, when something has arrived; when that was."""
     arrived, stopped_at = consumer._on_news, list[float]()
 
-    def arrive(states: Iterable[PartitionState]) -> None:
+    def arrive(states: Iterable[ConsumedPartition]) -> None:
         states = list(states)
         arrived(states)
         if any(state.undelivered for state in states) and not stopped_at:

@@ -7,11 +7,11 @@ import math
 import pytest
 
 from raftmq.client.group.effects import (
-    Ask,
+    AskCoordinator,
     Assign,
-    Cause,
     ForgetCoordinator,
     Left,
+    LossCause,
     Lost,
     Revoke,
     State,
@@ -143,7 +143,7 @@ def test_a_program_that_does_not_ask_leaves() -> None:
     me.do(me.membership.on_handed_out)
     effects = beat_until(me, me.now + POLL)
     assert effects[-2] == Lost(keys("a0"))
-    assert [one.cause for one in effects if isinstance(one, Lost)] == [Cause.NOT_ASKED]
+    assert [one.cause for one in effects if isinstance(one, Lost)] == [LossCause.NOT_ASKED]
     assert isinstance(me.request, LeaveGroup)
     assert me.answer(LeaveGroup, LeaveGroupReply()) == []
     assert me.membership.state is State.OUTSIDE
@@ -267,6 +267,6 @@ def test_asking_is_in_one_place_at_a_time() -> None:
     me = Alone().read("a0")
     me.wait(HEARTBEAT)
     me.do(me.membership.subscribe, "ab")
-    assert [isinstance(one, Ask) for one in me.effects[:1]] == [True]
+    assert [isinstance(one, AskCoordinator) for one in me.effects[:1]] == [True]
     assert me.membership.expects(me.asked[JoinGroup].token)
     assert me.membership.expects(me.asked[Heartbeat].token)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from raftmq.client.group.member import Session
+from raftmq.client.group.member import MemberSession
 from tests.unit.client.group.group_world import GroupWorld
 
 if TYPE_CHECKING:
@@ -62,16 +62,16 @@ def give_away_what_is_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_in_endless_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "ends_at", math.inf)
+    patch.setattr(MemberSession, "ends_at", math.inf)
 
 
 def believe_in_endless_patience(patch: pytest.MonkeyPatch) -> None:
-    hear = Session.hear
+    hear = MemberSession.hear
 
-    def settle(self: Session, sent_at: float, *, is_settled: bool) -> None:
+    def settle(self: MemberSession, sent_at: float, *, is_settled: bool) -> None:
         hear(self, sent_at, is_settled=True)
 
-    patch.setattr(Session, "hear", settle)
+    patch.setattr(MemberSession, "hear", settle)
 
 
 @pytest.mark.teeth

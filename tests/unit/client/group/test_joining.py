@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from raftmq.client.group.assignors.assignor import Subscribed
-from raftmq.client.group.effects import Ask, Assign, Fail, ForgetCoordinator, State, WatchTopics
+from raftmq.client.group.effects import (
+    AskCoordinator,
+    Assign,
+    Fail,
+    ForgetCoordinator,
+    State,
+    WatchTopics,
+)
 from raftmq.errors import (
     CoordinatorLoadInProgress,
     Disconnected,
@@ -105,7 +112,7 @@ def test_a_coordinator_that_is_loading_is_the_right_one() -> None:
     me.start()
     me.answer(JoinGroup, CoordinatorLoadInProgress("reading"))
     assert me.effects == []
-    assert isinstance(me.wait(0.1)[0], Ask)
+    assert isinstance(me.wait(0.1)[0], AskCoordinator)
 
 
 def test_nobody_answers() -> None:
@@ -115,7 +122,7 @@ def test_nobody_answers() -> None:
     first = me.asked[JoinGroup]
     assert first.deadline == me.now + 35.0
     assert me.wait(34.9) == []
-    assert [type(one) for one in me.wait(0.3)] == [ForgetCoordinator, Ask]
+    assert [type(one) for one in me.wait(0.3)] == [ForgetCoordinator, AskCoordinator]
     assert not me.membership.expects(first.token)
     assert me.do(me.membership.on_answer, first.token, JoinGroupReply()) == []
 
@@ -175,7 +182,7 @@ def test_a_part_that_nobody_can_read_is_the_end() -> None:
     me.join()
     me.answer(SyncGroup, SyncGroupReply(assignment=b"\x91\x02"))
     leave, fail = me.effects
-    assert isinstance(leave, Ask)
+    assert isinstance(leave, AskCoordinator)
     assert isinstance(leave.request, LeaveGroup)
     assert isinstance(fail, Fail)
     assert "format 2" in str(fail.error)
@@ -222,7 +229,7 @@ def test_other_topics_while_it_waits_for_its_part() -> None:
     me.join()
     assert me.do(me.membership.subscribe, "ab") == [WatchTopics(("a", "b"))]
     me.sync("a0")
-    assert [type(one) for one in me.effects] == [Assign, Ask]
+    assert [type(one) for one in me.effects] == [Assign, AskCoordinator]
     assert me.claim.topics == {"a", "b"}
 
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from raftmq.client.group.effects import Ask, Assign, Fail, Lost, Revoke, State, WatchTopics
+from raftmq.client.group.effects import (
+    AskCoordinator,
+    Assign,
+    Fail,
+    Lost,
+    Revoke,
+    State,
+    WatchTopics,
+)
 from raftmq.client.group.planning import decode_assignment, encode_assignment
 from raftmq.errors import ErrorCode, InconsistentGroupProtocol, InvalidConfig
 from raftmq.wire.messages.groups import (
@@ -73,7 +81,7 @@ def test_what_the_process_before_had_is_handed_over() -> None:
     me.start()
     me.join(7, must_sync_anew=False)
     me.answer(SyncGroup, SyncGroupReply(assignment=encode_assignment(keys("a0"), is_awaited=True)))
-    assert [type(one) for one in me.effects] == [Assign, Ask]
+    assert [type(one) for one in me.effects] == [Assign, AskCoordinator]
     assert (me.claim.owned, me.claim.generation) == (set(keys("a0")), 7)
 
 
@@ -126,7 +134,7 @@ def test_a_topic_grows_while_the_plan_is_on_its_way() -> None:
     me.lead()
     assert me.do(me.membership.on_metadata, {"a": 2}) == []
     me.sync("a0", {"a": 1})
-    assert [type(one) for one in me.effects] == [Assign, Ask]
+    assert [type(one) for one in me.effects] == [Assign, AskCoordinator]
 
 
 def test_followers_leave_that_to_the_leader() -> None:
@@ -146,7 +154,7 @@ def test_a_static_leader_is_back() -> None:
     me.join(7, leader="me", members=members, must_sync_anew=False)
     assert plan_of(me) == {}
     me.sync("a0 a1", {"a": 2})
-    assert [type(one) for one in me.effects] == [Assign, Ask]
+    assert [type(one) for one in me.effects] == [Assign, AskCoordinator]
     assert isinstance(me.asked[JoinGroup].request, JoinGroup)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raftmq.client.group.effects import (
-    Ask,
+    AskCoordinator,
     Assign,
-    Cause,
     Fail,
     ForgetCoordinator,
+    LossCause,
     Lost,
     Revoke,
     State,
@@ -114,7 +114,7 @@ def test_a_silent_coordinator_takes_everything() -> None:
     effects = me.wait(sent_at + SESSION - me.now)
     assert effects[-2] == Lost(keys("a0 a1"))
     assert me.now == sent_at + SESSION
-    assert isinstance(effects[-1], Ask)
+    assert isinstance(effects[-1], AskCoordinator)
     assert me.joined.member_id == "me"
     assert me.claim.owned == set()
 
@@ -136,7 +136,10 @@ def test_whatever_comes_late_finds_nothing_held() -> None:
     """The process stood still for longer: what it had is lost before anything else is done."""
     me = Alone().read("a0")
     me.now += SESSION + 1.0
-    assert [type(one) for one in me.do(me.membership.on_metadata, {"a": 1})] == [Lost, Ask]
+    assert [type(one) for one in me.do(me.membership.on_metadata, {"a": 1})] == [
+        Lost,
+        AskCoordinator,
+    ]
 
 
 def test_a_part_that_comes_late_is_not_taken() -> None:
@@ -187,7 +190,7 @@ def test_a_cooperative_member_finishes_late() -> None:
         me.beat()
     effects = me.wait(settled_at + REBALANCE - me.now)
     assert Lost(keys("a1")) in effects
-    assert [one.cause for one in effects if isinstance(one, Lost)] == [Cause.NOT_FINISHED]
+    assert [one.cause for one in effects if isinstance(one, Lost)] == [LossCause.NOT_FINISHED]
     assert me.membership.held == set(keys("a0"))
     assert me.claim.owned == set(keys("a0"))
 
@@ -220,7 +223,7 @@ def test_a_static_member_that_nobody_knows_asks_who_has_its_place(
     me.answer(JoinGroup, JoinGroupReply(error=code))
     assert bool(me.of(Fail)) == ends
     me.wait(1.0)
-    assert [one.request.member_id for one in me.of(Ask)] == ([] if ends else [""])
+    assert [one.request.member_id for one in me.of(AskCoordinator)] == ([] if ends else [""])
 
 
 def test_an_old_generation_while_it_joins() -> None:
@@ -301,7 +304,7 @@ def test_a_heartbeat_that_nobody_answers() -> None:
     forget, beat = me.wait(SESSION / 3 + 0.1)
     assert isinstance(forget, ForgetCoordinator)
     assert isinstance(forget.error, RequestTimedOut)
-    assert isinstance(beat, Ask)
+    assert isinstance(beat, AskCoordinator)
     assert me.do(me.membership.on_answer, first.token, REBALANCING) == []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.client.network.conversation import Conversation
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.envelopes import decode_request, encode_response
 from raftmq.wire.frames import FrameReader
 from raftmq.wire.messages.cluster import Ping, Propose, ProposeReply
@@ -27,12 +27,12 @@ class Talk:
     wakes, ends: how often the conversation has said so.
     """
 
-    def __init__(self, limits: Limits | None = None, *, hello: HelloReply = HELLO_REPLY) -> None:
+    def __init__(self, limits: RpcLimits | None = None, *, hello: HelloReply = HELLO_REPLY) -> None:
         self.now = 0.0
         self.outcomes: dict[bytes, Answer | RaftmqError] = {}
         self.wakes = self.ends = self.pings = 0
         self.conversation = Conversation(
-            "puppet", limits or Limits(), now=self.now, wake=self._wake, on_end=self._end
+            "puppet", limits or RpcLimits(), now=self.now, wake=self._wake, on_end=self._end
         )
         self.conversation.on_hello(hello)
         self._frames = FrameReader(frame_bytes_max=1 << 30, header_bytes_max=1 << 30)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
     from raftmq.client.network.network import Stream
-    from raftmq.rpc.protocol import Limits
+    from raftmq.rpc.protocol import RpcLimits
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.bodies import Body
 
@@ -103,7 +103,7 @@ class Puppet:
 
 @asynccontextmanager
 async def puppet_channel(
-    limits: Limits | None = None, reply: HelloReply = HELLO_REPLY
+    limits: RpcLimits | None = None, reply: HelloReply = HELLO_REPLY
 ) -> AsyncIterator[tuple[Channel, Puppet, MemoryStream]]:
     """A channel that has been greeted by a puppet, and the stream that it has."""
     left, right = stream_pair()

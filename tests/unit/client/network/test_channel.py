@@ -11,7 +11,7 @@ import pytest
 
 from raftmq.client.network.channel import open_channel
 from raftmq.errors import Disconnected, ErrorCode, InconsistentClusterId, Unreachable
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
 from tests.unit.client.backends import on_trio_and_asyncio
@@ -153,7 +153,7 @@ async def test_what_the_caller_raises_comes_out_as_it_is() -> None:
 @on_trio_and_asyncio
 async def test_who_is_cancelled_while_it_waits() -> None:
     """Its late answer is dropped, its place is free."""
-    async with puppet_channel(Limits(requests_in_flight_max=1)) as (channel, puppet, _):
+    async with puppet_channel(RpcLimits(requests_in_flight_max=1)) as (channel, puppet, _):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(propose, channel, b"first")
             first, _ = await puppet.receive()

@@ -19,7 +19,7 @@ from raftmq.errors import (
     Unreachable,
     UnsupportedVersion,
 )
-from raftmq.rpc.protocol import Limits
+from raftmq.rpc.protocol import RpcLimits
 from raftmq.wire.envelopes import encode_response
 from raftmq.wire.frames import encode_frame
 from raftmq.wire.messages.cluster import BrokerHeartbeat, BrokerHeartbeatReply, Propose
@@ -27,7 +27,7 @@ from raftmq.wire.messages.hello import HelloReply
 from tests.unit.client.network.by_hand import Talk
 from tests.unit.client.network.memory import VERSIONS
 
-ONE = Limits(requests_in_flight_max=1)
+ONE = RpcLimits(requests_in_flight_max=1)
 
 
 def test_a_question_and_its_answer() -> None:
@@ -143,7 +143,7 @@ def test_a_late_answer_is_dropped() -> None:
 
 def test_bytes_in_flight_are_limited() -> None:
     """While 1,000 bytes wait to leave, nothing is added; once they have left, the next one is."""
-    talk = Talk(Limits(bytes_in_flight_max=1000))
+    talk = Talk(RpcLimits(bytes_in_flight_max=1000))
     talk.ask(b"1", bytes(1000))
     talk.ask(b"2")
     outgoing = talk.conversation.outgoing

@@ -14,9 +14,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from raftmq.client.network.peers import Peers
 from raftmq.errors import Disconnected, RaftmqError, Unreachable
 from raftmq.model import Address
-from raftmq.rpc.context import Identity, Listener
+from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
@@ -59,7 +59,9 @@ class World:
             return Reply(ProposeReply(address.host.encode()))
 
         handlers = {ApiKey.PROPOSE: handler or answer}
-        server = Server(Identity(cluster_id, broker_id), handlers, authorize=lambda _c, _b: None)
+        server = RpcServer(
+            ServerIdentity(cluster_id, broker_id), handlers, authorize=lambda _c, _b: None
+        )
         with trio.CancelScope() as scope:
             serve = partial(server.serve_stream, listener=LISTENER)
             async with trio.open_nursery() as nursery:

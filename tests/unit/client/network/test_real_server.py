@@ -19,9 +19,9 @@ from raftmq.client.network.network import TcpNetwork
 from raftmq.client.network.peers import Peers
 from raftmq.model import Address
 from raftmq.rpc import network as rpc_network
-from raftmq.rpc.context import Identity, Listener
+from raftmq.rpc.context import Listener, ServerIdentity
 from raftmq.rpc.reply import Reply
-from raftmq.rpc.server import Server
+from raftmq.rpc.server import RpcServer
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.cluster import Propose, ProposeReply
 from raftmq.wire.messages.hello import Hello
@@ -44,7 +44,9 @@ def echo(_context: RequestContext, body: Propose, payload: bytes) -> Reply:
 @contextmanager
 def serving() -> Iterator[Address]:
     """A server that echoes, in a thread."""
-    server = Server(Identity("cluster-a", 7), {ApiKey.PROPOSE: echo}, authorize=lambda _c, _b: None)
+    server = RpcServer(
+        ServerIdentity("cluster-a", 7), {ApiKey.PROPOSE: echo}, authorize=lambda _c, _b: None
+    )
     found: list[tuple[Address, trio.lowlevel.TrioToken, trio.CancelScope]] = []
     is_up = threading.Event()
 

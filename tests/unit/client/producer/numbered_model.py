@@ -22,7 +22,7 @@ from tests.unit.client.producer.sending_model import Model
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome, ProducerBatch
-    from raftmq.client.producer.sender import Answered, Part, ProduceRequest, Step
+    from raftmq.client.producer.sender import Answered, ProduceRequest, RequestPart, SenderStep
 
 
 class Sent(NamedTuple):
@@ -46,7 +46,7 @@ class Numbered(Model):
         self._next: dict[int, tuple[tuple[int, int], int]] = {}
         self._over: set[tuple[int, tuple[int, int]]] = set()
         self._in_doubt: dict[int, tuple[tuple[int, int], int]] = {}
-        self._late: list[Part] = []
+        self._late: list[RequestPart] = []
         self._safe = [0] * len(self.logs)  # offsets below which nothing is ever lost
 
     def give_id(self) -> None:
@@ -58,7 +58,7 @@ class Numbered(Model):
 
     # What leaves
 
-    def step(self, *, is_hurried: bool = False) -> Step:
+    def step(self, *, is_hurried: bool = False) -> SenderStep:
         step = super().step(is_hurried=is_hurried)
         for request in step.requests:
             for part in request.parts:
@@ -125,7 +125,7 @@ class Numbered(Model):
         self.leaders[partition] = 1 + self.leaders[partition] % 3
 
 
-def _sent(part: Part) -> list[Sent]:
+def _sent(part: RequestPart) -> list[Sent]:
     found = []
     for data in part.data:
         header = read_header(data)

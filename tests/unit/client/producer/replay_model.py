@@ -18,7 +18,7 @@ from tests.unit.client.sequences import NamedState, state_of_name
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome, ProducerBatch
-    from raftmq.client.producer.sender import Answered, Part, Step
+    from raftmq.client.producer.sender import Answered, RequestPart, SenderStep
     from raftmq.wire.batch.header import BatchHeader
 
 NAME, GENERATION = "etl/3", 17
@@ -84,7 +84,7 @@ class Run(Model):
         if self.count < len(self._keys) and self.is_needed:
             super().hand_in(self._keys[self.count])
 
-    def step(self, *, is_hurried: bool = False) -> Step:
+    def step(self, *, is_hurried: bool = False) -> SenderStep:
         step = super().step(is_hurried=is_hurried)
         if step.unfenced_topics and self.is_needed:
             assert self.topic.fences is not None
@@ -100,7 +100,7 @@ class Run(Model):
         fence = self._shared.fence(partition)
         return fence if drawn >= self.trouble else Disconnected("drawn")
 
-    def append(self, part: Part) -> Answered:
+    def append(self, part: RequestPart) -> Answered:
         known = len(self.headers[part.place.partition])
         answer = super().append(part)
         fresh = len(self.headers[part.place.partition]) - known

@@ -14,7 +14,7 @@ from raftmq.client.producer.accumulator import Accumulator
 from raftmq.client.producer.batch import BatchMetadata, ProducerBatch
 from raftmq.client.producer.options import ProducerOptions
 from raftmq.client.producer.record import RECORD_OVERHEAD_BYTES
-from raftmq.client.producer.sender import ProduceRequest, Sending, Step
+from raftmq.client.producer.sender import ProduceRequest, ProducerSender, SenderStep
 from raftmq.client.routing.routes import Routes
 from raftmq.errors import (
     Disconnected,
@@ -34,7 +34,7 @@ from tests.unit.client.sequences import place_of
 
 if TYPE_CHECKING:
     from raftmq.client.producer.batch import Outcome
-    from raftmq.client.producer.sender import Answered, Part
+    from raftmq.client.producer.sender import Answered, RequestPart
     from raftmq.wire.batch.header import BatchHeader
 
 TOPIC_ID = b"t" * 16
@@ -66,7 +66,7 @@ class Model:
         self.random, self.now = Random(seed), 1000.0
         self.options = ProducerOptions(**options)
         self.accumulator = Accumulator(self.options, self.random)
-        self.sending = Sending(self.options, self.accumulator, self._on_settled)
+        self.sending = ProducerSender(self.options, self.accumulator, self._on_settled)
         self.routes = Routes()
         self.topic = self.accumulator.topic("t")
         self.leaders = [1 + each % 3 for each in range(partitions)]
@@ -102,7 +102,7 @@ class Model:
         self.batches[id(batch)] = batch
         self.count += 1
 
-    def step(self, *, is_hurried: bool = False) -> Step:
+    def step(self, *, is_hurried: bool = False) -> SenderStep:
         step = self.sending.step(self.routes, self.now, is_hurried=is_hurried)
         self.requests += step.requests
         if step.is_id_wanted:
@@ -148,7 +148,7 @@ class Model:
         topic = wire.TopicMetadata(ErrorCode.NONE, "t", self.topic_id, partitions)
         if self.error:
             topic = wire.TopicMetadata(self.error, "t")
-        brokers = tuple(wire.Broker(number, f"b{number}", 1) for number in (1, 2, 3))
+        brokers = tuple(wire.BrokerRow(number, f"b{number}", 1) for number in (1, 2, 3))
         self.routes.take_in(wire.MetadataReply(self.version, "c", brokers=brokers, topics=(topic,)))
 
     def answer(self, request: ProduceRequest, *answers: Answered) -> None:
@@ -160,7 +160,7 @@ class Model:
                     self.routes.doubt("t")  # as whoever asks does
         self.sending.on_answer(request, answers, self.routes, self.now)
 
-    def append(self, part: Part) -> Answered:
+    def append(self, part: RequestPart) -> Answered:
         """What is there already is not appended once more, if it has a number."""
         log, headers = self.logs[part.place.partition], self.headers[part.place.partition]
         fresh, known, offsets = log[:], headers[:], []
@@ -200,7 +200,7 @@ class Model:
             answers = [self.draw(part, trouble) for part in request.parts]
         self.answer(request, *answers)
 
-    def draw(self, part: Part, trouble: float) -> Answered:
+    def draw(self, part: RequestPart, trouble: float) -> Answered:
         is_leader = self.leaders[part.place.partition] == part.place.leader
         if not is_leader:
             return LeaderElsewhere("not here")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftmq.client.producer.accumulator import Accumulator, Topic
+from raftmq.client.producer.accumulator import Accumulator, TopicQueues
 from raftmq.client.producer.bulk import deal
 from raftmq.client.producer.options import ProducerOptions
-from raftmq.client.producer.partition_queue import Columns
+from raftmq.client.producer.partition_queue import RecordColumns
 from raftmq.client.producer.record import (
     RECORD_OVERHEAD_BYTES,
     checked_extras,
@@ -53,21 +53,21 @@ RECORDS = st.lists(
 )
 
 
-def make(**options: Any) -> tuple[Accumulator, Topic]:
+def make(**options: Any) -> tuple[Accumulator, TopicQueues]:
     accumulator = Accumulator(ProducerOptions(**options), Random(3))
     topic = accumulator.topic("t")
     topic.count = 5
     return accumulator, topic
 
 
-def add(accumulator: Accumulator, topic: Topic, record: Given) -> tuple[ProducerBatch, int]:
+def add(accumulator: Accumulator, topic: TopicQueues, record: Given) -> tuple[ProducerBatch, int]:
     value, key = checked_value(record.value), checked_key(record.key)
     extras = checked_extras(record.headers, record.tags, None)
     size = size_of(value, key, extras)
     return accumulator.add(topic, value, key, record.timestamp, size, lambda: 0.0, extras)
 
 
-def batches_of(topic: Topic) -> list[ProducerBatch]:
+def batches_of(topic: TopicQueues) -> list[ProducerBatch]:
     """By partition, in order."""
     return [batch for partition in sorted(topic.queues) for batch in topic.queues[partition]]
 
@@ -182,9 +182,13 @@ def test_columns_are_as_records_one_by_one(
 
 
 def _add_columns(
-    accumulator: Accumulator, topic: Topic, records: list[Given], has_keys: bool, has_extras: bool
+    accumulator: Accumulator,
+    topic: TopicQueues,
+    records: list[Given],
+    has_keys: bool,
+    has_extras: bool,
 ) -> None:
-    columns = Columns(
+    columns = RecordColumns(
         [record.value for record in records],
         [record.key for record in records] if has_keys else None,
         [record.headers for record in records] if has_extras else None,
@@ -207,7 +211,7 @@ def test_a_batch_holds_so_many_records() -> None:
     for is_column in (False, True):
         accumulator, topic = make(batch_size=1 << 20)
         if is_column:
-            columns = Columns([b""] * (RECORDS_MAX + 10))
+            columns = RecordColumns([b""] * (RECORDS_MAX + 10))
             sizes = [RECORD_OVERHEAD_BYTES] * len(columns.values)
             list(accumulator.add_columns(topic, 1, columns, sizes, 0, 0.0))
         else:

@@ -6,7 +6,13 @@ import pytest
 
 from raftmq.client.producer.batch import ProducerBatch
 from raftmq.client.producer.digest import RunningDigest
-from raftmq.client.producer.named_producer import RECORDS_MAX, Fence, Fences, Named, NamedNumbering
+from raftmq.client.producer.named_producer import (
+    RECORDS_MAX,
+    Fence,
+    Named,
+    NamedNumbering,
+    TopicFences,
+)
 from raftmq.errors import (
     Closed,
     InvalidRecord,
@@ -40,7 +46,7 @@ def digest_of(*batches: ProducerBatch) -> int:
 
 
 def fenced(next_sequence: int = 0, digest: int = 0, epoch: int = 3) -> NamedNumbering:
-    fences = Fences(Named("etl", 17))
+    fences = TopicFences(Named("etl", 17))
     fences.count = 1
     fences.on_fence(0, Fence(ID, epoch, next_sequence, digest))
     return NamedNumbering(fences, 0)
@@ -54,7 +60,7 @@ def sent(numbering: NamedNumbering, made: ProducerBatch) -> list[str] | None:
 
 def test_nothing_begins_before_all_are_fenced() -> None:
     """Two partitions of three are not enough; the last problem is told."""
-    fences = Fences(Named("etl", 1))
+    fences = TopicFences(Named("etl", 1))
     numbering = NamedNumbering(fences, 0)
     assert numbering.lacks_id
     fences.count = 3
@@ -190,7 +196,7 @@ def test_more_than_a_generation_can_have() -> None:
 
 def test_less_than_stands_there() -> None:
     """At the end: the first partition of which something is missing is named."""
-    fences = Fences(Named("etl", 17))
+    fences = TopicFences(Named("etl", 17))
     fences.count = 3
     for partition, count in enumerate((0, 5, 2)):
         fences.on_fence(partition, Fence(ID, 0, count, 0))

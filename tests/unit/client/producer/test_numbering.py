@@ -9,7 +9,7 @@ from raftmq.client.producer.batch import (
     Number,
     Numbering,
     ProducerBatch,
-    ProducerIds,
+    ProducerIdentity,
 )
 from raftmq.errors import MessageTooLarge, RaftmqError
 from raftmq.model import Compression
@@ -25,8 +25,8 @@ def batch(count: int, value: bytes = b"x") -> ProducerBatch:
     return made
 
 
-def begun(producer_id: int = 7) -> tuple[ProducerIds, Numbering]:
-    ids = ProducerIds()
+def begun(producer_id: int = 7) -> tuple[ProducerIdentity, Numbering]:
+    ids = ProducerIdentity()
     ids.on_id(producer_id)
     numbering = Numbering(ids)
     assert numbering.may_begin()
@@ -43,7 +43,7 @@ def number_of(numbering: Numbering, count: int = 1) -> Number:
 
 def test_an_id_is_wanted_and_comes() -> None:
     """Before it nothing may begin; whoever only will need one says so as well."""
-    ids = ProducerIds()
+    ids = ProducerIdentity()
     numbering = Numbering(ids)
     assert not ids.is_wanted
     ids.want_first()

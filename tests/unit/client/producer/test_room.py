@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from raftmq.client.producer.accumulator import Room
+from raftmq.client.producer.accumulator import BufferPool
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("seed", range(20))
 async def test_anything_in_any_order(autojump_clock: MockClock, seed: int) -> None:
     """It is never over its bound but by one that is larger alone; in the end all is given back."""
-    random, room = Random(seed), Room(100)
+    random, room = Random(seed), BufferPool(100)
     entered: list[int] = []
 
     async def visit(number: int) -> None:
@@ -44,7 +44,7 @@ async def test_anything_in_any_order(autojump_clock: MockClock, seed: int) -> No
 
 async def test_nobody_overtakes(autojump_clock: MockClock) -> None:
     """What is small waits behind what is large, also if it would fit now."""
-    room = Room(100)
+    room = BufferPool(100)
     await room.take(60)
     order = []
 
@@ -64,7 +64,7 @@ async def test_nobody_overtakes(autojump_clock: MockClock) -> None:
 
 async def test_one_who_leaves_the_line_lets_others_in(autojump_clock: MockClock) -> None:
     """The large one gives up; the small one behind it fits."""
-    room = Room(100)
+    room = BufferPool(100)
     await room.take(60)
     async with trio.open_nursery() as tasks:
         with trio.move_on_after(1) as scope:
@@ -74,7 +74,7 @@ async def test_one_who_leaves_the_line_lets_others_in(autojump_clock: MockClock)
     assert room.used_bytes == 60
 
 
-async def _wait_and_give_back(room: Room, size: int) -> None:
+async def _wait_and_give_back(room: BufferPool, size: int) -> None:
     await trio.sleep(0.5)
     await room.take(size)
     room.give_back_now(size)
@@ -82,7 +82,7 @@ async def _wait_and_give_back(room: Room, size: int) -> None:
 
 async def test_closing(autojump_clock: MockClock) -> None:
     """Whoever waits or comes later is let in, and gives back what it was counted with."""
-    room = Room(100)
+    room = BufferPool(100)
     await room.take(100)
     async with trio.open_nursery() as tasks:
         tasks.start_soon(_wait_and_give_back, room, 50)

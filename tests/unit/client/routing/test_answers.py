@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.routing.routes import Place, answer_for, check_batches, error_in, leader_told
+from raftmq.client.routing.routes import (
+    LeaderPlace,
+    answer_for,
+    check_batches,
+    error_in,
+    leader_told,
+)
 from raftmq.errors import CorruptRecord, ErrorCode, NotLeaderOrFollower, ServerError
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.fetch import PartitionFetched
@@ -12,7 +18,7 @@ from raftmq.wire.messages.offsets import FoundOffset
 from raftmq.wire.messages.produce import PartitionProduced
 
 ID = b"\1" * 16
-PLACE = Place(ID, 0, 1, 7)
+PLACE = LeaderPlace(ID, 0, 1, 7)
 MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

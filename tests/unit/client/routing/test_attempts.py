@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from raftmq.client.routing.attempts import PAUSES, Attempts, Repeats, milliseconds_left
+from raftmq.client.routing.attempts import PAUSES, Attempts, RepeatEffect, milliseconds_left
 from raftmq.errors import (
     Disconnected,
     LeaderNotAvailable,
@@ -22,28 +22,28 @@ DEFINITE, UNKNOWN = LeaderNotAvailable("no leader"), Disconnected("gone")
 FATAL, FATAL_UNKNOWN = MessageTooLarge("too large"), ServerError("oops")
 
 
-def new(repeats: Repeats, deadline: float = 10) -> Attempts:
+def new(repeats: RepeatEffect, deadline: float = 10) -> Attempts:
     return Attempts(Backoff(Random(0), PAUSES), deadline=deadline, repeats=repeats)
 
 
 @pytest.mark.parametrize(
     ("repeats", "failures", "outcome"),
     [
-        (Repeats.HARMLESS, [DEFINITE, UNKNOWN, DEFINITE], None),
-        (Repeats.HARMLESS, [UNKNOWN, FATAL], MessageTooLarge),
-        (Repeats.HARMLESS, [FATAL_UNKNOWN], ServerError),
-        (Repeats.FORBIDDEN, [DEFINITE, DEFINITE], None),
-        (Repeats.FORBIDDEN, [DEFINITE, UNKNOWN], OutcomeUnknown),
-        (Repeats.FORBIDDEN, [DEFINITE, FATAL], MessageTooLarge),
-        (Repeats.FORBIDDEN, [FATAL_UNKNOWN], OutcomeUnknown),
-        (Repeats.ACCEPTED, [UNKNOWN, DEFINITE, UNKNOWN], None),
-        (Repeats.ACCEPTED, [DEFINITE, FATAL], MessageTooLarge),
-        (Repeats.ACCEPTED, [UNKNOWN, FATAL], OutcomeUnknown),
-        (Repeats.ACCEPTED, [FATAL_UNKNOWN], OutcomeUnknown),
+        (RepeatEffect.HARMLESS, [DEFINITE, UNKNOWN, DEFINITE], None),
+        (RepeatEffect.HARMLESS, [UNKNOWN, FATAL], MessageTooLarge),
+        (RepeatEffect.HARMLESS, [FATAL_UNKNOWN], ServerError),
+        (RepeatEffect.FORBIDDEN, [DEFINITE, DEFINITE], None),
+        (RepeatEffect.FORBIDDEN, [DEFINITE, UNKNOWN], OutcomeUnknown),
+        (RepeatEffect.FORBIDDEN, [DEFINITE, FATAL], MessageTooLarge),
+        (RepeatEffect.FORBIDDEN, [FATAL_UNKNOWN], OutcomeUnknown),
+        (RepeatEffect.ACCEPTED, [UNKNOWN, DEFINITE, UNKNOWN], None),
+        (RepeatEffect.ACCEPTED, [DEFINITE, FATAL], MessageTooLarge),
+        (RepeatEffect.ACCEPTED, [UNKNOWN, FATAL], OutcomeUnknown),
+        (RepeatEffect.ACCEPTED, [FATAL_UNKNOWN], OutcomeUnknown),
     ],
 )
 def test_the_last_failure_decides(
-    repeats: Repeats, failures: list[RaftmqError], outcome: type[RaftmqError] | None
+    repeats: RepeatEffect, failures: list[RaftmqError], outcome: type[RaftmqError] | None
 ) -> None:
     """All but the last are worth another attempt; None: the last one is, too."""
     attempts = new(repeats)
@@ -60,7 +60,7 @@ def test_the_last_failure_decides(
 
 def test_nobody_waits_for_an_attempt_that_would_come_too_late() -> None:
     """The pause would not be over in time: the failure is told now."""
-    attempts = new(Repeats.FORBIDDEN, deadline=10)
+    attempts = new(RepeatEffect.FORBIDDEN, deadline=10)
     with pytest.raises(LeaderNotAvailable):
         attempts.on_failure(DEFINITE, now=9.99)
 
@@ -73,7 +73,7 @@ def test_the_time_is_over_before_the_next_attempt(
     failures: list[RaftmqError], outcome: type[RaftmqError]
 ) -> None:
     """The same is known as after the last failure."""
-    attempts = new(Repeats.ACCEPTED, deadline=10)
+    attempts = new(RepeatEffect.ACCEPTED, deadline=10)
     for error in failures:
         attempts.on_failure(error, now=0)
     attempts.check_time(9.9)
@@ -83,7 +83,7 @@ def test_the_time_is_over_before_the_next_attempt(
 
 def test_an_attempt_without_any_time_says_nothing() -> None:
     """What the one before it met is told, as it tells what is the matter."""
-    attempts = new(Repeats.FORBIDDEN)
+    attempts = new(RepeatEffect.FORBIDDEN)
     attempts.on_failure(DEFINITE, now=9)
     with pytest.raises(LeaderNotAvailable):
         attempts.on_failure(Unreachable("not sent: its time is over"), now=10)
@@ -91,7 +91,7 @@ def test_an_attempt_without_any_time_says_nothing() -> None:
 
 def test_pauses_grow_to_a_limit() -> None:
     """From 20 ms to half a second, give or take a fifth."""
-    attempts = new(Repeats.HARMLESS, deadline=1000)
+    attempts = new(RepeatEffect.HARMLESS, deadline=1000)
     pauses = [attempts.on_failure(DEFINITE, now=0) for _ in range(10)]
     assert 0.016 <= pauses[0] <= 0.024
     assert all(0.4 <= pause <= 0.6 for pause in pauses[6:])

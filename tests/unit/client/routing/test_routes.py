@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.client.routing.routes import Place, Routes
+from raftmq.client.routing.routes import LeaderPlace, Routes
 from raftmq.errors import (
     ErrorCode,
     InconsistentClusterId,
@@ -14,18 +14,18 @@ from raftmq.errors import (
 )
 from raftmq.model import Address
 from raftmq.wire.messages.metadata import (
-    Broker,
+    BrokerRow,
     MetadataReply,
     PartitionMetadata,
     TopicMetadata,
 )
 
 ID, OTHER_ID = b"\1" * 16, b"\2" * 16
-BROKERS = (Broker(1, "b1", 9000), Broker(2, "b2", 9000))
+BROKERS = (BrokerRow(1, "b1", 9000), BrokerRow(2, "b2", 9000))
 
 
 def reply(
-    version: int, *topics: TopicMetadata, brokers: tuple[Broker, ...] = BROKERS
+    version: int, *topics: TopicMetadata, brokers: tuple[BrokerRow, ...] = BROKERS
 ) -> MetadataReply:
     return MetadataReply(version, "cluster-a", brokers=brokers, topics=topics)
 
@@ -39,7 +39,7 @@ def test_where_a_partition_is_led() -> None:
     """One answer says all that is needed to ask."""
     routes = Routes()
     assert routes.take_in(reply(5, led(2, 7)))
-    assert routes.place("t", 0) == Place(ID, 0, 2, 7)
+    assert routes.place("t", 0) == LeaderPlace(ID, 0, 2, 7)
     assert routes.addresses == {1: Address("b1", 9000), 2: Address("b2", 9000)}
     assert (routes.version, routes.cluster_id) == (5, "cluster-a")
 
@@ -90,7 +90,7 @@ def test_an_error_that_tells_the_leader() -> None:
     assert not routes.on_leader(ID, 9, leader=1, leader_epoch=8)
     assert not routes.on_leader(OTHER_ID, 0, leader=1, leader_epoch=8)
     assert routes.on_leader(ID, 0, leader=1, leader_epoch=8)
-    assert routes.place("t", 0) == Place(ID, 0, 1, 8)
+    assert routes.place("t", 0) == LeaderPlace(ID, 0, 1, 8)
 
 
 def test_a_newer_reply_does_not_lower_an_epoch() -> None:
@@ -99,9 +99,9 @@ def test_a_newer_reply_does_not_lower_an_epoch() -> None:
     routes.take_in(reply(5, led(2, 7)))
     routes.on_leader(ID, 0, leader=1, leader_epoch=9)
     routes.take_in(reply(6, led(2, 8)))
-    assert routes.place("t", 0) == Place(ID, 0, 1, 9)
+    assert routes.place("t", 0) == LeaderPlace(ID, 0, 1, 9)
     routes.take_in(reply(7, led(2, 10)))
-    assert routes.place("t", 0) == Place(ID, 0, 2, 10)
+    assert routes.place("t", 0) == LeaderPlace(ID, 0, 2, 10)
 
 
 def test_a_topic_that_was_made_again() -> None:
@@ -109,7 +109,7 @@ def test_a_topic_that_was_made_again() -> None:
     routes = Routes()
     routes.take_in(reply(5, led(2, 7)))
     routes.take_in(reply(6, led(1, 0, topic_id=OTHER_ID)))
-    assert routes.place("t", 0) == Place(OTHER_ID, 0, 1, 0)
+    assert routes.place("t", 0) == LeaderPlace(OTHER_ID, 0, 1, 0)
     assert not routes.on_leader(ID, 0, leader=2, leader_epoch=8)
 
 

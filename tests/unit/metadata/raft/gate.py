@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-JOURNAL_WRITE = "Batch.write"
+JOURNAL_WRITE = "JournalWrite.write"
 SNAPSHOT_WRITE = "SnapshotStore.write"
 SNAPSHOT_READ = "Snapshotter._read_newest"
 

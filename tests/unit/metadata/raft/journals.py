@@ -9,14 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from raftmq.metadata.raft.journal.format import BatchBuilder, Bounds, Identity
+from raftmq.metadata.raft.journal.format import BatchBuilder, JournalBounds, VoterIdentity
 from raftmq.metadata.raft.journal.journal import Journal, start_journal
 from raftmq.metadata.raft.journal.segments import SEGMENT_BYTES, segment_path
 from tests.simulation.disk import SimulatedFiles
 
 if TYPE_CHECKING:
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.journal.segments import Batch
+    from raftmq.metadata.raft.journal.segments import JournalWrite
 
 DIRECTORY = Path("/data/journal")
 DISK_ID = b"0123456789abcdef"
@@ -61,7 +61,7 @@ def flush(journal: Journal) -> None:
     journal.complete(batch)
 
 
-def prepared(journal: Journal) -> Batch:
+def prepared(journal: Journal) -> JournalWrite:
     batch = journal.prepare()
     assert batch is not None
     return batch
@@ -102,11 +102,15 @@ def replace_content(files: Files, number: int, data: bytes) -> None:
 
 
 def head(
-    *, bounds: Bounds | None = None, term: int = 5, sequence: int = 1, disk_id: bytes = DISK_ID
+    *,
+    bounds: JournalBounds | None = None,
+    term: int = 5,
+    sequence: int = 1,
+    disk_id: bytes = DISK_ID,
 ) -> bytes:
     """A first batch, written by hand."""
     builder = BatchBuilder()
-    builder.add_identity(Identity(disk_id, "c", 1))
+    builder.add_identity(VoterIdentity(disk_id, "c", 1))
     builder.add_vote(term, None)
-    builder.add_bounds(bounds or Bounds(1, 0, 1, 0))
+    builder.add_bounds(bounds or JournalBounds(1, 0, 1, 0))
     return builder.build(sequence, disk_id)

@@ -18,7 +18,7 @@ from raftmq.errors import RemoteProtocolError, StorageError
 from raftmq.metadata.raft.snapshot.transfer import (
     WINDOW_CHUNKS,
     Discard,
-    Fetch,
+    FetchChunk,
     Finish,
     Install,
     SendChunk,
@@ -179,7 +179,7 @@ class World:
 
     def carry_out(self, effects: list[ReceiverEffect]) -> None:
         for effect in effects:
-            if isinstance(effect, Fetch):
+            if isinstance(effect, FetchChunk):
                 leader = self.leaders[effect.leader]
                 ask = partial(leader.on_fetch, effect.snapshot, effect.offset)
                 self.send(effect.leader, ask)

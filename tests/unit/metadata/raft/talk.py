@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftmq.metadata.commands import BrokerRegistered, CommandId
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from tests.unit.metadata.quorum_harness import BROKER, allocation, registration
 
 if TYPE_CHECKING:
     from tests.simulation.raft_cluster import RaftCluster
 
-EAGER = Limits(snapshot_entries=10, trailing_entries=0)
+EAGER = QuorumLimits(snapshot_entries=10, trailing_entries=0)
 
 
 async def registered(cluster: RaftCluster) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.metadata.raft.gc_control import Collector
+from raftmq.metadata.raft.gc_control import GcControl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Clock:
 
 def test_nothing_is_collected_during_a_pause_and_what_was_made_is_frozen() -> None:
     """Two pauses that overlap: the collector runs again after the second, past what they made."""
-    collector = Collector()
+    collector = GcControl()
     frozen_before = gc.get_freeze_count()
     with collector.paused():
         with collector.paused():
@@ -49,7 +49,7 @@ def test_nothing_is_collected_during_a_pause_and_what_was_made_is_frozen() -> No
 
 def test_a_pause_that_fails_ends_like_any_other() -> None:
     """The image was damaged: the collector goes on."""
-    with suppress(ValueError), Collector().paused():
+    with suppress(ValueError), GcControl().paused():
         raise ValueError
     assert gc.isenabled()
 
@@ -58,7 +58,7 @@ def test_a_collector_that_was_off_stays_off() -> None:
     """Whoever embeds the node has switched it off: it is not ours to switch on."""
     gc.disable()
     try:
-        with Collector().paused():
+        with GcControl().paused():
             pass
         assert not gc.isenabled()
     finally:
@@ -68,7 +68,7 @@ def test_a_collector_that_was_off_stays_off() -> None:
 def test_what_took_long_to_pass_over_is_frozen() -> None:
     """A full collection takes a second: the next one has nothing left to pass over."""
     frozen_before = gc.get_freeze_count()
-    with Collector(clock=Clock(step=1.0)).bounded():
+    with GcControl(clock=Clock(step=1.0)).bounded():
         gc.collect()
         assert gc.get_freeze_count() > frozen_before
 
@@ -76,9 +76,9 @@ def test_what_took_long_to_pass_over_is_frozen() -> None:
 def test_short_and_young_collections_freeze_nothing() -> None:
     """Neither a quick full collection nor a slow young one is a reason."""
     frozen_before = gc.get_freeze_count()
-    with Collector(clock=Clock(step=0.0)).bounded():
+    with GcControl(clock=Clock(step=0.0)).bounded():
         gc.collect()
-    with Collector(clock=Clock(step=1.0)).bounded():
+    with GcControl(clock=Clock(step=1.0)).bounded():
         gc.collect(0)
         gc.collect(1)
     assert gc.get_freeze_count() == frozen_before
@@ -86,7 +86,7 @@ def test_short_and_young_collections_freeze_nothing() -> None:
 
 def test_two_nodes_share_the_bounds_until_the_last_one_closes() -> None:
     """The thresholds come back with the last node that goes."""
-    collector, thresholds = Collector(), gc.get_threshold()
+    collector, thresholds = GcControl(), gc.get_threshold()
     with collector.bounded():
         changed = gc.get_threshold()
         assert changed != thresholds
@@ -98,7 +98,7 @@ def test_two_nodes_share_the_bounds_until_the_last_one_closes() -> None:
 
 def test_a_process_that_is_somebody_else_s_is_left_alone() -> None:
     """A guest's image is made, and a full collection is slow: nothing is frozen for ever."""
-    collector = Collector(Clock(step=1.0))
+    collector = GcControl(Clock(step=1.0))
     found = (gc.get_threshold(), list(gc.callbacks), gc.get_freeze_count())
     with collector.left_alone():
         with collector.bounded(), collector.paused():

@@ -8,12 +8,12 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
-from raftmq.metadata.raft.net.connection import Connection, Limits, open_connection
+from raftmq.metadata.raft.net.connection import QuorumConnection, StreamLimits, open_connection
 from raftmq.metadata.raft.net.messages import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
-    FrameReader,
     KeepAlive,
+    MessageReader,
     Refusal,
     StatusReply,
     StatusRequest,
@@ -26,7 +26,7 @@ def votes(count: int) -> list[VoteReply]:
     return [VoteReply(term) for term in range(count)]
 
 
-async def all_from(connection: Connection) -> list[object]:
+async def all_from(connection: QuorumConnection) -> list[object]:
     received = []
     while (message := await connection.receive()) is not None:
         received.append(message)
@@ -51,7 +51,7 @@ async def test_what_is_queued_leaves_in_one_piece(autojump_clock: MockClock) -> 
         for message in votes(10):
             connection.send_soon(message)
         await wait_all_tasks_blocked()
-        assert FrameReader().receive(await right.receive_some()) == votes(10)
+        assert MessageReader().receive(await right.receive_some()) == votes(10)
 
 
 async def test_an_idle_connection_keeps_alive(autojump_clock: MockClock) -> None:
@@ -69,7 +69,7 @@ async def test_a_keep_alive_goes_out_after_a_second(autojump_clock: MockClock) -
     left, right = memory_stream_pair()
     async with open_connection(left):
         begin = trio.current_time()
-        assert FrameReader().receive(await right.receive_some()) == [KeepAlive()]
+        assert MessageReader().receive(await right.receive_some()) == [KeepAlive()]
         assert trio.current_time() - begin == pytest.approx(1.0)
 
 
@@ -106,7 +106,7 @@ async def test_a_reader_that_stops_hits_the_outbox_limit(
     left, _right = memory_stream_pair()
     left.send_stream.send_all_hook = trio.sleep_forever
     message = StatusReply(b"x" * 1000)
-    async with open_connection(left, limits=Limits(outbox_bytes_max=10_000)) as connection:
+    async with open_connection(left, limits=StreamLimits(outbox_bytes_max=10_000)) as connection:
         sent = 0
         while connection.send_soon(message):
             sent += 1
@@ -150,7 +150,7 @@ async def test_send_waits_for_the_outbox(autojump_clock: MockClock) -> None:
 
     left.send_stream.send_all_hook = slowly
     message = StatusReply(b"x" * 1000)
-    limits = Limits(outbox_bytes_low=1500, outbox_bytes_max=4000)
+    limits = StreamLimits(outbox_bytes_low=1500, outbox_bytes_max=4000)
     async with (
         open_connection(left, limits=limits) as a,
         open_connection(right) as b,
@@ -165,7 +165,7 @@ async def test_send_ends_with_the_connection(autojump_clock: MockClock) -> None:
     """`send` waits for room when the connection dies: False, not for ever."""
     left, _right = memory_stream_pair()
     left.send_stream.send_all_hook = trio.sleep_forever
-    async with open_connection(left, limits=Limits(outbox_bytes_low=0)) as connection:
+    async with open_connection(left, limits=StreamLimits(outbox_bytes_low=0)) as connection:
         connection.send_soon(StatusRequest())
         assert await connection.send(StatusRequest()) is False
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.commands import BrokerRegistered, ProducerIds
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.commands import BrokerRegistered, ProducerIdBlock
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     ObserverFetch,
     Role,
     Standing,
@@ -51,7 +51,7 @@ async def test_entries_leave_after_the_leaders_own_sync(autojump_clock: MockCloc
         assert results == []
         gates[leader_id].open(JOURNAL_WRITE)
         await cluster.until(lambda: len(results) == 1)
-        assert results == [ProducerIds(0, 10)]
+        assert results == [ProducerIdBlock(0, 10)]
 
 
 async def test_a_follower_answers_after_its_sync(autojump_clock: MockClock) -> None:
@@ -133,10 +133,10 @@ async def test_what_piles_up_is_written_together(autojump_clock: MockClock) -> N
 
 @pytest.mark.parametrize(
     "limits",
-    [Limits(applied_per_tick=5), Limits(applied_bytes_per_tick=50)],
+    [QuorumLimits(applied_per_tick=5), QuorumLimits(applied_bytes_per_tick=50)],
     ids=["entries", "bytes"],
 )
-async def test_applying_is_done_in_pieces(limits: Limits, autojump_clock: MockClock) -> None:
+async def test_applying_is_done_in_pieces(limits: QuorumLimits, autojump_clock: MockClock) -> None:
     """A follower has 200 entries to apply: a few in each turn, and the next turn comes at once."""
     async with open_cluster(1, 2, 3) as cluster:
         epoch = await registered(cluster)
@@ -159,7 +159,7 @@ async def test_applying_is_done_in_pieces(limits: Limits, autojump_clock: MockCl
 
 async def test_a_large_entry_is_applied_alone(autojump_clock: MockClock) -> None:
     """It is larger than the budget of a turn, and applied all the same."""
-    async with open_cluster(1, 2, 3, limits=Limits(applied_bytes_per_tick=100)) as cluster:
+    async with open_cluster(1, 2, 3, limits=QuorumLimits(applied_bytes_per_tick=100)) as cluster:
         leader = await cluster.leader()
         result = await leader.propose(registration(boot_id="x" * 200))
         assert isinstance(result, BrokerRegistered)
@@ -227,8 +227,8 @@ def watch_applied(quorum: RaftQuorum) -> list[int]:
     return applied
 
 
-def hello(nonce: bytes) -> Hello:
-    return Hello(
+def hello(nonce: bytes) -> NodeHello:
+    return NodeHello(
         PROTOCOL_VERSION,
         "c",
         Role.VOTER,

@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.errors import RemoteProtocolError
 from raftmq.metadata.raft.net.messages import (
-    Hello,
+    NodeHello,
     ObserverFetch,
     Refusal,
     Role,
@@ -22,12 +22,12 @@ from raftmq.metadata.raft.net.transport import GUESTS_MAX
 from tests.unit.metadata.raft.voters import Stranger, Voter, call, hello_of, open_network
 
 if TYPE_CHECKING:
-    from raftmq.metadata.raft.net.connection import Connection
+    from raftmq.metadata.raft.net.connection import QuorumConnection
 
 GUEST = hello_of(900, role=Role.OBSERVER)
 
 
-async def echo(connection: Connection, hello: Hello) -> None:
+async def echo(connection: QuorumConnection, hello: NodeHello) -> None:
     """Answers every request; a vote is none."""
     while (message := await connection.receive()) is not None:
         if isinstance(message, VoteReply):
@@ -43,7 +43,7 @@ async def host_of(voter: Voter) -> Voter:
 async def guest_at(voter: Voter) -> Stranger:
     guest = await call(voter)
     await guest.say(GUEST)
-    assert isinstance(await guest.hear(), Hello)
+    assert isinstance(await guest.hear(), NodeHello)
     return guest
 
 
@@ -100,7 +100,7 @@ async def test_a_service_is_cancelled_when_its_guest_leaves(autojump_clock: Mock
     """The service waits for something to send; the guest hangs up: the wait is over."""
     ended = trio.Event()
 
-    async def wait(connection: Connection, hello: Hello) -> None:
+    async def wait(connection: QuorumConnection, hello: NodeHello) -> None:
         try:
             await trio.sleep_forever()
         finally:
@@ -120,7 +120,7 @@ async def test_a_guest_whose_power_fails_is_noticed(autojump_clock: MockClock) -
     """No end of the stream, only silence, while the service waits: cancelled after 5 s."""
     ended_at: list[float] = []
 
-    async def wait(connection: Connection, hello: Hello) -> None:
+    async def wait(connection: QuorumConnection, hello: NodeHello) -> None:
         try:
             await trio.sleep_forever()
         finally:
@@ -139,7 +139,7 @@ async def test_a_guest_whose_power_fails_is_noticed(autojump_clock: MockClock) -
 async def test_the_last_answer_arrives(autojump_clock: MockClock) -> None:
     """A service answers once and returns: the guest reads the answer, then the end."""
 
-    async def answer(connection: Connection, hello: Hello) -> None:
+    async def answer(connection: QuorumConnection, hello: NodeHello) -> None:
         assert await connection.receive() == StatusRequest()
         connection.send_soon(StatusReply(b"x" * 100_000))
 
@@ -165,7 +165,7 @@ async def test_without_a_service_guests_are_refused(autojump_clock: MockClock) -
 async def test_an_error_of_ours_is_not_swallowed(autojump_clock: MockClock) -> None:
     """The service itself is broken: that stops the node, as every broken invariant does."""
 
-    async def fail(connection: Connection, hello: Hello) -> None:
+    async def fail(connection: QuorumConnection, hello: NodeHello) -> None:
         raise AssertionError("ours")
 
     async def visit() -> None:

@@ -13,7 +13,7 @@ from raftmq.errors import RemoteProtocolError
 from raftmq.metadata.raft.net.connection import Caller, judge_hello, open_connection, shake_hands
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     Refusal,
     Role,
     Standing,
@@ -36,7 +36,7 @@ NOTHING_KNOWN = Caller()
 @dataclass(frozen=True)
 class Case:
     name: str
-    hello: Hello
+    hello: NodeHello
     says: str
     is_final: bool
     caller: Caller = NOTHING_KNOWN
@@ -94,7 +94,7 @@ def test_every_rule_refuses(case: Case) -> None:
     ],
     ids=["accepted", "dialled", "certified", "observer with our voter's id", "visitor"],
 )
-def test_who_is_right_is_let_in(hello: Hello, caller: Caller) -> None:
+def test_who_is_right_is_let_in(hello: NodeHello, caller: Caller) -> None:
     """Nothing is wrong with it; a guest's id does not matter, nor does a visitor's cluster."""
     assert judge_hello(hello, own=hello_of(2), voters=ADDRESSES, caller=caller) is None
 
@@ -155,7 +155,7 @@ async def test_a_stranger_refuses_before_it_says_who_it_is(autojump_clock: MockC
         two = await Voter(network, 2).start()
         stranger = await call(two)
         await stranger.say(Refusal("go away", is_final=True))
-        assert isinstance(await stranger.hear(), Hello)
+        assert isinstance(await stranger.hear(), NodeHello)
         assert await stranger.hear() is None
         assert two.events == []
 
@@ -169,7 +169,7 @@ async def test_nothing_comes_before_hello(
         two = await Voter(network, 2).start()
         stranger = await call(two)
         await stranger.say(message, hello_of(1), Welcome())
-        assert isinstance(await stranger.hear(), Hello)
+        assert isinstance(await stranger.hear(), NodeHello)
         assert await stranger.hear() is None
         assert two.events == []
 
@@ -201,7 +201,7 @@ async def test_a_half_shaken_hand_is_let_go(autojump_clock: MockClock) -> None:
         stranger = await call(two)
         begin = trio.current_time()
         await stranger.say(hello_of(1))
-        assert isinstance(await stranger.hear(), Hello)
+        assert isinstance(await stranger.hear(), NodeHello)
         assert await stranger.hear() == Welcome()
         assert await stranger.hear() is None
         assert trio.current_time() - begin == pytest.approx(3.0)
@@ -295,7 +295,7 @@ async def test_a_guest_introduces_itself_with_the_same_function(
     """A guest's side of the handshake: Hello against Hello, no Welcome on either side."""
     hellos: list[Any] = []
 
-    async def serve_guest(connection: Any, hello: Hello) -> None:
+    async def serve_guest(connection: Any, hello: NodeHello) -> None:
         hellos.append(hello)
         await connection.send(VoteReply(5))
 

@@ -11,7 +11,7 @@ import trio
 from raftmq.metadata.raft.engine.replication import machine_entry
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     ObserverEntries,
     ObserverFetch,
     ObserverOffer,
@@ -47,8 +47,8 @@ async def open_guest(
     """Introduced, and heard of every second."""
     stream = await cluster.network.node(name_of(GUEST)).dial(cluster.voters[voter])
     guest = Stranger(stream)
-    await guest.say(Hello(PROTOCOL_VERSION, "c", role, GUEST))
-    assert isinstance(await guest.hear(), Hello)
+    await guest.say(NodeHello(PROTOCOL_VERSION, "c", role, GUEST))
+    assert isinstance(await guest.hear(), NodeHello)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_alive, guest)
         yield guest

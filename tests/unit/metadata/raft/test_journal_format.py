@@ -6,11 +6,11 @@ import pytest
 
 from raftmq.errors import CorruptRecord
 from raftmq.metadata.raft.journal import format as form
-from raftmq.metadata.raft.journal.format import BatchBuilder, Bounds, Identity
+from raftmq.metadata.raft.journal.format import BatchBuilder, JournalBounds, VoterIdentity
 from raftmq.metadata.raft.net.messages import Standing
 
 DISK_ID = b"0123456789abcdef"
-IDENTITY = Identity(DISK_ID, "über", 7, Standing.ESTABLISHED, 41, 3)
+IDENTITY = VoterIdentity(DISK_ID, "über", 7, Standing.ESTABLISHED, 41, 3)
 
 
 def built(sequence: int = 9, disk_id: bytes = DISK_ID) -> bytes:
@@ -18,7 +18,7 @@ def built(sequence: int = 9, disk_id: bytes = DISK_ID) -> bytes:
     builder.add_identity(IDENTITY)
     builder.add_vote(4, 0)
     builder.add_vote(5, None)
-    builder.add_bounds(Bounds(10, 2, 20, 3))
+    builder.add_bounds(JournalBounds(10, 2, 20, 3))
     builder.add_entry((b"command", 21, 5))
     builder.add_entry((b"", 1 << 60, 1 << 50))
     builder.add_commit(17)
@@ -35,7 +35,7 @@ def test_every_record_is_read_as_it_was_written() -> None:
     assert form.read_identity(identity) == IDENTITY
     assert form.read_vote(vote) == (4, 0)
     assert form.read_vote(no_vote) == (5, None)
-    assert form.read_bounds(bounds) == Bounds(10, 2, 20, 3)
+    assert form.read_bounds(bounds) == JournalBounds(10, 2, 20, 3)
     assert entry == (form.ENTRY, 21, 5, b"command")
     assert empty == (form.ENTRY, 1 << 60, 1 << 50, b"")
     assert commit == (form.COMMIT, 17, 0, b"")

@@ -9,7 +9,12 @@ import pytest
 from raftmq.disk.files import OsFiles
 from raftmq.errors import CorruptJournal
 from raftmq.metadata.raft.journal import format as form
-from raftmq.metadata.raft.journal.format import BatchBuilder, Bounds, Identity, find_batch
+from raftmq.metadata.raft.journal.format import (
+    BatchBuilder,
+    JournalBounds,
+    VoterIdentity,
+    find_batch,
+)
 from raftmq.metadata.raft.journal.journal import verify_journal
 from raftmq.metadata.raft.journal.replay import replay_journal
 from raftmq.metadata.raft.journal.segments import segment_path
@@ -229,7 +234,7 @@ def vote(term: int, voted_for: int | None) -> Callable[[BatchBuilder], None]:
 
 
 def bounds(*numbers: int) -> Callable[[BatchBuilder], None]:
-    return lambda batch: batch.add_bounds(Bounds(*numbers))
+    return lambda batch: batch.add_bounds(JournalBounds(*numbers))
 
 
 def commit(index: int) -> Callable[[BatchBuilder], None]:
@@ -237,7 +242,7 @@ def commit(index: int) -> Callable[[BatchBuilder], None]:
 
 
 def identity(disk_id: bytes = DISK_ID, **fields: int) -> Callable[[BatchBuilder], None]:
-    return lambda batch: batch.add_identity(Identity(disk_id, "c", 1)._replace(**fields))
+    return lambda batch: batch.add_identity(VoterIdentity(disk_id, "c", 1)._replace(**fields))
 
 
 IMPOSSIBLE = [
@@ -248,13 +253,13 @@ IMPOSSIBLE = [
     ([vote(5, 2), vote(5, 3)], "a vote for 3 in term 5 cannot follow one for 2 in term 5"),
     ([vote(5, 2), vote(5, None)], "a vote for None in term 5 cannot follow"),
     ([commit(2)], "the commit index is 2, the log ends at 1"),
-    ([entry(2, 5), entry(3, 5), commit(3), bounds(1, 0, 2, 5)], "cannot follow Bounds"),
-    ([entry(2, 5), bounds(1, 0, 3, 5)], "cannot follow Bounds"),
-    ([entry(2, 5), entry(3, 5), bounds(1, 0, 2, 4)], "cannot follow Bounds"),
-    ([entry(2, 5), entry(3, 5), bounds(2, 4, 3, 5)], "cannot follow Bounds"),
-    ([entry(2, 5), bounds(0, 0, 2, 5)], "cannot follow Bounds"),
-    ([bounds(0, 0, 0, 0)], "cannot follow Bounds"),
-    ([bounds(3, 5, 2, 5)], "cannot follow Bounds"),
+    ([entry(2, 5), entry(3, 5), commit(3), bounds(1, 0, 2, 5)], "cannot follow JournalBounds"),
+    ([entry(2, 5), bounds(1, 0, 3, 5)], "cannot follow JournalBounds"),
+    ([entry(2, 5), entry(3, 5), bounds(1, 0, 2, 4)], "cannot follow JournalBounds"),
+    ([entry(2, 5), entry(3, 5), bounds(2, 4, 3, 5)], "cannot follow JournalBounds"),
+    ([entry(2, 5), bounds(0, 0, 2, 5)], "cannot follow JournalBounds"),
+    ([bounds(0, 0, 0, 0)], "cannot follow JournalBounds"),
+    ([bounds(3, 5, 2, 5)], "cannot follow JournalBounds"),
     ([identity(bytes(16))], "cannot become"),
     ([identity(node_id=2)], "cannot become"),
     ([identity(standing=Standing.ESTABLISHED), identity()], "cannot become"),
@@ -302,12 +307,12 @@ def test_a_journal_begins_with_all_that_follows_from_it(
 def test_entries_of_removed_segments_may_be_dropped_bit_by_bit() -> None:
     """The base rises and the end falls while the entries in question are gone already."""
     files, batch = simulated(), BatchBuilder()
-    batch.add_bounds(Bounds(6, 1, 9, 2))
+    batch.add_bounds(JournalBounds(6, 1, 9, 2))
     batch.add_entry((b"ten", 10, 5))
-    batch.add_bounds(Bounds(6, 1, 8, 2))
+    batch.add_bounds(JournalBounds(6, 1, 8, 2))
     batch.add_entry((b"nine", 9, 5))
-    batch.add_bounds(Bounds(8, 2, 9, 5))
-    old = head(bounds=Bounds(5, 1, 9, 2), sequence=50)
+    batch.add_bounds(JournalBounds(8, 2, 9, 5))
+    old = head(bounds=JournalBounds(5, 1, 9, 2), sequence=50)
     replace_content_of_new(files, old + batch.build(51, DISK_ID))
     state = replay_journal(files, DIRECTORY)
     assert state is not None

@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from raftmq.metadata.raft.engine.membership import Enrolment, Membership
+from raftmq.metadata.raft.engine.membership import Enrolment, VoterMembership
 from raftmq.metadata.raft.engine.replication import Fate
-from raftmq.metadata.raft.net.messages import Hello, Standing
+from raftmq.metadata.raft.net.messages import NodeHello, Standing
 from tests.simulation.raft.lockstep import Lockstep, quorum
 from tests.unit.metadata.raft.voters import hello_of
 
 OURS, OTHER = b"disk of one", b"another disk"
 
 
-def membership(standing: Standing = Standing.BLANK) -> Membership:
-    return Membership(1, (1, 2, 3), disk_id=OURS, standing=standing)
+def membership(standing: Standing = Standing.BLANK) -> VoterMembership:
+    return VoterMembership(1, (1, 2, 3), disk_id=OURS, standing=standing)
 
 
-def hello(node_id: int, **changes: Any) -> Hello:
+def hello(node_id: int, **changes: Any) -> NodeHello:
     values = {"disk_id": b"disk", "start_count": 1, "nonce": b"run", **changes}
     return hello_of(node_id, **values)
 
 
-def established(node_id: int, **changes: Any) -> Hello:
+def established(node_id: int, **changes: Any) -> NodeHello:
     return hello(node_id, standing=Standing.ESTABLISHED, **changes)
 
 
@@ -192,7 +192,7 @@ def test_older_copies_of_a_directory(changes: dict[str, Any], is_accepted: bool)
         (hello(2, disk_id=b"new", is_replacement=True), True),  # blank: it promises nothing yet
     ],
 )
-def test_a_replaced_disk_comes_back(newcomer: Hello, is_accepted: bool) -> None:
+def test_a_replaced_disk_comes_back(newcomer: NodeHello, is_accepted: bool) -> None:
     """At entry 20 another disk was enrolled for voter 2; who comes next?"""
     voter = membership(Standing.ESTABLISHED)
     voter.on_enrolled(2, OTHER, 20)

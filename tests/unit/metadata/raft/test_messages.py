@@ -22,9 +22,9 @@ from raftmq.metadata.raft.net.messages import (
     FRAME_HEADER,
     AnyMessage,
     AppendEntries,
-    FrameReader,
-    Hello,
     KeepAlive,
+    MessageReader,
+    NodeHello,
     ObserverFetch,
     Refusal,
     Role,
@@ -36,13 +36,13 @@ from raftmq.metadata.raft.net.messages import (
 CLASSES = get_args(AnyMessage)
 # Tags are on the wire and never change.
 TAGS = {
-    "Hello": 1, "Refusal": 2, "KeepAlive": 3, "StandingChanged": 4, "PreVote": 5,
+    "NodeHello": 1, "Refusal": 2, "KeepAlive": 3, "StandingChanged": 4, "PreVote": 5,
     "PreVoteReply": 6, "RequestVote": 7, "VoteReply": 8, "AppendEntries": 9, "AppendReply": 10,
     "SnapshotOffer": 11, "SnapshotFetch": 12, "SnapshotChunk": 13, "SnapshotGone": 14,
     "ObserverFetch": 15, "ObserverEntries": 16, "ObserverOffer": 17, "StatusRequest": 18,
     "StatusReply": 19, "Welcome": 20,
 }  # fmt: skip
-HELLO = Hello(protocol_version=1, cluster_id="c", role=Role.VOTER, node_id=1, disk_id=b"d")
+HELLO = NodeHello(protocol_version=1, cluster_id="c", role=Role.VOTER, node_id=1, disk_id=b"d")
 APPEND = AppendEntries(
     term=3, commit_index=7, previous_index=7, previous_term=2, round=9,
     entries=((b"x", 8, 3), (b"y" * 300, 9, 3)),
@@ -87,7 +87,7 @@ def test_every_message_survives_the_wire(kind: type[AnyMessage], data: st.DataOb
     message = data.draw(messages_of(kind))
     frame = encode_frame(message)
     cut = data.draw(st.integers(0, len(frame)))
-    reader = FrameReader()
+    reader = MessageReader()
     assert [*reader.receive(frame[:cut]), *reader.receive(frame[cut:])] == [message]
     assert reader.buffered_bytes == 0
 
@@ -100,18 +100,18 @@ def test_numbers_on_the_wire_stay() -> None:
 def test_a_newer_version_may_add_fields() -> None:
     """A VoteReply with one field more than we know is read without it."""
     frame = frame_of(msgspec.msgpack.encode([8, 3, "a field of the future"]))
-    assert FrameReader().receive(frame) == [VoteReply(3)]
+    assert MessageReader().receive(frame) == [VoteReply(3)]
 
 
 def test_an_older_version_may_lack_fields() -> None:
     """A Hello that ends after the node id gets the defaults."""
     frame = frame_of(msgspec.msgpack.encode([1, 1, "c", 0, 1]))
-    assert FrameReader().receive(frame) == [msgspec.structs.replace(HELLO, disk_id=b"")]
+    assert MessageReader().receive(frame) == [msgspec.structs.replace(HELLO, disk_id=b"")]
 
 
 def test_bytes_come_one_at_a_time() -> None:
     """Three frames arrive byte by byte; each message comes out with its last byte."""
-    reader, sent = FrameReader(), [HELLO, APPEND, KeepAlive()]
+    reader, sent = MessageReader(), [HELLO, APPEND, KeepAlive()]
     data = b"".join(encode_frame(message) for message in sent)
     arrived = [message for byte in data for message in reader.receive(bytes([byte]))]
     assert arrived == sent
@@ -121,14 +121,14 @@ def test_a_frame_that_is_too_long_is_refused_by_its_header() -> None:
     """The length alone is enough: nothing of the frame is waited for."""
     header = FRAME_HEADER.pack(FRAME_BYTES_MAX + 1, 0)
     with pytest.raises(RemoteProtocolError, match=f"{FRAME_BYTES_MAX + 1} bytes, at most"):
-        FrameReader().receive(header)
+        MessageReader().receive(header)
 
 
 def test_the_longest_frame_passes() -> None:
     """A frame of exactly the limit is sent and read."""
     overhead = len(encode_frame(messages.StatusReply(b"x" * (1 << 20)))) - (1 << 20)
     reply = messages.StatusReply(b"x" * (FRAME_BYTES_MAX - overhead + FRAME_HEADER.size))
-    assert FrameReader().receive(encode_frame(reply)) == [reply]
+    assert MessageReader().receive(encode_frame(reply)) == [reply]
 
 
 def test_our_own_oversize_frame_is_our_mistake() -> None:
@@ -144,7 +144,7 @@ def test_every_flipped_bit_is_noticed() -> None:
         damaged = bytearray(frame)
         damaged[bit // 8] ^= 1 << bit % 8
         with suppress(RemoteProtocolError):
-            assert FrameReader().receive(damaged) == []
+            assert MessageReader().receive(damaged) == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_every_flipped_bit_is_noticed() -> None:
 def test_rubbish_with_a_right_crc_is_a_protocol_error(payload: bytes) -> None:
     """Whoever sends it knows how to compute a CRC; still only its connection may suffer."""
     with pytest.raises(RemoteProtocolError):
-        FrameReader().receive(frame_of(payload))
+        MessageReader().receive(frame_of(payload))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_claim_of_many_items_costs_no_memory(claim: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(RemoteProtocolError):
-            FrameReader().receive(frame_of(claim))
+            MessageReader().receive(frame_of(claim))
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -189,7 +189,7 @@ def test_a_claim_of_many_items_costs_no_memory(claim: bytes) -> None:
 def test_any_payload_is_a_message_or_an_error(payload: bytes) -> None:
     """Random payloads: nothing but RemoteProtocolError comes out."""
     with suppress(RemoteProtocolError):
-        assert len(FrameReader().receive(frame_of(payload))) == 1
+        assert len(MessageReader().receive(frame_of(payload))) == 1
 
 
 @given(seed=st.integers(0, 2**32))
@@ -200,13 +200,13 @@ def test_changed_messages_are_messages_or_errors(seed: int) -> None:
     for _ in range(random.randrange(1, 5)):
         payload[random.randrange(len(payload))] = random.randrange(256)
     with suppress(RemoteProtocolError):
-        assert len(FrameReader().receive(frame_of(bytes(payload)))) == 1
+        assert len(MessageReader().receive(frame_of(bytes(payload)))) == 1
 
 
 @given(st.binary(max_size=100))
 def test_a_stream_of_noise_is_waited_for_or_refused(noise: bytes) -> None:
     """Somebody who speaks another protocol: an error, or a frame that never completes."""
-    reader = FrameReader()
+    reader = MessageReader()
     with suppress(RemoteProtocolError):
         assert reader.receive(noise) == []
         assert reader.buffered_bytes == len(noise)
@@ -215,4 +215,4 @@ def test_a_stream_of_noise_is_waited_for_or_refused(noise: bytes) -> None:
 def test_the_largest_index_passes() -> None:
     """2**63 - 1 fits all structs that store it."""
     fetch = ObserverFetch(next_index=2**63 - 1)
-    assert FrameReader().receive(encode_frame(fetch)) == [fetch]
+    assert MessageReader().receive(encode_frame(fetch)) == [fetch]

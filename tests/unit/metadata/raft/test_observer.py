@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from raftmq.errors import CorruptJournal, DirectoryInUse, InvalidConfig, NotController
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     Role,
 )
 from raftmq.metadata.raft.net.transport import GUESTS_MAX
@@ -119,7 +119,7 @@ async def test_waiting_for_a_change_can_be_cancelled(autojump_clock: MockClock) 
 
 async def test_behind_the_log_it_gets_a_snapshot(autojump_clock: MockClock) -> None:
     """The entries are gone: it loads a snapshot, goes on behind it, and restarts with it."""
-    limits = Limits(snapshot_entries=30, trailing_entries=0)
+    limits = QuorumLimits(snapshot_entries=30, trailing_entries=0)
     async with open_cluster(1, 2, 3, limits=limits) as cluster:
         epoch = await fill(cluster, 40)
         async with cluster.observe() as observer:
@@ -362,5 +362,5 @@ async def occupy(cluster: RaftCluster, node_id: int, guest_id: int) -> None:
     """Be a guest that only keeps its place."""
     stream = await cluster.network.node(f"guest-{guest_id}").dial(cluster.voters[node_id])
     guest = Stranger(stream)
-    await guest.say(Hello(PROTOCOL_VERSION, "c", Role.OBSERVER, guest_id))
+    await guest.say(NodeHello(PROTOCOL_VERSION, "c", Role.OBSERVER, guest_id))
     await guest.keep_alive()

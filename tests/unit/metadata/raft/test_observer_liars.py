@@ -10,7 +10,7 @@ import trio
 
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
+    NodeHello,
     ObserverEntries,
     ObserverFetch,
     ObserverOffer,
@@ -92,8 +92,8 @@ class Liar:
             nursery.cancel_scope.cancel()
 
     async def _converse(self, voter: Stranger) -> None:
-        await voter.say(Hello(PROTOCOL_VERSION, "c", Role.VOTER, 4))
-        assert isinstance(await voter.hear(), Hello)
+        await voter.say(NodeHello(PROTOCOL_VERSION, "c", Role.VOTER, 4))
+        assert isinstance(await voter.hear(), NodeHello)
         while (asked := await voter.hear()) is not None:
             if isinstance(asked, SnapshotFetch):
                 wanted = (asked.index, asked.snapshot_term, asked.size_bytes, asked.crc)

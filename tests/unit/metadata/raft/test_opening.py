@@ -15,8 +15,8 @@ from raftmq.errors import (
     StorageError,
     Unreachable,
 )
-from raftmq.metadata.commands import CommandId, ProducerIds
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.commands import CommandId, ProducerIdBlock
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.journal.segments import segment_numbers, segment_path
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.raft_cluster import DIRECTORY, RaftCluster, open_cluster
@@ -35,8 +35,8 @@ WAY_OUT = "move .* away"
 # What survives
 
 
-@pytest.mark.parametrize("limits", [Limits(), EAGER], ids=["journal", "snapshot"])
-async def test_a_restart_keeps_everything(limits: Limits, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("limits", [QuorumLimits(), EAGER], ids=["journal", "snapshot"])
+async def test_a_restart_keeps_everything(limits: QuorumLimits, autojump_clock: MockClock) -> None:
     """The power of all three fails at once: images, terms and the memory of ids are back."""
     async with open_cluster(1, 2, 3, limits=limits) as cluster:
         epoch = await fill(cluster, 25)
@@ -48,7 +48,7 @@ async def test_a_restart_keeps_everything(limits: Limits, autojump_clock: MockCl
         assert leader.leadership.term > before
         assert (await leader.read_barrier()).next_producer_id == 250
         again = await leader.propose(allocation(epoch), command_id=CommandId(BROKER, epoch, 24))
-        assert again == ProducerIds(240, 10)
+        assert again == ProducerIdBlock(240, 10)
 
 
 async def test_one_after_the_other(autojump_clock: MockClock) -> None:
@@ -61,7 +61,7 @@ async def test_one_after_the_other(autojump_clock: MockClock) -> None:
             await cluster.start(node_id)
             await cluster.until(lambda: all(n.leadership.leader_id for n in cluster.nodes.values()))
         leader = await cluster.leader()
-        assert await leader.propose(allocation(epoch)) == ProducerIds(150, 10)
+        assert await leader.propose(allocation(epoch)) == ProducerIdBlock(150, 10)
         await all_established(cluster, await cluster.leader_id())
 
 

@@ -7,14 +7,14 @@ import trio
 import trio.testing
 
 from raftmq.metadata.raft.engine.replication import Fate
-from raftmq.metadata.raft.quorum import SETTLED_MAX, Outcome, Outcomes
+from raftmq.metadata.raft.quorum import SETTLED_MAX, CommandOutcome, CommandOutcomes
 
 
 async def test_whoever_waits_is_woken_by_the_first_news_only(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """An outcome is settled once; what is told later changes nothing."""
-    outcome = Outcome(1.0)
+    outcome = CommandOutcome(1.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outcome.wait)
         await trio.testing.wait_all_tasks_blocked()
@@ -27,7 +27,7 @@ async def test_what_takes_too_long_is_unknown_at_its_own_deadline(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Deadlines pass in their own order, whatever the order in which they were asked for."""
-    outcomes, ends = Outcomes(), dict[float, float]()
+    outcomes, ends = CommandOutcomes(), dict[float, float]()
 
     async def wait(seconds: float) -> None:
         outcome = outcomes.add(seconds)
@@ -50,7 +50,7 @@ async def test_a_cancelled_wait_can_be_settled_afterwards(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Nobody is there any more; the news goes nowhere and wakes no task."""
-    outcome = Outcome(60.0)
+    outcome = CommandOutcome(60.0)
     with trio.move_on_after(1) as scope:
         await outcome.wait()
     assert scope.cancelled_caught
@@ -61,7 +61,7 @@ def test_settled_outcomes_take_bounded_room() -> None:
     """Long deadlines of short proposals do not pile up."""
 
     async def propose_much() -> None:
-        outcomes = Outcomes()
+        outcomes = CommandOutcomes()
         for _ in range(10 * SETTLED_MAX):
             outcomes.add(3600.0).settle(Fate.APPLIED, None)
         assert len(outcomes._heap) <= SETTLED_MAX + 1

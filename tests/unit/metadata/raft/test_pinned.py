@@ -14,7 +14,7 @@ from pysyncobj import SyncObj
 from pysyncobj.journal import MemoryJournal
 
 from raftmq.metadata.raft.engine import pinned
-from raftmq.metadata.raft.engine.pinned import Peer, UnsupportedPySyncObj
+from raftmq.metadata.raft.engine.pinned import EnginePeer, UnsupportedPySyncObj
 from tests.simulation.raft.lockstep import quorum
 
 SOURCES = Path(syncobj.__file__).parent
@@ -82,9 +82,9 @@ def test_each_thread_has_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_peers_are_ordered_alike_in_every_process() -> None:
     """The hash of a peer is that of its number, so sets of peers have one order."""
-    assert {Peer(2), Peer(2)} == {Peer(2)}
-    assert hash(Peer(7)) == hash(7)
-    assert str(Peer(7)) == "voter 7"
+    assert {EnginePeer(2), EnginePeer(2)} == {EnginePeer(2)}
+    assert hash(EnginePeer(7)) == hash(7)
+    assert str(EnginePeer(7)) == "voter 7"
 
 
 def test_what_must_not_happen_is_an_error() -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from raftmq.errors import NotController, ProposalDiscarded, ProposalUncertain, QuorumBusy
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.quorum import RaftQuorum
 from tests.simulation.raft_cluster import RaftCluster, open_cluster
 from tests.unit.metadata.quorum_conformance import SCENARIOS
@@ -78,7 +78,7 @@ async def test_it_keeps_the_promises(scenario: Scenario, autojump_clock: MockClo
 
 async def test_the_queue_has_an_end(autojump_clock: MockClock) -> None:
     """Two proposals wait on an isolated leader: the third is refused at once."""
-    async with open_cluster(1, 2, 3, limits=Limits(proposals_waiting=2)) as cluster:
+    async with open_cluster(1, 2, 3, limits=QuorumLimits(proposals_waiting=2)) as cluster:
         leader = await isolated_leader(cluster)
         async with trio.open_nursery() as nursery:
             for _ in range(2):
@@ -90,7 +90,7 @@ async def test_the_queue_has_an_end(autojump_clock: MockClock) -> None:
 
 async def test_who_gave_up_takes_no_place_in_the_queue(autojump_clock: MockClock) -> None:
     """Proposals time out or are cancelled, two at a time: there is always room for the next."""
-    async with open_cluster(1, 2, 3, limits=Limits(proposals_waiting=2)) as cluster:
+    async with open_cluster(1, 2, 3, limits=QuorumLimits(proposals_waiting=2)) as cluster:
         leader = await isolated_leader(cluster)
         for _ in range(4):
             with trio.move_on_after(0.05):

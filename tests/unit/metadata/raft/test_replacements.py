@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.engine.membership import Membership
+from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.replication import Fate
-from raftmq.metadata.raft.net.messages import Hello, Standing
+from raftmq.metadata.raft.net.messages import NodeHello, Standing
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft_cluster import open_cluster
 from tests.unit.metadata.raft.talk import fill
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 
-def empty(voter: int, disk_id: bytes = b"empty", *, is_replacement: bool = False) -> Hello:
+def empty(voter: int, disk_id: bytes = b"empty", *, is_replacement: bool = False) -> NodeHello:
     return hello_of(voter, disk_id=disk_id, nonce=b"run", is_replacement=is_replacement)
 
 
@@ -35,9 +35,11 @@ def empty(voter: int, disk_id: bytes = b"empty", *, is_replacement: bool = False
         (empty(2), 0, True),  # nothing has begun yet
     ],
 )
-def test_an_empty_directory_takes_no_seat(newcomer: Hello, term: int, is_accepted: bool) -> None:
+def test_an_empty_directory_takes_no_seat(
+    newcomer: NodeHello, term: int, is_accepted: bool
+) -> None:
     """In a quorum that has begun, its operator has to say that the disk before it is lost."""
-    voter = Membership(1, (1, 2, 3), disk_id=b"one", standing=Standing.ESTABLISHED)
+    voter = VoterMembership(1, (1, 2, 3), disk_id=b"one", standing=Standing.ESTABLISHED)
     voter.on_enrolled(2, b"two", 5)
     refusal = voter.check_hello(newcomer, term=term)
     assert (refusal is None) is is_accepted

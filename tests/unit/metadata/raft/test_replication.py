@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raftmq.metadata.raft.engine.replication import MESSAGE_BYTES, Flow
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.net.messages import (
     APPEND_BYTES_MAX,
     AppendEntries,
@@ -117,7 +117,7 @@ def test_batches_have_a_size() -> None:
 
 def test_the_window_holds_back() -> None:
     """In flight there is at most one message more than the window allows; answers open it."""
-    leader = leading(limits=Limits(in_flight_bytes=2 * APPEND_BYTES_MAX))
+    leader = leading(limits=QuorumLimits(in_flight_bytes=2 * APPEND_BYTES_MAX))
     end = leader.journal.last_index
     for _ in range(5):
         leader.submit(LARGE)
@@ -133,7 +133,7 @@ def test_the_window_holds_back() -> None:
 
 def test_many_small_entries_fill_the_window() -> None:
     """An empty command counts, too: for what surrounds it."""
-    leader = leading(limits=Limits(in_flight_bytes=10 * MESSAGE_BYTES))
+    leader = leading(limits=QuorumLimits(in_flight_bytes=10 * MESSAGE_BYTES))
     for _ in range(10):
         leader.submit(b"")
     leader.turn()
@@ -232,7 +232,7 @@ def heartbeat_time(world: Lockstep) -> None:
 
 def test_a_heartbeat_is_for_all() -> None:
     """Idle or with a full window, each follower hears once in a heartbeat's time."""
-    leader = leading(limits=Limits(in_flight_bytes=1))
+    leader = leading(limits=QuorumLimits(in_flight_bytes=1))
     heartbeat_time(leader.world)
     leader.turn()
     messages = leader.take_sent()

@@ -69,7 +69,7 @@ BAD_CASES: list[tuple[dict[str, Any], str]] = [
         "voters: 1 and 3 have the same address Address(host='node-1', port=9292): each listens at",
     ),
     ({"timing": 5}, "timing = 5: expected a Timing"),
-    ({"limits": None}, "limits = None: expected a Limits"),
+    ({"limits": None}, "limits = None: expected a QuorumLimits"),
     ({"sync": "no"}, "sync = 'no': expected a bool"),
 ]
 

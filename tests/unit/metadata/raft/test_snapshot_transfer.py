@@ -16,7 +16,7 @@ from raftmq.metadata.raft.snapshot.transfer import (
     TERM_MAX,
     CloseReader,
     Discard,
-    Fetch,
+    FetchChunk,
     Finish,
     Install,
     ReceiverEffect,
@@ -38,7 +38,7 @@ A, B = 1, 2
 def fetching(snapshot: SnapshotId = FIRST, now: float = 0.0) -> SnapshotReceiver:
     receiver = SnapshotReceiver(chunk_bytes=100)
     effects = receiver.on_offer(1, A, snapshot, now)
-    assert effects == [Fetch(A, snapshot, 0), Fetch(A, snapshot, 100)]
+    assert effects == [FetchChunk(A, snapshot, 0), FetchChunk(A, snapshot, 100)]
     return receiver
 
 
@@ -60,7 +60,7 @@ def test_a_snapshot_is_fetched_verified_and_installed() -> None:
     """Nothing goes wrong: three chunks, each written before a further one is asked for."""
     receiver = fetching()
     assert chunk(receiver, 0) == [WriteChunk(FIRST, 0, bytes(100))]
-    assert receiver.on_written(FIRST, 0) == [Fetch(A, FIRST, 200)]
+    assert receiver.on_written(FIRST, 0) == [FetchChunk(A, FIRST, 200)]
     assert chunk(receiver, 100) == [WriteChunk(FIRST, 100, bytes(100))]
     assert chunk(receiver, 200) == [WriteChunk(FIRST, 200, bytes(50))]
     assert receiver.on_written(FIRST, 0) == []
@@ -82,7 +82,7 @@ def test_a_slow_disk_stops_the_asking() -> None:
     chunk(receiver, 100)
     assert receiver.deadline is None
     assert receiver.on_tick(100.0) == []
-    assert receiver.on_written(FIRST, 100.0) == [Fetch(A, FIRST, 200)]
+    assert receiver.on_written(FIRST, 100.0) == [FetchChunk(A, FIRST, 200)]
     assert receiver.deadline == 100.0 + ANSWER_SECONDS
 
 
@@ -93,7 +93,7 @@ def test_a_silent_leader_is_asked_again() -> None:
     receiver.on_written(FIRST, 1.5)
     assert receiver.deadline == 1.0 + ANSWER_SECONDS
     assert receiver.on_tick(2.9) == []
-    assert receiver.on_tick(3.0) == [Fetch(A, FIRST, 100), Fetch(A, FIRST, 200)]
+    assert receiver.on_tick(3.0) == [FetchChunk(A, FIRST, 100), FetchChunk(A, FIRST, 200)]
     assert receiver.on_tick(3.1) == []
 
 
@@ -132,14 +132,17 @@ def test_a_newer_offer_of_the_same_leader_waits() -> None:
 def test_another_leader_with_the_same_snapshot_goes_on() -> None:
     """The leader is gone, the next one has equal bytes: only the rest is asked for, of it."""
     receiver = written(chunks=1)
-    assert receiver.on_offer(2, B, FIRST, 0) == [Fetch(B, FIRST, 100), Fetch(B, FIRST, 200)]
+    assert receiver.on_offer(2, B, FIRST, 0) == [
+        FetchChunk(B, FIRST, 100),
+        FetchChunk(B, FIRST, 200),
+    ]
     assert chunk(receiver, 100) == [WriteChunk(FIRST, 100, bytes(100))]
 
 
 def test_another_leader_with_another_snapshot_starts_over() -> None:
     """The next leader's snapshot differs: the half is thrown away."""
     receiver = written(chunks=1)
-    fetches = [Fetch(B, SECOND, 0), Fetch(B, SECOND, 100)]
+    fetches = [FetchChunk(B, SECOND, 0), FetchChunk(B, SECOND, 100)]
     assert receiver.on_offer(2, B, SECOND, 0) == [Discard(FIRST), *fetches]
     assert chunk(receiver, 100) == []
 
@@ -156,9 +159,9 @@ def test_a_write_of_an_abandoned_attempt_is_not_counted() -> None:
     """Leaders change twice, back to the first snapshot, before the disk has answered once."""
     receiver = fetching()
     chunk(receiver, 0)
-    assert receiver.on_offer(2, B, SECOND, 0) == [Discard(FIRST), Fetch(B, SECOND, 0)]
-    assert receiver.on_offer(3, A, FIRST, 0) == [Discard(SECOND), Fetch(A, FIRST, 0)]
-    assert receiver.on_written(FIRST, 0) == [Fetch(A, FIRST, 100)]
+    assert receiver.on_offer(2, B, SECOND, 0) == [Discard(FIRST), FetchChunk(B, SECOND, 0)]
+    assert receiver.on_offer(3, A, FIRST, 0) == [Discard(SECOND), FetchChunk(A, FIRST, 0)]
+    assert receiver.on_written(FIRST, 0) == [FetchChunk(A, FIRST, 100)]
     assert receiver.written_bytes == 0
 
 
@@ -168,7 +171,7 @@ def test_a_failure_of_an_abandoned_attempt_is_not_counted() -> None:
     chunk(receiver, 0)
     receiver.on_offer(2, B, SECOND, 0)
     receiver.on_offer(3, A, FIRST, 0)
-    assert receiver.on_failed(FIRST, 0) == [Fetch(A, FIRST, 100)]
+    assert receiver.on_failed(FIRST, 0) == [FetchChunk(A, FIRST, 100)]
     assert receiver.state is ReceiverState.FETCHING
 
 
@@ -180,14 +183,14 @@ def test_a_snapshot_that_is_gone_is_resumed_elsewhere() -> None:
     receiver.on_gone(A, FIRST)
     assert receiver.state is ReceiverState.IDLE
     assert receiver.on_tick(100.0) == []
-    assert receiver.on_offer(2, B, FIRST, 100.0)[0] == Fetch(B, FIRST, 100)
+    assert receiver.on_offer(2, B, FIRST, 100.0)[0] == FetchChunk(B, FIRST, 100)
 
 
 def test_a_snapshot_that_is_gone_makes_room_for_a_newer() -> None:
     """The same leader offers its newer one after it said that the older one is gone."""
     receiver = written(chunks=1)
     receiver.on_gone(A, FIRST)
-    fetches = [Fetch(A, SECOND, 0), Fetch(A, SECOND, 100)]
+    fetches = [FetchChunk(A, SECOND, 0), FetchChunk(A, SECOND, 100)]
     assert receiver.on_offer(1, A, SECOND, 0) == [Discard(FIRST), *fetches]
 
 
@@ -204,7 +207,7 @@ def test_nothing_disturbs_an_installation() -> None:
         if state is ReceiverState.VERIFYING:
             receiver.on_verified(FIRST)
     receiver.on_installed(FIRST)
-    assert receiver.on_offer(5, B, SECOND, 0)[0] == Fetch(B, SECOND, 0)
+    assert receiver.on_offer(5, B, SECOND, 0)[0] == FetchChunk(B, SECOND, 0)
 
 
 @pytest.mark.parametrize("state", list(ReceiverState)[1:])
@@ -219,7 +222,7 @@ def test_after_a_failure_it_pauses(state: ReceiverState) -> None:
     assert receiver.state is state
     assert receiver.on_failed(FIRST, 1.0) == [Discard(FIRST)]
     assert receiver.on_offer(1, A, FIRST, 1.0 + FAILURE_PAUSE_SECONDS - 0.1) == []
-    assert receiver.on_offer(1, A, FIRST, 1.0 + FAILURE_PAUSE_SECONDS)[0] == Fetch(A, FIRST, 0)
+    assert receiver.on_offer(1, A, FIRST, 1.0 + FAILURE_PAUSE_SECONDS)[0] == FetchChunk(A, FIRST, 0)
 
 
 def test_one_failure_is_not_counted_twice() -> None:
@@ -229,7 +232,10 @@ def test_one_failure_is_not_counted_twice() -> None:
     chunk(receiver, 100)
     assert receiver.on_failed(FIRST, 0) == [Discard(FIRST)]
     assert receiver.on_failed(FIRST, 4.0) == []
-    assert receiver.on_offer(1, A, FIRST, 5.0) == [Fetch(A, FIRST, 0), Fetch(A, FIRST, 100)]
+    assert receiver.on_offer(1, A, FIRST, 5.0) == [
+        FetchChunk(A, FIRST, 0),
+        FetchChunk(A, FIRST, 100),
+    ]
 
 
 def test_entries_may_overtake_a_snapshot() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.engine.timing import Limits
+from raftmq.metadata.raft.engine.timing import QuorumLimits
 from raftmq.metadata.raft.snapshot.snapshotter import RETRY_SECONDS
 from tests.simulation.deterministic import run_inline
 from tests.simulation.raft_cluster import DIRECTORY, RaftCluster, open_cluster
@@ -19,7 +19,7 @@ from tests.unit.metadata.raft.talk import EAGER, allocate, registered
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-CALM = Limits(snapshot_entries=1_000_000)
+CALM = QuorumLimits(snapshot_entries=1_000_000)
 
 
 # Taking
@@ -39,7 +39,7 @@ async def test_after_so_many_entries(autojump_clock: MockClock) -> None:
 
 async def test_after_so_many_bytes(autojump_clock: MockClock) -> None:
     """Few entries, but large ones."""
-    limits = Limits(snapshot_bytes=10_000)
+    limits = QuorumLimits(snapshot_bytes=10_000)
     async with open_cluster(1, 2, 3, limits=limits) as cluster:
         leader_id = await cluster.leader_id()
         await trio.sleep(1)
@@ -52,7 +52,7 @@ async def test_after_so_many_bytes(autojump_clock: MockClock) -> None:
 
 async def test_some_of_the_log_stays_for_the_slow(autojump_clock: MockClock) -> None:
     """A follower that is a little behind gets entries, not a snapshot."""
-    limits = Limits(snapshot_entries=10, trailing_entries=100)
+    limits = QuorumLimits(snapshot_entries=10, trailing_entries=100)
     async with open_cluster(1, 2, 3, limits=limits) as cluster:
         epoch = await registered(cluster)
         lagging = await cluster.follower_id()

@@ -12,12 +12,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from raftmq.metadata.raft.net import transport
-from raftmq.metadata.raft.net.connection import Limits
+from raftmq.metadata.raft.net.connection import StreamLimits
 from raftmq.metadata.raft.net.messages import (
     FRAME_BYTES_MAX,
     FRAME_HEADER,
     SMALL_FRAME_BYTES_MAX,
-    Hello,
+    NodeHello,
     Refusal,
     StatusReply,
     VoteReply,
@@ -113,7 +113,7 @@ async def test_a_newer_connection_fences_the_older(autojump_clock: MockClock) ->
         await wait_all_tasks_blocked()
         new = await call(two)
         await new.say(hello_of(1, start_count=1))
-        assert isinstance(await new.hear(), Hello)
+        assert isinstance(await new.hear(), NodeHello)
         assert await new.hear() == Welcome()
         await old.say(VoteReply(3))
         await new.say(Welcome(), VoteReply(10))
@@ -154,7 +154,7 @@ async def test_a_handshake_that_ends_late_fences_nobody(autojump_clock: MockCloc
         two = await Voter(network, 2).start()
         old = await call(two)
         await old.say(hello_of(1))
-        assert isinstance(await old.hear(), Hello)
+        assert isinstance(await old.hear(), NodeHello)
         assert await old.hear() == Welcome()
         new = await (await call(two)).be_welcomed(hello_of(1))
         await two.until_connected(1)
@@ -194,7 +194,7 @@ async def test_a_full_share_stops_the_reading(autojump_clock: MockClock) -> None
     """Nobody takes voter 1's messages: reading stops, others are served, then all arrive."""
     sent = [(1, StatusReply(bytes([number]) * (1 << 20))) for number in range(16)]
     async with open_network() as network:
-        options = {"share_bytes_max": 2 << 20, "limits": Limits(read_ahead_bytes=1 << 20)}
+        options = {"share_bytes_max": 2 << 20, "limits": StreamLimits(read_ahead_bytes=1 << 20)}
         three = await Voter(network, 3, **options).start()
         one = await (await call(three)).be_welcomed(hello_of(1))
         two = await (await call(three)).be_welcomed(hello_of(2))
@@ -229,7 +229,7 @@ async def test_a_connection_that_ends_with_a_full_share_is_let_go(
 async def test_a_peer_that_reads_too_slowly_is_dropped(autojump_clock: MockClock) -> None:
     """Its outbox is full: told at the flush, nothing half sent goes on, and it is dialled anew."""
     async with open_network() as network:
-        one = await Voter(network, 1, limits=Limits(outbox_bytes_max=1000)).start()
+        one = await Voter(network, 1, limits=StreamLimits(outbox_bytes_max=1000)).start()
         await Voter(network, 2).start()
         await one.until_connected(2)
         for _ in range(4):
@@ -266,7 +266,7 @@ async def test_rubbish_costs_one_connection(rubbish: bytes, autojump_clock: Mock
 
 @pytest.mark.parametrize("message", [hello_of(1), Welcome()], ids=["hello", "welcome"])
 async def test_a_second_handshake_is_no_message(
-    message: Hello | Welcome, autojump_clock: MockClock
+    message: NodeHello | Welcome, autojump_clock: MockClock
 ) -> None:
     """Hello or Welcome on a connection that stands: dropped, not delivered."""
     async with open_network() as network:
@@ -318,7 +318,7 @@ async def test_a_silent_stream_stays_a_stranger_only_so_long(autojump_clock: Moc
         two = await Voter(network, 2).start()
         stranger = await call(two)
         begin = trio.current_time()
-        assert isinstance(await stranger.hear(), Hello)
+        assert isinstance(await stranger.hear(), NodeHello)
         assert await stranger.hear() is None
         assert trio.current_time() - begin == pytest.approx(3.0)
         assert two.events == []
@@ -332,7 +332,7 @@ async def test_who_only_asks_sends_no_large_frames(
         two = await Voter(network, 2).start()
         stranger = await call(two)
         await stranger.stream.send_all(FRAME_HEADER.pack(SMALL_FRAME_BYTES_MAX + 1, 0))
-        assert isinstance(await stranger.hear(), Hello)
+        assert isinstance(await stranger.hear(), NodeHello)
         assert await stranger.hear() is None
         assert f"at most {SMALL_FRAME_BYTES_MAX}" in caplog.text
         one = await Voter(network, 1).start()
@@ -351,7 +351,7 @@ async def test_strangers_are_limited(
     async with open_network() as network:
         two = await Voter(network, 2).start()
         waiting = [await call(two) for _ in range(2)]
-        assert [type(await stranger.hear()) for stranger in waiting] == [Hello, Hello]
+        assert [type(await stranger.hear()) for stranger in waiting] == [NodeHello, NodeHello]
         assert await (await call(two)).hear() is None
         assert [await stranger.hear() for stranger in waiting] == [None, None]
         await (await call(two)).be_welcomed(hello_of(1))

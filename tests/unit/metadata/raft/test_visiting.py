@@ -15,8 +15,8 @@ from trio.testing import memory_stream_pair
 from raftmq.errors import RemoteProtocolError, Unreachable
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    Hello,
     KeepAlive,
+    NodeHello,
     Refusal,
     Role,
     StatusReply,
@@ -56,7 +56,7 @@ async def ask(behave: Behaviour) -> QuorumStatus:
 
 async def greet(stranger: Stranger, **changes: Any) -> None:
     hello = await stranger.hear()
-    assert hello == Hello(PROTOCOL_VERSION, "", Role.VISITOR, -1)
+    assert hello == NodeHello(PROTOCOL_VERSION, "", Role.VISITOR, -1)
     await stranger.say(hello_of(1, **changes))
 
 

@@ -15,9 +15,9 @@ from trio.testing import memory_stream_pair
 
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,
-    FrameReader,
-    Hello,
     KeepAlive,
+    MessageReader,
+    NodeHello,
     Refusal,
     Role,
     Welcome,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 ADDRESSES = {node_id: Address(f"voter{node_id}", 9000) for node_id in (1, 2, 3)}
 
 
-def hello_of(node_id: int, **changes: Any) -> Hello:
+def hello_of(node_id: int, **changes: Any) -> NodeHello:
     values = {"cluster_id": "ours", "role": Role.VOTER, "protocol_version": PROTOCOL_VERSION}
-    return Hello(**{**values, "node_id": node_id, **changes})
+    return NodeHello(**{**values, "node_id": node_id, **changes})
 
 
 class MemoryNetwork:
@@ -148,7 +148,7 @@ class Stranger:
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
         self._speaking = trio.Lock()
-        self._reader = FrameReader()
+        self._reader = MessageReader()
         self._arrived: list[AnyMessage] = []
 
     async def say(self, *messages: AnyMessage) -> None:
@@ -170,10 +170,10 @@ class Stranger:
             await self.say(KeepAlive())
             await trio.sleep(1)
 
-    async def be_welcomed(self, hello: Hello) -> Stranger:
+    async def be_welcomed(self, hello: NodeHello) -> Stranger:
         """The whole handshake of a voter."""
         await self.say(hello)
-        assert isinstance(await self.hear(), Hello)
+        assert isinstance(await self.hear(), NodeHello)
         assert await self.hear() == Welcome()
         await self.say(Welcome())
         return self
@@ -183,11 +183,11 @@ async def call(voter: Voter) -> Stranger:
     return Stranger(await voter.network.dial(ADDRESSES[voter.node_id]))
 
 
-async def refusal_of(voter: Voter, hello: Hello) -> Refusal:
+async def refusal_of(voter: Voter, hello: NodeHello) -> Refusal:
     """Call as `hello`, and be refused."""
     stranger = await call(voter)
     await stranger.say(hello)
-    assert isinstance(await stranger.hear(), Hello)
+    assert isinstance(await stranger.hear(), NodeHello)
     refusal = await stranger.hear()
     assert isinstance(refusal, Refusal)
     assert await stranger.hear() is None

@@ -6,7 +6,7 @@ import pytest
 
 from raftmq import errors
 from raftmq.cli.terminal import exits
-from spark_io.jobs.causes import ExitCode, JobError, cause_of, exit_code_of
+from spark_io.jobs.causes import JobError, JobExitCode, cause_of, exit_code_of
 
 WORKER = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -91,13 +91,13 @@ def test_what_spark_wraps(text: str, line: str | None, code: int) -> None:
 def test_our_own() -> None:
     """All problems, one for each line; notes stand behind the text."""
     told = cause_of(errors.InvalidConfig(["a: 1", "b: 2"]))
-    assert told == (["a: 1", "b: 2"], ExitCode.USAGE)
+    assert told == (["a: 1", "b: 2"], JobExitCode.USAGE)
     error = errors.Unreachable("no broker\nanswers")
     error.add_note("tried for 60 s")
-    assert cause_of(error) == (["no broker answers; tried for 60 s"], ExitCode.UNREACHABLE)
-    assert cause_of(JobError("two topics")) == (["two topics"], ExitCode.FAILED)
+    assert cause_of(error) == (["no broker answers; tried for 60 s"], JobExitCode.UNREACHABLE)
+    assert cause_of(JobError("two topics")) == (["two topics"], JobExitCode.FAILED)
     missing = FileNotFoundError(2, "No such file", "/x")
-    assert cause_of(missing) == (["[Errno 2] No such file: '/x'"], ExitCode.FAILED)
+    assert cause_of(missing) == (["[Errno 2] No such file: '/x'"], JobExitCode.FAILED)
     assert cause_of(KeyError("x")) is None
 
 
@@ -119,4 +119,4 @@ def test_codes_are_those_of_the_command_line(error: Exception) -> None:
 
 def test_numbers_are_those_of_the_command_line() -> None:
     """As far as jobs have them."""
-    assert all(exits.ExitCode[code.name] == code for code in ExitCode)
+    assert all(exits.ExitCode[code.name] == code for code in JobExitCode)

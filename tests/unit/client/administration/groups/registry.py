@@ -142,7 +142,7 @@ class Registry:
         if error is LOST:
             broker.hang_up()
             return never()
-        told = groups.Coordinator(name, error, broker_id=self._coordinator(name))
+        told = groups.CoordinatorRow(name, error, broker_id=self._coordinator(name))
         return Reply(groups.FindCoordinatorReply((told,)))
 
     def _list(self, broker_id: int, body: groups.ListGroups) -> Reply:
