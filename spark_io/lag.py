@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         StreamingQueryProgress,
     )
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("spark_io.lag")
 
 
 @dataclass(frozen=True)

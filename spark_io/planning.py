@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spark_io.options.source import SourceOptions
     from spark_io.ranges import OffsetRange
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("spark_io")
 
 
 @dataclass(frozen=True)

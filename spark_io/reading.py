@@ -45,7 +45,7 @@ NO_CAUSE = (NoneType, *TOPIC_GONE)  # nothing was told, or what the brokers shou
 CAUSE_SECONDS = 5.0  # to ask why nothing comes
 LOOK_SECONDS = 0.02  # for more records, before it is asked whether the range has ended without any
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("spark_io")
 
 
 def read_range(

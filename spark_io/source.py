@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spark_io.writing import Written
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("spark_io")
 
 
 # -- Batch writer ---------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spark_io.options.sink import SinkOptions
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("spark_io")
 
 
 # -- Holding --------------------------------------------------------------------------------------

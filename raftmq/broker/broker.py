@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import Request
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 # -- Addresses ------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from raftmq.metadata.clocks import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class BrokerClock:

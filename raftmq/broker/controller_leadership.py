@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.network import Network
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 PROBE_SECONDS_MAX = 1.0

@@ -53,7 +53,7 @@ KNOWN_SECONDS = 1.0  # a start that has to wait for longer says so
 # Somebody else was registered meanwhile; or is, with another disk, and not known to be gone.
 _WAITED_FOR = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class BrokerProfile(NamedTuple):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.flusher import RunSync
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 FILE_NAME = "meta.json"

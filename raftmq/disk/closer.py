@@ -20,7 +20,7 @@ from queue import SimpleQueue
 
 WAITING_MAX = 1024  # descriptors; beyond that, whoever drops one waits, and so opens no more
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.disk")
 
 
 class Closer:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.commands import AnyResult
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 class MetadataMachine:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 ANY_EPOCH = -1
 LAG_SECONDS_MAX = 10.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.partition")
 
 
 class Replica:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     RunSync: TypeAlias = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Outbox ---------------------------------------------------------------------------------------

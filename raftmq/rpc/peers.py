@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.hello import Hello
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Peer -----------------------------------------------------------------------------------------

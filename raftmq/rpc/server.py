@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from raftmq.wire.frames import Frame
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Service --------------------------------------------------------------------------------------

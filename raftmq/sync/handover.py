@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.columns import Value
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.sync")
 
 
 class Delivery:

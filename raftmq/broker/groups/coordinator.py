@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.quorum import MetadataQuorum
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 # -- Slots ----------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.group_offsets import OffsetCommit, OffsetDelete, OffsetFetch
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 # What groups have committed is in the memory of every node of the cluster.

@@ -34,7 +34,7 @@ REPORT_SECONDS_MAX = 10.0
 # One of both sides has not heard of an election yet.
 PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower)
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class FollowedPartition:

@@ -40,7 +40,7 @@ PAUSE_SECONDS = 0.5  # before the same is asked again, give or take a half
 # refusal the leader waits for metadata that it has not seen yet.
 HOPELESS = frozenset({ErrorCode.INELIGIBLE_REPLICA})
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class IsrProposalLink(Protocol):

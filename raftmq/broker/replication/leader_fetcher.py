@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.replicate import PartitionProgress
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 # -- Leader fetcher -------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PARTITIONS_TOLD_MAX = 5000  # by one message
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class ProgressReports:

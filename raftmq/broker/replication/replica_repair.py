@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 PAUSES = Pauses(0.25, 15.0)

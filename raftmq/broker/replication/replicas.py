@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.log import PartitionLog
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 # -- High watermarks ------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.fetch import PartitionFetched
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 WAITING_MAX = 100  # looks that wait for their turn

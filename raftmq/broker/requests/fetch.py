@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.replicate import PartitionProgress, ReplicaFetch, ReplicaProgress
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class FetchRequests:

@@ -43,7 +43,7 @@ WAIT_SECONDS_MAX = 60.0
 # A high watermark alone waits so long for records to go with.
 BOUNDS_LINGER_SECONDS = 0.01
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class HostedReplicas(Protocol):

@@ -41,7 +41,7 @@ LOW_COUNT = 500  # with fewer left the next block is asked for: so many producer
 PROPOSE_SECONDS = 5.0  # then those who wait had better ask another broker
 AGAIN_SECONDS = 5.0  # after an attempt to fetch ahead that failed, if nobody asks before
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.broker")
 
 
 class ProducerIdLink(Protocol):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOG_LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.cli")
 
 
 def run_broker(config: Path, overrides: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.reply import Answer
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.client")
 
 
 # -- Metadata watch -------------------------------------------------------------------------------

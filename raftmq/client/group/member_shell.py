@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.client")
 
 
 # -- Changes --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.5
 REFRESH_SECONDS = 10.0  # while nothing is asked nobody tells of newer metadata
 ANSWER_SECONDS_MAX = 10.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.client")
 
 
 class PatternWatch:

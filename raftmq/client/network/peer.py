@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.hello import Hello
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.client")
 
 
 class Dialling(NamedTuple):

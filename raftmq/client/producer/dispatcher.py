@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NEWS_SECONDS_MIN = 1.0  # between two questions about topics of which nothing is doubted
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.client")
 
 
 class _Waiter:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.state_machine import StateMachine
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 # -- Snapshot download ----------------------------------------------------------------------------

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.net.connection import AddressT, QuorumNetwork
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 # -- Opening --------------------------------------------------------------------------------------

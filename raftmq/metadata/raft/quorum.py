@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.snapshot.snapshotter import Snapshotter
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 # -- Driver ---------------------------------------------------------------------------------------

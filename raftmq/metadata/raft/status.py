@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.net.messages import Standing
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 NESTS_MAX = 200  # a voter has 64 guests; and so few levels are no trouble for any interpreter

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.work import LogStartOver, LogTrim, Truncation
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.partition")
 
 
 _TOPIC_FOLDER = re.compile(r"(?!\.)[\w.-]{1,249}", re.ASCII)

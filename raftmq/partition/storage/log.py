@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import BatchHeader, Buffer
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.partition")
 
 
 SEGMENT_OFFSETS_MAX = (1 << 31) - 1  # index entries hold offsets relative to the segment's

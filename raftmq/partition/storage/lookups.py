@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.rot import Rot
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.partition")
 
 
 def find_slice_now(

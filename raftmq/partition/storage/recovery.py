@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import BatchHeader
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.partition")
 
 
 # -- Recovery -------------------------------------------------------------------------------------

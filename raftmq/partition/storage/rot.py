@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.segment import Segment
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.partition")
 
 
 ROT_MARK = "rotten"  # the file that remembers where rot was found

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Buffer
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.partition")
 
 
 # -- Segment index --------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ async def test_only_who_was_heard_before_is_missed(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A cluster begins before its controller is in office: no warning. Whoever is cut off warns."""
-    caplog.set_level(logging.INFO, "raftmq.broker.lifetime")
+    caplog.set_level(logging.INFO, "raftmq.broker")
     async with open_world(3) as world:
         await world.nodes[3].start(with_office=False)
         await world.nodes[1].start(with_office=False)

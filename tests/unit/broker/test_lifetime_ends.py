@@ -156,7 +156,7 @@ async def test_a_start_that_waits_for_the_metadata_says_so_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three seconds behind what this broker knew when it ran last: one line, and one at the end."""
-    caplog.set_level(logging.INFO, "raftmq.broker.lifetime")
+    caplog.set_level(logging.INFO, "raftmq.broker")
     async with open_world(2) as world:
         world.cluster.follow_seconds = 3.0
         await topic_on(world, 1)
@@ -172,7 +172,7 @@ async def test_a_start_that_waits_for_nothing_is_silent(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A first start, and one whose metadata comes in time."""
-    caplog.set_level(logging.INFO, "raftmq.broker.lifetime")
+    caplog.set_level(logging.INFO, "raftmq.broker")
     async with open_world(2) as world:
         await wait_known(world.nodes[2].quorum, -1)
         world.cluster.follow_seconds = 0.5

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import TopicMetadata
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.client")
 
 
 NAME_CHARS_MAX = 200

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.net.messages import Standing
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 _NOWHERE = 1 << 64

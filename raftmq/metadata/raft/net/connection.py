@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     StreamHandler: TypeAlias = Callable[[trio.abc.Stream], Awaitable[None]]
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 READ_BYTES = 256 << 10

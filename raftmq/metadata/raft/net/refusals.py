@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SAID_MAX = 1000  # then all is forgotten: strangers choose their names
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 class Refusals:

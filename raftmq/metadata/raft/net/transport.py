@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 # -- Dialer ---------------------------------------------------------------------------------------

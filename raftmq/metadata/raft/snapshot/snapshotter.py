@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 10.0  # after a snapshot that could not be written
 RECEIVER_TICK_SECONDS = 0.5
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("raftmq.metadata")
 
 
 class _Due(NamedTuple):

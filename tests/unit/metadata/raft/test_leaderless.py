@@ -36,7 +36,7 @@ def test_the_reason_is_named(term: int, standings: dict[int, str | None], words:
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name == status.__name__]
+    return [r.getMessage() for r in caplog.records if r.pathname == status.__file__]
 
 
 async def test_a_new_quorum_says_whom_it_waits_for(

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 FOUR = {**ADDRESSES, 4: Address("voter4", 9000)}
-NAME = refusals.__name__
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [
         (record.levelname, record.getMessage())
         for record in caplog.records
-        if record.name == NAME and record.levelno >= logging.WARNING
+        if record.pathname == refusals.__file__ and record.levelno >= logging.WARNING
     ]
 
 
