@@ -60,100 +60,100 @@ TWINS = {
 }
 BLOCKING = "raftmq.sync."
 
-# What means two things by now, until one of them has got a name of its own. Nothing is added here.
+# How many things a name means by now, until all but one have got names of their own. None is added.
 AMBIGUOUS_CLASSES = {
-    "Answer",
-    "Ask",
-    "Asked",
-    "Attempt",
-    "Awaited",
-    "Batch",
-    "BatchHeader",
-    "Bounds",
-    "Broker",
-    "Call",
-    "Cause",
-    "Change",
-    "Changes",
-    "Channel",
-    "Claim",
-    "Columns",
-    "Connection",
-    "Coordinator",
-    "CreatePartitions",
-    "DamagedReplica",
-    "Delivery",
-    "Dialling",
-    "Elections",
-    "Endpoint",
-    "Entry",
-    "ExitCode",
-    "Fences",
-    "Fetch",
-    "Fetched",
-    "Finding",
-    "Found",
-    "FrameReader",
-    "GroupCommits",
-    "GroupMember",
-    "Heartbeat",
-    "Hello",
-    "Host",
-    "Hosting",
-    "Identity",
-    "Limits",
-    "Link",
-    "Look",
-    "Member",
-    "Membership",
-    "Network",
-    "OffsetCommit",
-    "Offsets",
-    "Order",
-    "Origin",
-    "Outbox",
-    "Outcome",
-    "Part",
-    "PartitionState",
-    "Pauses",
-    "Peer",
-    "Peers",
-    "Picture",
-    "Place",
-    "Plan",
-    "Producer",
-    "ProducerIds",
-    "Proposals",
-    "Propose",
-    "Proposer",
-    "Reading",
-    "Rebalance",
-    "Repeats",
-    "Replica",
-    "Room",
-    "Run",
-    "Seen",
-    "Segment",
-    "Server",
-    "Session",
-    "Shape",
-    "Silence",
-    "StartOver",
-    "Step",
-    "Surroundings",
-    "Target",
-    "TcpNetwork",
-    "TcpStream",
-    "Telling",
-    "Tenure",
-    "Topics",
-    "Trim",
-    "Verdict",
-    "Waiting",
-    "Wanted",
-    "Window",
-    "Wish",
-    "WrongClock",
+    "Answer": 3,
+    "Ask": 2,
+    "Asked": 2,
+    "Attempt": 2,
+    "Awaited": 2,
+    "Batch": 3,
+    "BatchHeader": 2,
+    "Bounds": 3,
+    "Broker": 2,
+    "Call": 2,
+    "Cause": 2,
+    "Change": 2,
+    "Changes": 2,
+    "Channel": 2,
+    "Claim": 2,
+    "Columns": 2,
+    "Connection": 2,
+    "Coordinator": 3,
+    "CreatePartitions": 2,
+    "DamagedReplica": 2,
+    "Delivery": 2,
+    "Dialling": 2,
+    "Elections": 2,
+    "Endpoint": 3,
+    "Entry": 4,
+    "ExitCode": 2,
+    "Fences": 2,
+    "Fetch": 3,
+    "Fetched": 2,
+    "Finding": 2,
+    "Found": 2,
+    "FrameReader": 3,
+    "GroupCommits": 2,
+    "GroupMember": 2,
+    "Heartbeat": 2,
+    "Hello": 2,
+    "Host": 3,
+    "Hosting": 3,
+    "Identity": 3,
+    "Limits": 4,
+    "Link": 4,
+    "Look": 3,
+    "Member": 2,
+    "Membership": 2,
+    "Network": 3,
+    "OffsetCommit": 2,
+    "Offsets": 2,
+    "Order": 2,
+    "Origin": 2,
+    "Outbox": 2,
+    "Outcome": 4,
+    "Part": 2,
+    "PartitionState": 2,
+    "Pauses": 2,
+    "Peer": 3,
+    "Peers": 2,
+    "Picture": 2,
+    "Place": 2,
+    "Plan": 4,
+    "Producer": 2,
+    "ProducerIds": 3,
+    "Proposals": 2,
+    "Propose": 2,
+    "Proposer": 2,
+    "Reading": 2,
+    "Rebalance": 2,
+    "Repeats": 2,
+    "Replica": 2,
+    "Room": 2,
+    "Run": 8,
+    "Seen": 2,
+    "Segment": 2,
+    "Server": 2,
+    "Session": 3,
+    "Shape": 2,
+    "Silence": 2,
+    "StartOver": 2,
+    "Step": 4,
+    "Surroundings": 2,
+    "Target": 2,
+    "TcpNetwork": 2,
+    "TcpStream": 2,
+    "Telling": 2,
+    "Tenure": 2,
+    "Topics": 2,
+    "Trim": 2,
+    "Verdict": 4,
+    "Waiting": 3,
+    "Wanted": 4,
+    "Window": 2,
+    "Wish": 2,
+    "WrongClock": 3,
 }
 
 LOGGER = re.compile(r"getLogger\((.*?)\)")
@@ -165,53 +165,59 @@ def product() -> Structure:
     return Structure()
 
 
-def agree(rule: str, found: Iterable[object], gone: Iterable[object]) -> None:
-    offenders = [f"new: {one}" for one in found] + [f"gone, take it out: {one}" for one in gone]
-    assert not offenders, f"{rule}:\n  " + "\n  ".join(offenders)
+def no_offenders(rule: str, offenders: Iterable[str]) -> None:
+    lines = sorted(offenders)
+    assert not lines, f"{rule}:\n  " + "\n  ".join(lines)
 
 
 def test_no_modules_import_each_other(product: Structure) -> None:
     """Whoever reads one of a circle has to read them all; types and functions make circles, too."""
     found = {" ".join(sorted(circle)) for circle in product.circles}
     allowed = {" ".join(sorted(circle)) for circle in ALLOWED_CIRCLES}
-    agree("import circles", sorted(found - allowed), sorted(allowed - found))
+    no_offenders("import circles", found - allowed)
+    no_offenders("ALLOWED_CIRCLES that are gone: take them out", allowed - found)
 
 
 def test_packages_are_small_enough_to_be_known(product: Structure) -> None:
     """More modules than one remembers are two packages."""
     found = [
-        f"{name}: {width} modules"
+        f"{name}: {width}"
         for name, width in product.wide_packages.items()
         if width > WIDE_PACKAGES.get(name, (WIDE_PACKAGE_MODULES, ""))[0]
     ]
-    agree(
-        f"packages of more than {WIDE_PACKAGE_MODULES} modules",
-        sorted(found),
-        sorted(WIDE_PACKAGES.keys() - product.wide_packages.keys()),
-    )
+    no_offenders("packages of too many modules", found)
+    gone = WIDE_PACKAGES.keys() - product.wide_packages.keys()
+    no_offenders("WIDE_PACKAGES that are small now: take them out", gone)
 
 
 def test_a_public_class_has_a_name_of_its_own(product: Structure) -> None:
     """What is searched for by its name is found once."""
-    found = {
-        name: [home for home in homes if not (name in TWINS and home.startswith(BLOCKING))]
-        for name, homes in product.public_classes.items()
+    homes = {
+        name: [home for home in found if not (name in TWINS and home.startswith(BLOCKING))]
+        for name, found in product.public_classes.items()
     }
-    ambiguous = {name for name, homes in found.items() if len(homes) > 1}
-    agree(
-        "public classes of one name",
-        [f"{name}: {sorted(found[name])}" for name in sorted(ambiguous - AMBIGUOUS_CLASSES)],
-        sorted(AMBIGUOUS_CLASSES - ambiguous),
-    )
+    found = [
+        f"{name}: {' '.join(sorted(found))}"
+        for name, found in homes.items()
+        if len(found) > AMBIGUOUS_CLASSES.get(name, 1)
+    ]
+    no_offenders("public classes of one name", found)
+    fewer = [
+        f"{name}: {len(homes.get(name, []))}"
+        for name, count in AMBIGUOUS_CLASSES.items()
+        if len(homes.get(name, [])) < count
+    ]
+    no_offenders("AMBIGUOUS_CLASSES that mean less now: change the number, or take them out", fewer)
 
 
 def test_twins_are_two(product: Structure) -> None:
     """One of them is blocking, and one is not."""
-    homes = {name: product.public_classes.get(name, set()) for name in TWINS}
-    blocking = {
-        name: {home for home in found if home.startswith(BLOCKING)} for name, found in homes.items()
-    }
-    agree("twins", [], sorted(name for name in TWINS if not set() < blocking[name] < homes[name]))
+    single = [
+        name
+        for name in TWINS
+        if len({home.startswith(BLOCKING) for home in product.public_classes.get(name, ())}) < 2
+    ]
+    no_offenders("TWINS that are not: take them out", single)
 
 
 def test_loggers_are_named_by_area(product: Structure) -> None:
@@ -222,7 +228,7 @@ def test_loggers_are_named_by_area(product: Structure) -> None:
         for given in LOGGER.findall(module.file.read_text("utf-8"))
         if not is_area_of(given, module.name)
     ]
-    agree("not an area that the module is in", wrong, [])
+    no_offenders("not an area that the module is in", wrong)
 
 
 def is_area_of(given: str, module: str) -> bool:
@@ -233,9 +239,9 @@ def is_area_of(given: str, module: str) -> bool:
 def test_every_public_path_is_there() -> None:
     """Code may move; the places that programs import from stay."""
     missing = [path for path in listed() if not is_there(path)]
-    agree("in public_paths.txt", [], missing)
+    no_offenders("in public_paths.txt, and not there", missing)
 
 
 def test_what_people_are_told_to_import_is_listed() -> None:
     """A new promise is made knowingly: python -m tests.public_paths --add"""
-    agree("not in public_paths.txt", sorted({*find()} - {*listed()}), [])
+    no_offenders("not in public_paths.txt", {*find()} - {*listed()})
