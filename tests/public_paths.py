@@ -90,7 +90,8 @@ def find() -> Iterator[str]:
         yield f"fixture {name}"
     for folder, pattern in ((".", "*.md"), ("docs", "*.md"), ("examples", "**/*.py")):
         for file in sorted((ROOT / folder).glob(pattern)):
-            yield from _named_in(file.read_text("utf-8"))
+            if not file.name.endswith("_demo.py"):  # demos show the inside: no program is like them
+                yield from _named_in(file.read_text("utf-8"))
     for file in sorted(ROOT.joinpath(*JOBS.split(".")).glob("*.py")):
         if '__name__ == "__main__"' in file.read_text("utf-8"):
             yield from (f"-m {JOBS}.{file.stem}", f"{JOBS}.{file.stem}:main")

@@ -38,11 +38,10 @@ from raftmq.partition.storage.incoming import (
     place_produced,
     place_replicated,
 )
-from raftmq.partition.storage.recovery_result import DAMAGE_MARK
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
 from raftmq.partition.storage.rot import ROT_MARK, ROTTEN_MAX
 from raftmq.partition.storage.segment import Segment, log_path
-from raftmq.partition.storage.work import Flush, LogStartOver, LogTrim, Truncation
+from raftmq.partition.storage.work import DAMAGE_MARK, Flush, LogStartOver, LogTrim, Truncation
 from raftmq.wire.batch.header import check_batch
 from raftmq.wire.batch.records import RecordBatch
 
@@ -54,9 +53,9 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files
     from raftmq.partition.producers import ProducerState
     from raftmq.partition.storage.entries import ReadBytes
-    from raftmq.partition.storage.recovery_result import FoundLog
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import BatchStart, FoundBatch
+    from raftmq.partition.storage.work import FoundLog
     from raftmq.wire.batch.header import BatchHeader, Buffer
 
 

@@ -23,7 +23,6 @@ from raftmq.partition.storage.entries import DamagedEntries, EpochFile
 from raftmq.partition.storage.known_producers import recover_producers
 from raftmq.partition.storage.log import PartitionLog
 from raftmq.partition.storage.mending import recall
-from raftmq.partition.storage.recovery_result import DAMAGE_MARK, Damage, FoundLog, RecoveryReport
 from raftmq.partition.storage.rot import read_mark
 from raftmq.partition.storage.segment import (
     LOG_SUFFIX,
@@ -33,7 +32,15 @@ from raftmq.partition.storage.segment import (
     scan,
     walk,
 )
-from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY, remove_all
+from raftmq.partition.storage.work import (
+    DAMAGE_MARK,
+    LOG_START_FILE,
+    LOG_START_KEY,
+    Damage,
+    FoundLog,
+    RecoveryReport,
+    remove_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -7,7 +7,6 @@ the offsets in question. Waits for the disk: runs in a worker thread.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files
     from raftmq.partition.epochs import LeaderEpochs
     from raftmq.partition.storage.segment import Segment
-
-
-logger = logging.getLogger("raftmq.partition")
 
 
 ROT_MARK = "rotten"  # the file that remembers where rot was found

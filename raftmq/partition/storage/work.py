@@ -8,7 +8,7 @@ Truncation is performed nothing may be appended.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.disk.checkpoint import (
     pack_checkpoint,
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from raftmq.disk.files import File, Files
     from raftmq.partition.storage.durability import FlushMark
     from raftmq.partition.storage.entries import EpochFile
-    from raftmq.partition.storage.known_producers import ProducersCut
+    from raftmq.partition.storage.known_producers import KnownProducers, ProducersCut
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import Segment
+
 
 LOG_START_FILE = "log-start-offset"
 LOG_START_KEY = "log_start_offset"
@@ -144,3 +145,45 @@ def remove_all(files: Files, folder: Path, segments: Iterable[Segment]) -> None:
     for segment in segments:
         segment.remove()
     files.sync_directory(folder)
+
+
+# -- Recovery result ------------------------------------------------------------------------------
+# What recovery found in a partition folder, as it hands it over to the log.
+#
+# Owns these value types only.
+
+
+DAMAGE_MARK = "damaged"  # the file that remembers damage
+
+
+class Damage(NamedTuple):
+    """The first byte that recovery found wrong although something sound follows it."""
+
+    offset: int
+    what: str
+    behind: tuple[Segment, ...] = ()  # segments that cannot be reached across the damage
+
+    def __str__(self) -> str:
+        return f"damaged from offset {self.offset} on: {self.what}"
+
+
+class RecoveryReport(NamedTuple):
+    """How the log was found. `lost_durable`: less than the recovery point vouched for."""
+
+    clean: bool = True
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    lost_durable: bool = False
+
+
+class FoundLog(NamedTuple):
+    """A log, opened."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    epoch_file: EpochFile
+    producers: KnownProducers
+    log_start_offset: int
+    durable_end_offset: int
+    damage: Damage | None
+    report: RecoveryReport

@@ -14,9 +14,8 @@ from raftmq.partition.storage.inspect import (
     list_indexes,
     read_small_file,
 )
-from raftmq.partition.storage.recovery_result import DAMAGE_MARK
 from raftmq.partition.storage.segment import log_path
-from raftmq.partition.storage.work import LOG_START_FILE, LOG_START_KEY
+from raftmq.partition.storage.work import DAMAGE_MARK, LOG_START_FILE, LOG_START_KEY
 from raftmq.partition.verify.findings import Finding, Findings
 from raftmq.partition.verify.indexes import READ_ERRORS
 
