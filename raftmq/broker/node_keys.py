@@ -127,16 +127,16 @@ REPLACE = NodeKey(
     Kind.SWITCH,
     "Whether this voter, *if its directory is empty*, takes the seat of a disk that is lost for"
     " good: without it, a voter with an empty directory is let into no quorum that has begun. Give"
-    " it once, as `-o quorum.replace=true`, and not in the file: whoever starts a copy of such a"
-    " file on an empty directory while this voter is down takes its seat, and its own disk never"
-    " comes back.",
+    " it once, as `-o quorum.replace=true`, and not in the file: a process that is started with a"
+    " copy of such a file on an empty directory while this voter is down takes its seat, and the"
+    " voter's own disk never comes back.",
     default="false",
 )
 LISTENER_NAME = NodeKey(
     "listeners.<name>.name",
     Kind.NAME,
     f'Exactly one is named `"{BROKERS}"`, and is for the other brokers: clients are refused there,'
-    " unless it is the only one. All others are for clients, who are told the addresses of the"
+    " unless it is the only one. All others are for clients, which get the addresses of the"
     " listeners that have the same name on the other brokers.",
     NAME_LENGTH_MAX,
 )
@@ -149,7 +149,7 @@ BIND = NodeKey(
 ADVERTISED = NodeKey(
     "listeners.<name>.advertised",
     Kind.ADDRESS,
-    "Where others reach this listener: what brokers and clients are told.",
+    "Where others reach this listener: the address that brokers and clients get.",
     default="`bind`",
 )
 REBALANCE_DELAY = NodeKey(

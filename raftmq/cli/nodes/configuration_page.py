@@ -65,8 +65,8 @@ What is said in several places counts in this order, the last one for good:
 In the environment and on the command line a listener goes by its name, and one of a new name is
 added: `-o listeners.clients.bind=10.0.0.1:9292` is `RAFTMQ_LISTENERS__CLIENTS__BIND`.
 
-Whatever is wrong is told at once, each problem on a line of its own with its key, and the node ends
-with exit code 2 before it has touched anything. A single voter, and an even number of voters, are
+All problems are reported at once, each on a line of its own with its key, and the node ends with
+exit code 2 before it has touched anything. A single voter, and an even number of voters, are
 warned of on stderr.
 
 """
