@@ -164,8 +164,8 @@ REBALANCE_DELAY = NodeKey(
 SESSION_TIMEOUT_MIN = NodeKey(
     "groups.session_timeout_ms_min",
     Kind.NUMBER,
-    "The shortest session that a member may ask for. Who is silent for longer than its session is"
-    " put out of its group.",
+    "The shortest session that a member may ask for. A member that is silent for longer than its"
+    " session is put out of its group.",
     MILLISECONDS_MAX,
     default=str(RULES.session_timeout_ms_min),
     minimum=1,
