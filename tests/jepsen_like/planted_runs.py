@@ -3,7 +3,7 @@
     python -m tests.jepsen_like.planted_runs [--bug NAME ...] [--seed N] [--folder DIR]
 
 Owns the command, and `find`, which plays one run in a process of its own: a run changes its process
-for good. Exits with 1 if a bug was not found.
+for good. Exits with 1 if a bug was not found, or if something of it was never called.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from jepsen_like.planted.patch import places_in_vain
 from jepsen_like.planted.real import BUGS
 from jepsen_like.report.folder import RunFolder
 from jepsen_like.run import run
@@ -29,17 +30,24 @@ class Found(NamedTuple):
     """Attributes:
     findings: names of all that was found.
     as_expected: one of those that shall find this bug is among them.
+    in_vain: what the bug has patched, and no process of the run has called.
     seconds: of the whole run.
     """
 
     bug: str
     findings: tuple[str, ...]
     as_expected: bool
+    in_vain: tuple[str, ...]
     seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        return self.as_expected and not self.in_vain
 
     def __str__(self) -> str:
         said = ", ".join(self.findings) or "NOTHING"
-        mark = "found" if self.as_expected else "MISSED"
+        said += f"; planted in vain: {', '.join(self.in_vain)}" if self.in_vain else ""
+        mark = "found" if self.is_good else "MISSED"
         return f"{mark:7}{self.bug:36}{self.seconds:4.0f} s  {said}"
 
 
@@ -55,9 +63,11 @@ def find(bug: str, folder: Path, *, seed: int | None = None) -> Found:
         check=False,
     )
     assert (folder / "verdict.json").exists(), done.stderr[-3000:]
-    findings = tuple(found.name for found in RunFolder(folder).read().verdict.failures)
-    seconds = time.monotonic() - began_at
-    return Found(bug, findings, bool({*findings} & {*BUGS[bug].found_as}), seconds)
+    run_folder, seconds = RunFolder(folder), time.monotonic() - began_at
+    findings = tuple(found.name for found in run_folder.read().verdict.failures)
+    logs = [path.read_text(errors="replace") for path in run_folder.nodes_path.glob("*.log")]
+    in_vain = tuple(places_in_vain("".join([done.stderr, *logs])))
+    return Found(bug, findings, bool({*findings} & {*BUGS[bug].found_as}), in_vain, seconds)
 
 
 def play(bug: str, folder: Path, seed: int | None) -> None:
@@ -74,7 +84,7 @@ def main() -> int:
         missed = 0
         for bug in arguments.bug:
             found = find(bug, (arguments.folder or Path(temporary)) / bug, seed=arguments.seed)
-            missed += not found.as_expected
+            missed += not found.is_good
             sys.stdout.write(f"{found}\n")
             sys.stdout.flush()
     sys.stdout.write(f"{len(arguments.bug) - missed} of {len(arguments.bug)} found\n")

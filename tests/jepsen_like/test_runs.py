@@ -75,7 +75,7 @@ def test_a_planted_bug_is_found(tmp_path: Path) -> None:
     require(lab_missing)
     folder = tmp_path / "run"
     found = find("overwrite_what_was_not_expected", folder)
-    assert found.as_expected, str(found)
+    assert found.is_good, str(found)
     assert RunFolder(folder).read().verdict.result is Result.FAIL
 
 

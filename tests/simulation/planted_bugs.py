@@ -1,6 +1,6 @@
 """Bugs that storage code is known to have, to be planted into ours one at a time.
 
-Owns the bugs, each a function that patches the code through pytest's MonkeyPatch. A bug changes
+Owns the bugs, each a function that patches the code through a `Patch`. A bug changes
 what the code does with its disk, or what it believes about it; never the simulation's notion of
 what a crash leaves. That all are found is tested in `test_planted_bugs.py`; which sweep finds
 which, and at how many crashes, says `python -m tests.simulation.planted_bugs`.
@@ -13,8 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import pytest
-
+from jepsen_like.planted.patch import Calls
 from raftmq.partition.storage import recovery, segment, work
 from raftmq.partition.storage.directory import LogDirectory
 from raftmq.partition.storage.durability import DurableEnd, FlushMark
@@ -26,6 +25,7 @@ from tests.simulation.crash_case import Sweep
 from tests.simulation.crash_sweep import SWEEPS, failures, first_failure
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.disk_file import SimulatedFile
+from tests.simulation.planting import Patch, demand_called, planted, tell_calls
 
 if TYPE_CHECKING:
     from raftmq.disk.files import Files
@@ -40,17 +40,17 @@ def nothing(*_: object, **__: object) -> None:
 # -- becoming durable ------------------------------------------------------------------------
 
 
-def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
+def acknowledge_before_sync(patch: Patch) -> None:
     """Writing is taken for keeping."""
     patch.setattr(SimulatedFile, "sync", nothing)
 
 
-def forget_names(patch: pytest.MonkeyPatch) -> None:
+def forget_names(patch: Patch) -> None:
     """Files are synced, the directories that name them are not."""
     patch.setattr(SimulatedFiles, "sync_directory", nothing)
 
 
-def forget_names_of_segments(patch: pytest.MonkeyPatch) -> None:
+def forget_names_of_segments(patch: Patch) -> None:
     """The same, but only where a flush round follows a roll."""
     begin_flush = PartitionLog.begin_flush
 
@@ -62,7 +62,7 @@ def forget_names_of_segments(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "begin_flush", begin)
 
 
-def forget_sealed_segments(patch: pytest.MonkeyPatch) -> None:
+def forget_sealed_segments(patch: Patch) -> None:
     """A round that follows a roll syncs the active segment only."""
     begin_flush = PartitionLog.begin_flush
 
@@ -73,7 +73,7 @@ def forget_sealed_segments(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "begin_flush", begin)
 
 
-def forget_leader_epochs(patch: pytest.MonkeyPatch) -> None:
+def forget_leader_epochs(patch: Patch) -> None:
     """Batches are synced, the file that says who wrote them is not."""
     begin_flush = PartitionLog.begin_flush
 
@@ -85,7 +85,7 @@ def forget_leader_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "begin_flush", begin)
 
 
-def acknowledge_too_much(patch: pytest.MonkeyPatch) -> None:
+def acknowledge_too_much(patch: Patch) -> None:
     """A round is taken to cover what was appended while it ran."""
 
     def complete(self: DurableEnd, _mark: FlushMark) -> None:
@@ -98,7 +98,7 @@ def acknowledge_too_much(patch: pytest.MonkeyPatch) -> None:
 # -- replacing small files -------------------------------------------------------------------
 
 
-def rename_without_sync(patch: pytest.MonkeyPatch) -> None:
+def rename_without_sync(patch: Patch) -> None:
     """A checkpoint gets its name before its bytes are safe."""
     sync = SimulatedFile.sync
 
@@ -109,7 +109,7 @@ def rename_without_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedFile, "sync", sync_unless_temporary)
 
 
-def checkpoint_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+def checkpoint_what_is_not_durable(patch: Patch) -> None:
     """The recovery point is the log's end."""
 
     async def checkpoint(self: LogDirectory) -> None:
@@ -122,12 +122,12 @@ def checkpoint_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
 # -- cutting ---------------------------------------------------------------------------------
 
 
-def keep_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
+def keep_the_recovery_point(patch: Patch) -> None:
     """A truncation that is cut short looks like lost data."""
     patch.setattr(KnownPast, "lower", nothing)
 
 
-def cut_from_the_front(patch: pytest.MonkeyPatch) -> None:
+def cut_from_the_front(patch: Patch) -> None:
     """The segments of a truncation go oldest first, which leaves a gap."""
 
     def perform(self: Truncation, files: Files) -> None:
@@ -138,7 +138,7 @@ def cut_from_the_front(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Truncation, "perform", perform)
 
 
-def cut_without_sync(patch: pytest.MonkeyPatch) -> None:
+def cut_without_sync(patch: Patch) -> None:
     """What was truncated may come back."""
 
     def perform(self: Truncation, files: Files) -> None:
@@ -150,17 +150,17 @@ def cut_without_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Truncation, "perform", perform)
 
 
-def forget_the_log_start(patch: pytest.MonkeyPatch) -> None:
+def forget_the_log_start(patch: Patch) -> None:
     """Deleted records are gone until the next start."""
     patch.setattr(work, "put_in_place", nothing)
 
 
-def remember_what_was_cut(patch: pytest.MonkeyPatch) -> None:
+def remember_what_was_cut(patch: Patch) -> None:
     """Of producers the log knows what it knew before a truncation."""
     patch.setattr(KnownProducers, "end_cut", nothing)
 
 
-def keep_snapshots_of_what_was_cut(patch: pytest.MonkeyPatch) -> None:
+def keep_snapshots_of_what_was_cut(patch: Patch) -> None:
     """Later, when the log has grown over it again, one is believed."""
     patch.setattr(ProducersCut, "forget", nothing)
 
@@ -168,22 +168,22 @@ def keep_snapshots_of_what_was_cut(patch: pytest.MonkeyPatch) -> None:
 # -- opening ---------------------------------------------------------------------------------
 
 
-def believe_every_header(patch: pytest.MonkeyPatch) -> None:
+def believe_every_header(patch: Patch) -> None:
     """Recovery does not look at checksums."""
     patch.setattr(segment, "_check_bytes", nothing)
 
 
-def believe_the_page_cache(patch: pytest.MonkeyPatch) -> None:
+def believe_the_page_cache(patch: Patch) -> None:
     """What recovery reads is taken for durable, although nobody ever synced it."""
     patch.setattr(recovery._Recovery, "_read_from_disk", nothing)
 
 
-def leave_the_torn_tail(patch: pytest.MonkeyPatch) -> None:
+def leave_the_torn_tail(patch: Patch) -> None:
     """The log ends before the torn batch, but its file does not."""
     patch.setattr(recovery._Recovery, "_cut", nothing)
 
 
-def call_it_damage(patch: pytest.MonkeyPatch) -> None:
+def call_it_damage(patch: Patch) -> None:
     """Sectors that arrive out of order after a power cut are taken for rot."""
 
     def judge(past: Past, **facts: bool) -> TailVerdict:
@@ -195,7 +195,7 @@ def call_it_damage(patch: pytest.MonkeyPatch) -> None:
 
 # -- all of them -----------------------------------------------------------------------------
 
-Bug = Callable[[pytest.MonkeyPatch], None]
+Bug = Callable[[Patch], None]
 
 # Every bug with a sweep that catches it. Where a change of the log's code shifts a script so far
 # that a bug slips through, run this module as a command and choose a sweep that catches it often.
@@ -223,22 +223,27 @@ BUGS: dict[Bug, Sweep] = {
 
 def caught(bug: Bug, sweep: Sweep) -> Failure | None:
     """The first crash that shows the bug."""
-    with pytest.MonkeyPatch.context() as patch:
-        bug(patch)
-        return first_failure(sweep)
+    with planted(bug) as calls:
+        failure = first_failure(sweep)
+    demand_called(bug.__name__, calls)
+    return failure
 
 
 def main() -> None:
     """How many crashes of which sweep show which bug."""
     logging.disable(logging.CRITICAL)
+    is_in_vain = False
     for bug in BUGS:
         sys.stdout.write(f"{bug.__name__:32}")
+        calls = Calls()
         for sweep in SWEEPS:
-            with pytest.MonkeyPatch.context() as patch:
-                bug(patch)
+            with planted(bug, calls):
                 count = sum(1 for _ in failures(sweep.seed, [sweep.mode]))
             sys.stdout.write(f"{sweep!s:>10}: {count:3}")
         sys.stdout.write("\n")
+        tell_calls(bug.__name__, calls)
+        is_in_vain |= bool(calls.missing)
+    sys.exit(1 if is_in_vain else 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Bugs planted into the code under test, one at a time, and which worlds catch them.
 
 Owns the command that looks for such worlds, and the file that keeps their seeds where there is one.
+What a bug patches must be called where it is planted: otherwise it does nothing, as when the caller
+has imported by value what is patched elsewhere, and the test and the command are red.
 Any change of the code shifts the worlds: `--reseed` keeps the seeds that still catch their bug, and
 looks for others in place of the rest. A seed is worth something only if its world passes without
 the bug.
@@ -14,10 +16,11 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from jepsen_like.planted.patch import Calls
 from tests.simulation.raft.checks import TooLittle
 
 if TYPE_CHECKING:
@@ -27,8 +30,57 @@ if TYPE_CHECKING:
 
     from tests.simulation.seeds import MakeStory
 
-Patch = pytest.MonkeyPatch
 SEEDS_WANTED = 3
+
+
+class InVain(Exception):
+    """Of what a bug has put in place something was never called."""
+
+
+class Patch:
+    """pytest's MonkeyPatch for one bug; calls of what it puts in place are counted."""
+
+    def __init__(self, monkey: pytest.MonkeyPatch, calls: Calls) -> None:
+        self._monkey, self.calls = monkey, calls
+
+    def setattr(self, target: Any, name: str, value: Any, *, raising: bool = True) -> None:
+        counted = self.calls.counted(target, name, value)
+        self._monkey.setattr(target, name, counted, raising=raising)
+
+    @contextmanager
+    def context(self) -> Iterator[Patch]:
+        """What is patched for a while only counts like the rest."""
+        with pytest.MonkeyPatch.context() as monkey:
+            yield Patch(monkey, self.calls)
+
+
+@contextmanager
+def planted(bug: Callable[[Patch], None], calls: Calls | None = None) -> Iterator[Calls]:
+    """`calls`: those that were counted before, in other worlds."""
+    calls = Calls() if calls is None else calls
+    with pytest.MonkeyPatch.context() as monkey:
+        bug(Patch(monkey, calls))
+        yield calls
+
+
+def tell_calls(name: str, calls: Calls) -> None:
+    """For commands: what was patched without effect, and what is no function."""
+    if calls.missing:
+        sys.stdout.write(f"      {in_vain(name, calls)}\n")
+    if calls.constants:
+        sys.stdout.write(f"      not counted: {', '.join(sorted(calls.constants))}\n")
+
+
+def demand_called(name: str, calls: Calls) -> None:
+    """Raises InVain."""
+    if calls.missing:
+        raise InVain(in_vain(name, calls))
+
+
+def in_vain(name: str, calls: Calls) -> str:
+    """Names what the bug has patched without effect, if there is any."""
+    places = ", ".join(calls.missing)
+    return f"{name} is planted in vain: nobody called {places}" if places else ""
 
 
 class Case(NamedTuple):
@@ -45,11 +97,13 @@ class Found(NamedTuple):
     Attributes:
         caught: what the worlds said, by seed, of those that were tried.
         tried: how many were.
+        calls: of what the bug put in place, in all of them.
     """
 
     name: str
     caught: dict[int, str]
     tried: int
+    calls: Calls
 
 
 class Garden:
@@ -76,20 +130,19 @@ class Garden:
                 if name in self.cases and seeds:  # of what is harmless none are found
                     self.cases[name] = self.cases[name]._replace(seeds=tuple(seeds))
 
-    @contextmanager
-    def planted(self, name: str) -> Iterator[None]:
-        with Patch.context() as patch:
-            self.bugs[name](patch)
-            yield
+    def planted(self, name: str, calls: Calls | None = None) -> AbstractContextManager[Calls]:
+        return planted(self.bugs[name], calls)
 
     def is_caught(self, name: str) -> bool:
-        case = self.cases[name]
-        return any(self.complaint(seed, case, bug=name) for seed in case.seeds)
+        """Raises InVain."""
+        case, calls = self.cases[name], Calls()
+        is_caught = any(self.complaint(seed, case, bug=name, calls=calls) for seed in case.seeds)
+        demand_called(name, calls)
+        return is_caught
 
-    def complaint(self, seed: int, case: Case, *, bug: str = "") -> str:
+    def complaint(self, seed: int, case: Case, *, bug: str = "", calls: Calls | None = None) -> str:
         """What one world says, with the bug or without any; nothing if too little happened."""
-        planted: AbstractContextManager[None] = self.planted(bug) if bug else nullcontext()
-        with planted:
+        with self.planted(bug, calls) if bug else nullcontext():
             try:
                 self._make(seed, seconds=case.seconds, kinds=case.kinds).play()
             except TooLittle:
@@ -103,15 +156,15 @@ class Garden:
     def search(self, name: str, case: Case, seeds: Iterable[int], *, enough: int) -> Found:
         """Which of these worlds catch the bug, and pass without it; until there are enough."""
         caught: dict[int, str] = {}
-        tried = 0
+        tried, calls = 0, Calls()
         for seed in seeds:
             tried += 1
-            said = self.complaint(seed, case, bug=name)
+            said = self.complaint(seed, case, bug=name, calls=calls)
             if said and not self.complaint(seed, case):
                 caught[seed] = said
                 if len(caught) >= enough:
                     break
-        return Found(name, caught, tried)
+        return Found(name, caught, tried, calls)
 
     def reseed(self, name: str, seeds: range) -> Found:
         case = self.cases[name]
@@ -147,8 +200,8 @@ def main(garden: Garden, description: str) -> None:
             _tell(founds[-1])
             if options.reseed:
                 garden.write(founds)  # a long search may be broken off
-    if options.reseed:
-        sys.exit(0 if all(len(found.caught) >= SEEDS_WANTED for found in founds) else 1)
+    is_short = options.reseed and any(len(found.caught) < SEEDS_WANTED for found in founds)
+    sys.exit(1 if is_short or any(found.calls.missing for found in founds) else 0)
 
 
 def _look(garden: Garden, name: str, options: argparse.Namespace) -> Found:
@@ -166,6 +219,7 @@ def _tell(found: Found) -> None:
     sys.stdout.write(f"{found.name:32} {len(seeds):3} of {found.tried}: {seeds[:8]}\n")
     for said in dict.fromkeys(said[:150] for said in list(found.caught.values())[:3]):
         sys.stdout.write(f"      {said}\n")
+    tell_calls(found.name, found.calls)
     sys.stdout.flush()
 
 

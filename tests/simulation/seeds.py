@@ -16,11 +16,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from jepsen_like.planted.patch import Calls
+from tests.simulation.planting import tell_calls
 from tests.simulation.raft.checks import TooLittle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from tests.simulation.planting import Garden
     from tests.simulation.story import Story
@@ -42,15 +43,13 @@ class Sweep:
         self._make, self._garden, self._options = make, garden, options
         self.failed: list[int] = []
         self.idle: list[int] = []
+        self._calls = Calls()
 
     def play(self, seed: int) -> None:
         options = self._options
         story = self._make(seed, seconds=options.seconds, kinds=kinds_of(options))
-        bug: AbstractContextManager[None] = nullcontext()
-        if options.bug:
-            bug = self._garden.planted(options.bug)
         error: Exception | None = None
-        with bug:
+        with self._garden.planted(options.bug, self._calls) if options.bug else nullcontext():
             try:
                 story.play()
             except Exception as found:
@@ -77,7 +76,12 @@ class Sweep:
 
     @property
     def is_passed(self) -> bool:
-        return not self.failed and len(self.idle) <= IDLE_SHARE_MAX * self._options.seeds
+        is_idle = len(self.idle) > IDLE_SHARE_MAX * self._options.seeds
+        return not (self.failed or is_idle or self._calls.missing)
+
+    def tell_calls(self) -> None:
+        """Of the bug that is planted, if one is."""
+        tell_calls(self._options.bug, self._calls)
 
     def __str__(self) -> str:
         idle = f"; {len(self.idle)} did too little: {self.idle}" if self.idle else ""
@@ -102,6 +106,7 @@ def main(
     sweep, began_at = Sweep(make, garden, options), time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
         sweep.play(seed)
+    sweep.tell_calls()
     sys.stdout.write(f"{sweep}; {time.monotonic() - began_at:.1f} s\n")
     sys.exit(0 if sweep.is_passed else 1)
 

@@ -20,6 +20,7 @@ from raftmq.partition.storage.recovery import KnownPast
 from tests.simulation.crash_script import LOGS, ROOT
 from tests.simulation.deterministic import run, run_inline
 from tests.simulation.disk import SimulatedFiles
+from tests.simulation.planting import demand_called, planted
 from tests.unit.storage.batches import NOW_MS, batch
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from raftmq.partition.storage.directory import LogDirectory
     from tests.simulation.disk_faults import Moment
+    from tests.simulation.planting import Patch
 
 (DELETED, _), (STAYS, _) = LOGS
 RECORDS = 5
@@ -142,8 +144,16 @@ def test_no_crash_leaves_half_a_deletion() -> None:
     examine()
 
 
-def test_a_point_that_outlives_its_folder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep itself: the folder goes first, and its log is missed like one removed by hand."""
-    monkeypatch.setattr(KnownPast, "write_lowered", lambda _self: None)
-    with pytest.raises(AssertionError, match="crash at operation"):
+def a_point_outlives_its_folder(patch: Patch) -> None:
+    """The folder goes first, and its log is missed like one removed by hand."""
+    patch.setattr(KnownPast, "write_lowered", lambda _self: None)
+
+
+def test_a_point_that_outlives_its_folder_is_found() -> None:
+    """The sweep itself has teeth."""
+    with (
+        planted(a_point_outlives_its_folder) as calls,
+        pytest.raises(AssertionError, match="crash at operation"),
+    ):
         examine()
+    demand_called(a_point_outlives_its_folder.__name__, calls)

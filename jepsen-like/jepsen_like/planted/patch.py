@@ -1,12 +1,22 @@
-"""How a bug gets into the code: attributes are replaced.
+"""How a bug gets into the code: attributes are replaced, and calls of what replaces them counted.
 
-pytest's MonkeyPatch is a `Patch` that takes everything back; `ForGood` is for processes that live
-with their bug.
+`ForGood` is a `Patch` for processes that live with their bug; simulations have one of their own,
+which takes everything back. A bug that patches a name which nobody looks up does nothing, as where
+a caller has imported it by value: `Calls` tells.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import re
+import sys
+from functools import wraps
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PLANTED, CALLED = MARKS = "planted bug at", "planted bug called at"
 
 
 class Patch(Protocol):
@@ -14,7 +24,84 @@ class Patch(Protocol):
         """`target` has an attribute of that name already."""
 
 
-class ForGood:
+class Calls:
+    """Of what one bug has put in place.
+
+    Attributes:
+        counts: by place, how often it was called.
+        constants: places of what is no function, so that nobody knows whether it is looked at.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.constants: set[str] = set()
+
+    @property
+    def missing(self) -> list[str]:
+        """What was never called."""
+        return [place for place, count in self.counts.items() if not count]
+
+    def counted(self, target: Any, name: str, value: Any) -> Any:
+        """What `value` is, but that every call is counted; a coroutine counts when it is made."""
+        place = f"{_name_of(target)}.{name}"
+        if isinstance(value, property):
+            parts = (value.fget, value.fset, value.fdel)
+            fget, fset, fdel = (part and self._counted(place, part) for part in parts)
+            return property(fget, fset, fdel)
+        if isinstance(value, classmethod | staticmethod):
+            return type(value)(self._counted(place, value.__func__))
+        if isinstance(value, type) or not callable(value):
+            self.constants.add(place)
+            return value
+        counted = self._counted(place, value)
+        # A method of what it is put into only if it would be one itself: a partial is not.
+        return counted if hasattr(value, "__get__") else staticmethod(counted)
+
+    def _count(self, place: str) -> None:
+        self.counts[place] += 1
+
+    def _counted(self, place: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        self.counts.setdefault(place, 0)
+
+        @wraps(function)
+        def counting(*args: Any, **named: Any) -> Any:
+            self._count(place)
+            return function(*args, **named)
+
+        return counting
+
+
+class ForGood(Calls):
+    """Tells what it puts in place, and when that is called for the first time: a node may be killed
+    at any moment, and what it says stays in its log.
+    """
+
     def setattr(self, target: Any, name: str, value: Any) -> None:
         assert hasattr(target, name), f"{target} has no {name}"
-        setattr(target, name, value)
+        setattr(target, name, self.counted(target, name, value))
+
+    def _counted(self, place: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        _tell(PLANTED, place)
+        return super()._counted(place, function)
+
+    def _count(self, place: str) -> None:
+        super()._count(place)
+        if self.counts[place] == 1:
+            _tell(CALLED, place)
+
+
+def places_in_vain(said: str) -> list[str]:
+    """Those that were never called, by what the processes of one bug have told."""
+    places = {mark: set(re.findall(rf"^{mark} (\S+)$", said, re.MULTILINE)) for mark in MARKS}
+    return sorted(places[PLANTED] - places[CALLED])
+
+
+def _tell(mark: str, place: str) -> None:
+    sys.stderr.write(f"{mark} {place}\n")
+    sys.stderr.flush()
+
+
+def _name_of(target: Any) -> str:
+    if isinstance(target, ModuleType):
+        return target.__name__
+    return target.__qualname__ if isinstance(target, type) else type(target).__qualname__

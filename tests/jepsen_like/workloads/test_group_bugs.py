@@ -11,13 +11,14 @@ import trio
 from jepsen_like.planted import groups
 from jepsen_like.workloads.group_plan import End, Fate
 from tests.jepsen_like.workloads.group_runs import PARTITIONS, a_group_run
+from tests.simulation.planting import demand_called, planted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trio.testing import MockClock
 
-    from jepsen_like.planted.patch import Patch
+    from tests.simulation.planting import Patch
 
 
 @pytest.mark.parametrize(
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
     ],
 )
 async def test_a_bug_is_found(
-    plant: Callable[[Patch], None],
-    found_as: str,
-    autojump_clock: MockClock,
-    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[Patch], None], found_as: str, autojump_clock: MockClock
 ) -> None:
-    """A member falls silent for longer than a session, others come and leave."""
-    plant(monkeypatch)
+    with planted(plant) as calls:
+        found = await _findings()
+    assert found_as in found, found
+    demand_called(plant.__name__, calls)
+
+
+async def _findings() -> set[str]:
+    """Of a run in which a member falls silent for longer than a session, others come and leave."""
     random = Random(1)
     async with a_group_run("batch") as run:
         run.begin("a", Fate(100.0, End.LEAVE, mute_at=6.3, mute_seconds=9.0))
@@ -47,5 +51,4 @@ async def test_a_bug_is_found(
             if step in (100, 120):
                 await run.here.give(step // 20 % 3 + 1)
             await trio.sleep(0.2)
-        verdict = await run.finish()
-        assert found_as in {finding.name for finding in verdict.failures}, str(verdict)
+        return {finding.name for finding in (await run.finish()).failures}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raftmq.broker.requests import producer_fencing as requests
+from raftmq.broker.requests.produce import PendingAcknowledgements
 from raftmq.partition import producers
 from raftmq.partition.producers import Admission
 from raftmq.partition.producers import fenced as real_fenced
@@ -60,7 +61,11 @@ def a_lower_generation_may_begin(patch: Patch) -> None:
 
 def a_fence_is_answered_before_it_is_committed(patch: Patch) -> None:
     """What stands in the leader's log is taken for what stands there."""
-    patch.setattr(requests, "ACKS_ALL", 1)
+
+    def acknowledging(*given: Any, acks: int, **named: Any) -> PendingAcknowledgements:
+        return PendingAcknowledgements(*given, acks=1, **named)
+
+    patch.setattr(requests, "PendingAcknowledgements", acknowledging)
 
 
 def only_the_leader_knows_of_fences(patch: Patch) -> None:

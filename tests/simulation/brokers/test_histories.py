@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jepsen_like.history.event import NEMESIS, NODE, RUN, Type, read_history
+from jepsen_like.planted.patch import Calls
 from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.history_runs import Label
 from tests.simulation.brokers.ledger import ACKS_ALL, ANYWHERE, Outcome, Spot
 from tests.simulation.brokers.planted_bugs import GARDEN
 from tests.simulation.brokers.world import World
+from tests.simulation.planting import demand_called
 from tests.simulation.raft.checks import Violation
 
 if TYPE_CHECKING:
@@ -296,14 +298,15 @@ def _judge_clients(world: World, events: list[Event]) -> None:
 )
 def test_the_checkers_find_planted_bugs_by_themselves(bug: str, finding: str) -> None:
     """In one of its worlds: up to where the ledger complains, the history shows it, too."""
-    seeds = GARDEN.cases[bug].seeds
-    assert any(_complaint_of_checkers(bug, seed).startswith(finding) for seed in seeds)
+    seeds, calls = GARDEN.cases[bug].seeds, Calls()
+    assert any(_complaint_of_checkers(bug, seed, calls).startswith(finding) for seed in seeds)
+    demand_called(bug, calls)
 
 
-def _complaint_of_checkers(bug: str, seed: int) -> str:
+def _complaint_of_checkers(bug: str, seed: int, calls: Calls) -> str:
     case = GARDEN.cases[bug]
     world = World(seed, seconds=case.seconds, kinds=case.kinds)
-    with GARDEN.planted(bug), suppress(Violation):
+    with GARDEN.planted(bug, calls), suppress(Violation):
         world.play()
     try:
         world.history.judge()

@@ -7,6 +7,7 @@ records for the usual fourteen days.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,12 +18,14 @@ from tests.simulation.brokers.clients import Program, send
 from tests.simulation.brokers.ledger import ACKS_ALL, Outcome
 from tests.simulation.brokers.plan import TopicPlan
 from tests.simulation.brokers.world import World
+from tests.simulation.planting import demand_called, planted
 from tests.simulation.raft.checks import Violation, demand
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.simulation.brokers.ledger import Spot
+    from tests.simulation.planting import Patch
 
 DAY_MS = 86_400_000
 ROUNDS_SECONDS = 10.0  # the logs are looked at every three
@@ -140,26 +143,26 @@ def test_one_wrong_clock_deletes_nothing(seed: int, ahead_ms: int) -> None:
     WrongClocks(seed, ahead_ms=ahead_ms).play()
 
 
-def test_a_follower_that_retires_by_its_own_clock_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_follower_that_retires_by_its_own_clock_is_noticed() -> None:
     """Planted: followers retire what is committed, and nobody asks whether the clock is right."""
-    brokers.followers_retire(monkeypatch)
-    with pytest.raises(Violation, match="retired while one clock is wrong"):
+    with noticed(brokers.followers_retire, "retired while one clock is wrong"):
         WrongClocks(1, ahead_ms=15 * DAY_MS).play()
 
 
-def test_a_leader_that_stamps_by_its_own_clock_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_leader_that_stamps_by_its_own_clock_is_noticed() -> None:
     """Planted: what it took while its clock was behind looks old to whoever has the right time."""
-    brokers.stamp_by_the_own_clock(monkeypatch)
-    with pytest.raises(Violation, match="retired while its clock is right again"):
+    with noticed(brokers.stamp_by_the_own_clock, "retired while its clock is right again"):
         WrongClocks(2, ahead_ms=-15 * DAY_MS).play()
 
 
-def test_a_leader_that_asks_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_asks_nobody_is_noticed() -> None:
     """Planted: the leader alone retires, and believes its own clock."""
-    brokers.believe_the_own_clock(monkeypatch)
-    with pytest.raises(Violation, match="retired while one clock is wrong"):
+    with noticed(brokers.believe_the_own_clock, "retired while one clock is wrong"):
         WrongClocks(1, ahead_ms=15 * DAY_MS).play()
+
+
+@contextmanager
+def noticed(bug: Callable[[Patch], None], complaint: str) -> Iterator[None]:
+    with planted(bug) as calls, pytest.raises(Violation, match=complaint):
+        yield
+    demand_called(bug.__name__, calls)

@@ -1,6 +1,6 @@
 """Bugs that members of groups are known to have, to be planted into the rules of our client.
 
-Owns the bugs, each a function that patches the code through pytest's MonkeyPatch. A bug takes away
+Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
 one rule, never a check.
 """
 
@@ -122,4 +122,4 @@ def what_is_held_is_given_away(patch: Patch) -> None:
 
 def growth_is_not_noticed(patch: Patch) -> None:
     """A leader plans once."""
-    patch.setattr(Planning, "is_outdated", False)
+    patch.setattr(Planning, "is_outdated", property(lambda self: False))

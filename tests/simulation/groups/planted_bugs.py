@@ -1,6 +1,6 @@
 """Bugs that coordinators of groups are known to have, to be planted into ours one at a time.
 
-Owns the bugs, each a function that patches the code through pytest's MonkeyPatch, and the list of
+Owns the bugs, each a function that patches the code through a `Patch`, and the list of
 them with those of members (`client_bugs.py`). A bug takes away one rule, never a check. How many
 worlds find one says
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from raftmq.broker.groups import coordinator
+from raftmq.broker.groups import members as broker_members
 from raftmq.broker.groups.group import Group
 from raftmq.broker.groups.joins import Joins
 from raftmq.broker.groups.members import Members
@@ -109,7 +111,7 @@ def instances_are_not_fenced(patch: Patch) -> None:
 
 def whoever_came_later_is_fenced(patch: Patch) -> None:
     """A new coordinator fences the process that it has not heard of."""
-    patch.setattr("raftmq.broker.groups.members.is_later", lambda member_id, other: False)
+    patch.setattr(broker_members, "is_later", lambda member_id, other: False)
 
 
 def a_return_is_not_saved(patch: Patch) -> None:
@@ -133,9 +135,7 @@ def assignors_are_forgotten(patch: Patch) -> None:
 
 def tenures_are_not_told_apart(patch: Patch) -> None:
     """The slot was elsewhere and is back: whatever was asked before is taken, numbers are gone."""
-    patch.setattr(
-        "raftmq.broker.groups.coordinator.is_of_another_tenure", lambda slot_epoch, own: False
-    )
+    patch.setattr(coordinator, "is_of_another_tenure", lambda slot_epoch, own: False)
 
 
 def late_joins_count(patch: Patch) -> None:

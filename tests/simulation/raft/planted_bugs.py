@@ -1,6 +1,6 @@
 """Bugs that a quorum is known to have, to be planted into ours one at a time.
 
-Owns the bugs, each a function that patches the code through pytest's MonkeyPatch. A bug takes away
+Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
 one rule, or one step; never something of the simulation, but for a sync that a disk leaves out.
 That all are found is tested in `test_quorum_planted_bugs.py`; how many worlds find one says
 
@@ -109,8 +109,8 @@ def forget_what_a_snapshot_says(patch: Patch) -> None:
     begin_after = RaftNode.begin_after
 
     def begin(self: RaftNode, index: int, term: int, picture: Any) -> None:
-        with Patch.context() as patch:
-            patch.setattr(self.journal, "setRaftCommitIndex", nothing)
+        with patch.context() as inner:
+            inner.setattr(self.journal, "setRaftCommitIndex", nothing)
             begin_after(self, index, term, picture)
 
     patch.setattr(RaftNode, "begin_after", begin)
@@ -147,8 +147,8 @@ def snapshot_is_not_shown(patch: Patch) -> None:
     install_snapshot = RaftNode.install_snapshot
 
     def install(self: RaftNode, index: int, term: int, picture: Any) -> None:
-        with Patch.context() as patch:
-            patch.setattr(self.machine, "install", nothing)
+        with patch.context() as inner:
+            inner.setattr(self.machine, "install", nothing)
             install_snapshot(self, index, term, picture)
 
     patch.setattr(RaftNode, "install_snapshot", install)

@@ -13,6 +13,8 @@ import time
 import traceback
 from contextlib import nullcontext
 
+from jepsen_like.planted.patch import Calls
+from tests.simulation.planting import tell_calls
 from tests.simulation.replication.plan import KINDS, SECONDS
 from tests.simulation.replication.planted_bugs import BUGS, planted
 from tests.simulation.replication.world import command_of, drawn_world
@@ -24,21 +26,23 @@ def main() -> None:
     options = _parser().parse_args()
     began_at = told_at = time.monotonic()
     failed: list[int] = []
+    calls = Calls()
     for number, seed in enumerate(range(options.seed, options.seed + options.seeds), 1):
-        if not _play(seed, options):
+        if not _play(seed, options, calls):
             failed.append(seed)
         if time.monotonic() - told_at > PROGRESS_SECONDS and sys.stderr.isatty():
             told_at = time.monotonic()
             sys.stderr.write(f"\r{number} of {options.seeds} seeds, {len(failed)} failed ")
     took = time.monotonic() - began_at
     sys.stdout.write(f"{len(failed)} of {options.seeds} seeds failed, {took:.1f} s: {failed}\n")
-    sys.exit(1 if failed else 0)
+    tell_calls(options.bug, calls)
+    sys.exit(1 if failed or calls.missing else 0)
 
 
-def _play(seed: int, options: argparse.Namespace) -> bool:
+def _play(seed: int, options: argparse.Namespace, calls: Calls) -> bool:
     kinds = tuple(options.kinds.split(",")) if options.kinds else ()
     world, error = drawn_world(seed, seconds=options.seconds, kinds=kinds), None
-    with planted(options.bug) if options.bug else nullcontext():
+    with planted(options.bug, calls) if options.bug else nullcontext():
         try:
             world.play()
         except Exception as found:

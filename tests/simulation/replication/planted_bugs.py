@@ -1,6 +1,6 @@
 """Bugs that replication is known to have, to be planted into ours one at a time.
 
-Owns the bugs, each a function that patches the code through pytest's MonkeyPatch. A bug takes away
+Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
 one rule, or one step of whoever performs what a rule says; never a check. How many worlds find one
 says
 
@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-import pytest
 from msgspec.structs import replace
 
+from jepsen_like.planted.patch import Calls
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import brokers, partitions
 from raftmq.metadata.image import Pending
 from raftmq.partition.follower import Follower
 from raftmq.partition.leader import Diverged, FollowerProgress, Leader
+from tests.simulation import planting
+from tests.simulation.planting import Patch, demand_called, tell_calls
 from tests.simulation.replication import scripts
 from tests.simulation.replication.following import Following
 from tests.simulation.replication.leading import ACKS_ALL, Leading
@@ -29,7 +30,8 @@ from tests.simulation.replication.process import Process
 from tests.simulation.replication.world import drawn_world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from raftmq.metadata.apply.draft import Draft
     from raftmq.metadata.commands import AlterPartition, Refused
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from raftmq.partition.leader import LeaderEffect, ProposeIsr
     from tests.simulation.replication.disk import ReplicaLog
     from tests.simulation.replication.leading import Waiting
-
-Patch = pytest.MonkeyPatch
 
 
 class Case(NamedTuple):
@@ -314,26 +314,26 @@ BUGS = {bug.__name__: bug for bug in _CASES}
 CASES = {bug.__name__: case for bug, case in _CASES.items()}
 
 
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    with Patch.context() as patch:
-        BUGS[name](patch)
-        yield
+def planted(name: str, calls: Calls | None = None) -> AbstractContextManager[Calls]:
+    return planting.planted(BUGS[name], calls)
 
 
-def caught(name: str, seeds: tuple[int, ...]) -> dict[int, Exception]:
+def caught(name: str, seeds: tuple[int, ...], calls: Calls) -> dict[int, Exception]:
     """What the worlds make of the bug, by seed: of those that catch it."""
     case = CASES[name]._replace(script=None)
-    return {seed: error for seed in seeds if (error := _caught(name, case, seed))}
+    return {seed: error for seed in seeds if (error := _caught(name, case, seed, calls))}
 
 
 def is_caught(name: str) -> bool:
-    case = CASES[name]
-    return any(_caught(name, case, seed) is not None for seed in case.seeds or (0,))
+    """Raises InVain."""
+    case, calls = CASES[name], Calls()
+    is_caught = any(_caught(name, case, seed, calls) for seed in case.seeds or (0,))
+    demand_called(name, calls)
+    return is_caught
 
 
-def _caught(name: str, case: Case, seed: int) -> Exception | None:
-    with planted(name):
+def _caught(name: str, case: Case, seed: int, calls: Calls) -> Exception | None:
+    with planted(name, calls):
         try:
             if case.script is not None:
                 case.script()
@@ -350,14 +350,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bug", choices=sorted(BUGS))
-    options = parser.parse_args()
+    options, is_in_vain = parser.parse_args(), False
     for name in [options.bug] if options.bug else BUGS:
         seeds = tuple(range(options.seed, options.seed + options.seeds))
-        found = caught(name, seeds)
+        calls = Calls()
+        found = caught(name, seeds, calls)
         sys.stdout.write(f"{name:32} {len(found):3} of {options.seeds}: {list(found)[:8]}\n")
         for error in list(found.values())[:3]:
             sys.stdout.write(f"      {type(error).__name__}: {str(error)[:150]}\n")
+        tell_calls(name, calls)
         sys.stdout.flush()
+        is_in_vain |= bool(calls.missing)
+    sys.exit(1 if is_in_vain else 0)
 
 
 if __name__ == "__main__":
