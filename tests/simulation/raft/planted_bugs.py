@@ -168,7 +168,6 @@ def trust_a_new_disk(patch: Patch) -> None:
     patch.setattr(journal_module, "VoterIdentity", trusted)
     patch.setattr(RaftNode, "counts", lambda self, peer: True)
     patch.setattr(VoterMembership, "check_hello", lambda self, hello, *, term: None)
-    patch.setattr(Guard, "_stop_older_copy", lambda self, peer, last_index: None)
 
 
 def count_blank_voters(patch: Patch) -> None:
