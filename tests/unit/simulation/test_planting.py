@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jepsen_like.planted.patch import Calls
+from jepsen_like.planted.patch import Calls, ForGood, places_in_vain
 from tests.simulation import planting
 from tests.simulation.planting import Case, Garden, InVain, Patch, demand_called, planted
 
@@ -171,3 +171,21 @@ def test_what_is_patched_for_a_while_counts_as_well() -> None:
         thing.limit = 0
         assert thing.method() is None
     assert calls.counts == {"Thing.method": 2, "Thing.of_nobody": 1}
+
+
+def test_a_process_that_lives_with_its_bug_tells_what_is_called(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Other(Thing):
+        """Nothing takes its attributes back."""
+
+    bug = ForGood()
+    bug.setattr(Other, "method", lambda self: "changed")
+    bug.setattr(Other, "of_nobody", staticmethod(lambda: "changed"))
+    assert [Other().method() for _ in range(3)] == ["changed"] * 3
+    said = capsys.readouterr().err
+    place = f"{Other.__qualname__}.of_nobody"
+    assert said.count("\n") == 3
+    assert places_in_vain(said) == [place]
+    assert Other().of_nobody() == "changed"
+    assert places_in_vain(said + capsys.readouterr().err) == []
