@@ -79,7 +79,6 @@ def elect_anybody(patch: Patch) -> None:
         return elect(partition, rules._replace(is_unclean_allowed=True))
 
     patch.setattr(election, "elect", elect_uncleanly)
-    patch.setattr(partitions, "elect", elect_uncleanly)
 
 
 def elect_in_the_same_epoch(patch: Patch) -> None:
