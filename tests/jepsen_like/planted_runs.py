@@ -3,7 +3,7 @@
     python -m tests.jepsen_like.planted_runs [--bug NAME ...] [--seed N] [--folder DIR]
 
 Owns the command, and `find`, which plays one run in a process of its own: a run changes its process
-for good. Exits with 1 if a bug was not found, or if something of it was never called.
+for good. Exits with 1 if a bug was not found, or if nothing of it was ever called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from jepsen_like.planted.patch import places_in_vain
+from jepsen_like.planted.patch import CALLED, PLANTED, places_told
 from jepsen_like.planted.real import BUGS
 from jepsen_like.report.folder import RunFolder
 from jepsen_like.run import run
@@ -30,23 +30,26 @@ class Found(NamedTuple):
     """Attributes:
     findings: names of all that was found.
     as_expected: one of those that shall find this bug is among them.
-    in_vain: what the bug has patched, and no process of the run has called.
+    uncalled: what the bug has patched, and no process of the run has called.
+    is_in_vain: that is all of it; some may be for other disks, or other faults.
     seconds: of the whole run.
     """
 
     bug: str
     findings: tuple[str, ...]
     as_expected: bool
-    in_vain: tuple[str, ...]
+    uncalled: tuple[str, ...]
+    is_in_vain: bool
     seconds: float
 
     @property
     def is_good(self) -> bool:
-        return self.as_expected and not self.in_vain
+        return self.as_expected and not self.is_in_vain
 
     def __str__(self) -> str:
         said = ", ".join(self.findings) or "NOTHING"
-        said += f"; planted in vain: {', '.join(self.in_vain)}" if self.in_vain else ""
+        said += "; planted in vain" if self.is_in_vain else ""
+        said += f"; nobody called {', '.join(self.uncalled)}" if self.uncalled else ""
         mark = "found" if self.is_good else "MISSED"
         return f"{mark:7}{self.bug:36}{self.seconds:4.0f} s  {said}"
 
@@ -66,8 +69,16 @@ def find(bug: str, folder: Path, *, seed: int | None = None) -> Found:
     run_folder, seconds = RunFolder(folder), time.monotonic() - began_at
     findings = tuple(found.name for found in run_folder.read().verdict.failures)
     logs = [path.read_text(errors="replace") for path in run_folder.nodes_path.glob("*.log")]
-    in_vain = tuple(places_in_vain("".join([done.stderr, *logs])))
-    return Found(bug, findings, bool({*findings} & {*BUGS[bug].found_as}), in_vain, seconds)
+    said = "".join([done.stderr, *logs])
+    places, called = places_told(PLANTED, said), places_told(CALLED, said)
+    return Found(
+        bug,
+        findings,
+        as_expected=bool({*findings} & {*BUGS[bug].found_as}),
+        uncalled=tuple(sorted(places - called)),
+        is_in_vain=bool(places) and not called,
+        seconds=seconds,
+    )
 
 
 def play(bug: str, folder: Path, seed: int | None) -> None:

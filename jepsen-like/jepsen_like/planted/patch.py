@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PLANTED, CALLED = MARKS = "planted bug at", "planted bug called at"
+PLANTED, CALLED = "planted bug at", "planted bug called at"
 
 
 class Patch(Protocol):
@@ -90,10 +90,9 @@ class ForGood(Calls):
             _tell(CALLED, place)
 
 
-def places_in_vain(said: str) -> list[str]:
-    """Those that were never called, by what the processes of one bug have told."""
-    places = {mark: set(re.findall(rf"^{mark} (\S+)$", said, re.MULTILINE)) for mark in MARKS}
-    return sorted(places[PLANTED] - places[CALLED])
+def places_told(mark: str, said: str) -> set[str]:
+    """`said`: by processes that live with a bug, among other things."""
+    return set(re.findall(rf"^{mark} (\S+)$", said, re.MULTILINE))
 
 
 def _tell(mark: str, place: str) -> None:

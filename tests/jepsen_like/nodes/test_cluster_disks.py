@@ -21,6 +21,7 @@ from jepsen_like.nodes.cluster import NodeCluster
 from jepsen_like.nodes.disk import PREFIX, loop_disk
 from jepsen_like.nodes.environment import packages_environment
 from jepsen_like.nodes.freezer import MOUNTS, find_hierarchies
+from jepsen_like.planted.patch import CALLED, places_told
 from jepsen_like.workloads.keys import encode_value, key_of
 from raftmq.errors import RaftmqError
 from raftmq.sync import connect
@@ -109,7 +110,9 @@ def test_the_planted_bug_shows_at_the_first_power_cut(tmp_path: Path, topic: str
         values = send(cluster, topic, count=20)
         cluster.cut_power(cluster.node_ids)
         assert all(found != values for found in values_on_disks(cluster, topic))
-        assert "bug=no_fsync" in cluster.log_path(1).read_text()
+        said = cluster.log_path(1).read_text()
+        assert "bug=no_fsync" in said
+        assert "ControlledFile.sync" in places_told(CALLED, said)
 
 
 def send(cluster: NodeCluster, topic: str, *, count: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jepsen_like.planted.patch import Calls, ForGood, places_in_vain
+from jepsen_like.planted.patch import CALLED, PLANTED, Calls, ForGood, places_told
 from tests.simulation import planting
 from tests.simulation.planting import Case, Garden, InVain, Patch, demand_called, planted
 
@@ -184,8 +184,9 @@ def test_a_process_that_lives_with_its_bug_tells_what_is_called(
     bug.setattr(Other, "of_nobody", staticmethod(lambda: "changed"))
     assert [Other().method() for _ in range(3)] == ["changed"] * 3
     said = capsys.readouterr().err
-    place = f"{Other.__qualname__}.of_nobody"
+    places = {f"{Other.__qualname__}.{name}" for name in ("method", "of_nobody")}
     assert said.count("\n") == 3
-    assert places_in_vain(said) == [place]
+    assert places_told(PLANTED, said) == places
+    assert places_told(CALLED, said) == {f"{Other.__qualname__}.method"}
     assert Other().of_nobody() == "changed"
-    assert places_in_vain(said + capsys.readouterr().err) == []
+    assert places_told(CALLED, said + capsys.readouterr().err) == places
