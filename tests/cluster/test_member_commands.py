@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,24 +103,25 @@ def test_a_quorum_that_is_lost() -> None:
         here.run("consume", topic, "-g", "billing", "-e")
         for node_id in (2, 3):
             server.kill_node(node_id)
-        lines: dict[tuple[str, ...], tuple[float, list[bytes]]] = {}
-        for command in (
+        commands = (
             ("group", "lag", "billing", "--timeout", "10"),
             ("produce", topic, "--timeout", "10"),
-        ):
+        )
+        with ExitStack() as ending:
             start = time.monotonic()
-            with here.running(*command) as process:
+            processes = [ending.enter_context(here.running(*command)) for command in commands]
+            for process in processes:
                 assert process.stdin is not None
-                assert process.stderr is not None
                 process.stdin.write(b"x\n")
                 process.stdin.close()
-                first = process.stderr.readline()
-                lines[command] = (time.monotonic() - start, [first, *process.stderr.readlines()])
+            for process in processes:
+                assert process.stderr is not None
+                assert process.stderr.readline().startswith(b"raftmq: waiting: ")
+                assert time.monotonic() - start < 8.0
+            for process in processes:
+                assert process.stderr is not None
+                assert NO_QUORUM.encode() in process.stderr.readlines()[-1]
                 assert process.wait(PATIENCE_SECONDS) == 5
-        for seconds, (first, *_, last) in lines.values():
-            assert seconds < 8.0
-            assert first.startswith(b"raftmq: waiting: ")
-            assert NO_QUORUM.encode() in last
         with here.running("consume", topic, "-g", "billing", "-e") as reader:
             assert reader.stderr is not None
             assert reader.stderr.readline().startswith(b"raftmq: waiting: ")
