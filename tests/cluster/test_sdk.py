@@ -150,8 +150,10 @@ async def test_what_is_wrong_is_told_at_once(server: Server) -> None:
                 await producer.send("wrong", b"x", partition=99)
             with pytest.raises(TypeError, match="topic name None"):
                 await producer.send(None, b"x")  # type: ignore[arg-type]
-            with pytest.raises(UnknownTopicOrPartition, match="raftmq topic create nowhere"):
-                await producer.send("nowhere", b"x")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("raftmq.client.producer.sending.MISSING_SECONDS", 0.5)
+                with pytest.raises(UnknownTopicOrPartition, match="raftmq topic create nowhere"):
+                    await producer.send("nowhere", b"x")
     for bootstrap in ("nonsense", "host:port", "", []):
         with pytest.raises(InvalidConfig, match="bootstrap"):
             raftmq.connect(bootstrap)

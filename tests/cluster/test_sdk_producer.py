@@ -125,9 +125,11 @@ async def test_errors_are_no_groups(server: Server, topic: str) -> None:
         with pytest.raises(InvalidRecord, match="expected bytes"):
             async with mq.producer() as producer:
                 await producer.send(topic, "text")  # type: ignore[arg-type]
-        with pytest.raises(UnknownTopicOrPartition, match="make it first"):
-            async with mq.producer() as producer:
-                producer.send_nowait("nope", b"x")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("raftmq.client.producer.sending.MISSING_SECONDS", 0.5)
+            with pytest.raises(UnknownTopicOrPartition, match="make it first"):
+                async with mq.producer() as producer:
+                    producer.send_nowait("nope", b"x")
         with suppress(KeyError):
             async with mq.producer() as producer:
                 await producer.send(topic, b"x")

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.cluster
 
 HASTE = {"retryTimeoutMs": "300"}
 LOSSY = {"failOnDataLoss": "false"}
+SOON_BELIEVED_SECONDS = 0.5  # the one broker is never behind
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +163,11 @@ def test_a_topic_that_was_made_again_with_fewer_records(
     assert rows_in(lossy, across) == [(b"2", 0, 2), (b"3", 0, 3)]
 
 
-def test_a_topic_that_is_gone(server: Server, client: sync.Client, topic: str) -> None:
+def test_a_topic_that_is_gone(
+    server: Server, client: sync.Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The driver says so at once; a task that was planned before, after its time."""
+    monkeypatch.setattr("spark_io.lookup.BEHIND_SECONDS", SOON_BELIEVED_SECONDS)
     client.admin.delete_topic(topic)
     with pytest.raises(UnknownTopicOrPartition, match=f"there is no topic '{topic}'"):
         batch_reader(server, topic).partitions()
@@ -173,7 +177,10 @@ def test_a_topic_that_is_gone(server: Server, client: sync.Client, topic: str) -
     assert rows_in(batch_reader(server, topic, **HASTE, **LOSSY), gone) == []
 
 
-def test_a_partition_that_is_not_there(server: Server, topic: str) -> None:
+def test_a_partition_that_is_not_there(
+    server: Server, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_io.lookup.BEHIND_SECONDS", SOON_BELIEVED_SECONDS)
     reader = source(server, assign=f'{{"{topic}": [0, 2]}}').reader(struct("value"))
     with pytest.raises(UnknownTopicOrPartition, match="has partitions 0 to 1, and not 2"):
         reader.partitions()
