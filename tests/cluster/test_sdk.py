@@ -151,7 +151,7 @@ async def test_what_is_wrong_is_told_at_once(server: Server) -> None:
             with pytest.raises(TypeError, match="topic name None"):
                 await producer.send(None, b"x")  # type: ignore[arg-type]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("raftmq.client.producer.sending.MISSING_SECONDS", 0.5)
+                patch.setattr("raftmq.client.producer.sender.MISSING_SECONDS", 0.5)
                 with pytest.raises(UnknownTopicOrPartition, match="raftmq topic create nowhere"):
                     await producer.send("nowhere", b"x")
     for bootstrap in ("nonsense", "host:port", "", []):

@@ -126,7 +126,7 @@ async def test_errors_are_no_groups(server: Server, topic: str) -> None:
             async with mq.producer() as producer:
                 await producer.send(topic, "text")  # type: ignore[arg-type]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("raftmq.client.producer.sending.MISSING_SECONDS", 0.5)
+            patch.setattr("raftmq.client.producer.sender.MISSING_SECONDS", 0.5)
             with pytest.raises(UnknownTopicOrPartition, match="make it first"):
                 async with mq.producer() as producer:
                     producer.send_nowait("nope", b"x")
