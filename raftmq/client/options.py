@@ -1,6 +1,7 @@
-"""Names of options, checked: an option that nobody knows is a typing error, and is told as one.
+"""Checks of option names (unknown ones are typing errors), and the `delivery` shorthand. Pure.
 
-Pure. What values an option may have, its owner says.
+Which values an option may have is checked by its owner: `producer/options.py`,
+`consumer/options.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 def check_options(
     kind: str, given: Iterable[str], known: Collection[str], *, later: Collection[str] = ()
 ) -> None:
-    """
+    """Refuse unknown options.
+
     Args:
         kind: whose options, in one word.
-        later: names that are taken for what is not there yet; their owner says so.
+        later: reserved names; the caller explains them itself.
 
     Raises:
-        TypeError: some of `given` are in neither; names all of them, and what may be meant.
+        TypeError: names of `given` that are in neither; with the options that may be meant.
     """
     unknown = [name for name in given if name not in known and name not in later]
     problems = [_problem(name, known) for name in unknown]
@@ -41,30 +43,30 @@ def _problem(name: str, known: Collection[str]) -> str:
 
 
 # -- Delivery -------------------------------------------------------------------------------------
-# `delivery`: one word for how often a record may arrive, in place of several options.
+# `delivery`: one word for how often a record may arrive, in place of several options. Pure.
 #
-# Owns the words and what a contradiction says; which options each word sets, producer and consumer
-# know. Pure. Nothing is set against what was said explicitly: that is refused.
+# Owns the words and the message of a contradiction; producer and consumer define which options each
+# word sets. A word never overrides an explicit option: a contradiction is refused.
 
 
 AT_MOST_ONCE = "at_most_once"  # never twice; lost where something fails
 AT_LEAST_ONCE = "at_least_once"  # sent again until it is certain; twice where something fails
 EXACTLY_ONCE = "exactly_once"
 DELIVERIES = (AT_MOST_ONCE, AT_LEAST_ONCE)
-ONE_OR_MORE = range(1, sys.maxsize)
+ONE_OR_MORE = range(1, sys.maxsize)  # stands for any positive count in `Allowed`
 
-# For each word the values that an option may have beside it, or ranges of them. The first is set.
+# For each word the values, or ranges of values, that an option may have with it. The first is set.
 Allowed: TypeAlias = "Mapping[str, Mapping[str, tuple[object, ...]]]"
 
 
 def with_delivery(given: Mapping[str, Any], allowed: Allowed) -> dict[str, Any]:
-    """What was given, without `delivery` and with the options that it sets.
+    """The arguments without `delivery`, and with the options that it sets.
 
     Args:
-        given: the arguments of a call, those that were said and no defaults.
+        given: the explicit arguments of a call, without defaults.
 
     Raises:
-        InvalidConfig: no such word, or options that contradict it: all of them.
+        InvalidConfig: an unknown word, or all options that contradict it.
     """
     rest = dict(given)
     word = rest.pop("delivery", None)
@@ -100,7 +102,7 @@ def _contradiction(word: str, name: str, value: object, values: tuple[object, ..
 
 
 def _is_among(value: object, values: tuple[object, ...]) -> bool:
-    """Of the same type: True is not 1 here."""
+    """Also of the same type: True is not 1 here."""
     return any(
         type(value) is int and value in each
         if isinstance(each, range)

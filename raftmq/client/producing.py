@@ -1,7 +1,7 @@
-"""Batches to the leader of a partition, and what is known afterwards.
+"""`produce`: appends encoded batches to one partition through its leader, without a producer.
 
-Never sends again what may have been appended, unless the caller has said that twice is better than
-not at all.
+For tools and tests that have batches as bytes. Never sends again what may have been appended,
+unless the caller has accepted duplicates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.wire.batch.header import Buffer
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0  # as long as one request of a producer (request_timeout_ms)
 
 
 async def produce(
@@ -39,11 +39,12 @@ async def produce(
     Args:
         data: must not change before this returns.
         acks: how many replicas must hold it; -1: all in sync. 0: do not wait for an answer.
-        retries_unknown: also send again what may have been appended, so that it may stand there
-            twice; without, such an attempt is the last one.
+        timeout_seconds: for all attempts together.
+        retries_unknown: also repeat an attempt that may have been carried out, so that the log may
+            have the batches twice; otherwise such an attempt is the last one.
 
     Returns:
-        The offset of the first record; -1 with acks=0, when nothing is known of what became of it.
+        The offset of the first record; -1 with acks=0, when no broker answers.
 
     Raises:
         OutcomeUnknown: it may have been appended, or may be yet. Indefinite.
@@ -58,6 +59,7 @@ async def produce(
         body = _question(place, len(data), acks=acks, timeout_ms=timeout_ms)
         if acks == ACKS_NONE:
             await anyio.lowlevel.checkpoint()
+            # Waits while the broker's quota delays this client.
             await cluster.wait_allowed(place.leader, deadline=deadline)
             cluster.tell_leader(place, body, (data,))
             return ABSENT
@@ -75,7 +77,7 @@ def _question(place: LeaderPlace, length: int, *, acks: int, timeout_ms: int) ->
 
 
 def _check(data: Buffer, *, where: str) -> None:
-    """What is damaged here would be refused there, again and again."""
+    """Refuse damaged batches here: a broker would refuse them at each attempt."""
     if not len(data):
         raise InvalidRecord(f"{where}: there are none")
     for _ in iter_batches(data, where=where):

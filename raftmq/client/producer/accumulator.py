@@ -1,7 +1,9 @@
-"""Records into batches. Pure.
+"""Record accumulator: which batch a record joins, and the buffer pool that bounds memory. Pure.
 
-Owns which batch a record joins. Whoever comes before the partitions of a topic are known waits in
-line, and is told in that order. How much memory all of it may take, `BufferPool` below knows.
+Owns the queues of each topic and the choice of the partition for each record (Kafka:
+RecordAccumulator; `BufferPool` is Kafka's BufferPool). Records that come before the number of
+partitions is known wait in the topic's `waiting` and join batches in the order in which they came.
+Sends nothing and reads no clock: `sender.py` decides what leaves.
 """
 
 from __future__ import annotations
@@ -47,27 +49,27 @@ if TYPE_CHECKING:
 
 
 class MetadataWait(Protocol):
-    """Whoever waits until it is known how many partitions a topic has."""
+    """A record or task that waits until the number of partitions of a topic is known."""
 
     @property
     def since(self) -> float: ...
 
     def on_known(self, error: RaftmqError | None) -> None:
-        """Called once; with an error, when there is nothing to wait for."""
+        """Called once; with an error, when the wait is given up."""
 
 
 class TopicQueues:
-    """The queues of one topic.
+    """The partition queues of one topic.
 
     Attributes:
-        count: of partitions; 0 as long as nobody knows.
-        fences: ... if the producer has a name.
-        rounds: ... where its records without a key go.
+        count: number of partitions; 0 until metadata has answered.
+        fences: of a producer with a name: what each partition has reported of it.
+        rounds: of a producer with a name: the partitioner of its records without a key.
         queues: by partition, those that were ever used.
-        busy: ... those that may have something to do.
-        waiting: who came before `count` was known, in line.
-        missing_since: since when the cluster has said that there is no such topic.
-        is_fence_wanted: somebody waits for the fences, with or without records.
+        busy: by partition, those that hold batches or have requests in flight.
+        waiting: records and tasks that came before `count` was known, oldest first.
+        missing_since: since when metadata answers that there is no such topic.
+        is_fence_wanted: a task waits for the fences, with or without records.
         fence_backoff: between two attempts to get them.
     """
 
@@ -101,19 +103,19 @@ class TopicQueues:
 
     @property
     def is_unfenced(self) -> bool:
-        """The producer has a name of which not all partitions were told; there are some."""
+        """The producer has a name, and not all partitions have confirmed it yet."""
         return self.fences is not None and self.count > 0 and not self.fences.is_complete
 
     @property
     def is_uncounted_name(self) -> bool:
-        """How many partitions it has must be asked for now: the producer has a name, and what was
-        known before would be taken for good.
+        """The number of partitions must be asked for now, not taken from the cache: a producer with
+        a name keeps the first number for good.
         """
         return self.fences is not None and not self.count
 
     def know(self, count: int) -> None:
-        """So many partitions it has. What has a name goes on as it has begun: with others, records
-        would go elsewhere than the first ones of the same key.
+        """Set the number of partitions. With a name only the first number counts: with another one,
+        records would go to other partitions than the first ones of the same key.
         """
         if self.fences is None:
             self.count = count
@@ -121,8 +123,13 @@ class TopicQueues:
             self.count = self.fences.count = count
 
     def partition_for(self, value: Value, key: Key, extras: Extras) -> int:
-        """Raises InvalidRecord: there is no such partition."""
-        if key is not None and self._is_crc32 and extras.partition is None:  # most of them
+        """By the record's own partition, the program's partitioner, the key's hash, or in turn.
+
+        Raises:
+            InvalidRecord: there is no such partition.
+        """
+        # The most frequent case first, without a function call: this runs once per record.
+        if key is not None and self._is_crc32 and extras.partition is None:
             return crc32(key if type(key) is bytes else hashed_bytes(key)) % self.count
         if extras.partition is not None:
             return checked_partition(extras.partition, self.count, self.name)
@@ -133,10 +140,15 @@ class TopicQueues:
         return self.hash(key if type(key) is bytes else hashed_bytes(key), self.count)
 
     def chosen(self, value: Value, key: Key, headers: GivenHeaders) -> int:
-        """By the program's own function. Raises InvalidRecord: by no means."""
+        """The choice of the program's own partitioner.
+
+        Raises:
+            InvalidRecord: it has failed, or chose a partition that does not exist.
+        """
         assert self.choose is not None, "no function to ask"
         try:
             found = self.choose(self.name, key, value, headers, self.count)
+        # The program's own function may raise anything; only this record must fail.
         except Exception as error:
             raise InvalidRecord(
                 f"topic {self.name!r}: the partitioner failed: {error!r}"
@@ -144,12 +156,12 @@ class TopicQueues:
         return checked_partition(found, self.count, self.name)
 
     def is_dealt(self, key: Key, extras: Extras) -> bool:
-        """The record goes wherever records are dealt to, which may be elsewhere by now."""
+        """The sticky partitioner chooses, which may have moved on to another partition by now."""
         is_free = key is None and extras.partition is None and self.choose is None
         return is_free and self.rounds is None
 
     def take_out_idle(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the topic has nothing left to send, fence or wait for."""
         for queue in [queue for queue in self.busy.values() if queue.is_idle]:
             del self.busy[queue.partition]
         is_fenced = not self.is_fence_wanted or not self.is_unfenced
@@ -166,10 +178,11 @@ class TopicQueues:
         return found
 
     def check_replayed(self) -> None:
-        """Of a named producer, once everything is settled: it has left out nothing.
+        """Of a named producer, once everything is settled: the program has sent again all records
+        of an earlier run.
 
         Raises:
-            ReplayMismatch: fewer records than stand there.
+            ReplayMismatch: it sent fewer records than the log has of this generation.
         """
         if self.fences is not None:
             numbered = {number: queue.numbering for number, queue in self.queues.items()}
@@ -192,20 +205,23 @@ class TopicQueues:
 
     def _queued_bytes(self, partition: int) -> float:
         if not self._is_led(self.name, partition):
+            # No leader: the sticky partitioner passes such a partition over.
             return math.inf
         queue = self.queues.get(partition)
         return queue.queued_bytes if queue else 0
 
 
 class Accumulator:
-    """Args:
-    random: for which partition is dealt when, and for pauses.
-    is_led: whether somebody leads a partition, as far as is known.
+    """All topics of one producer.
+
+    Args:
+        random: order in which partitions are used, and jitter of the backoff.
+        is_led: whether a partition has a leader, as far as the cached metadata say.
 
     Attributes:
         topics: by name, those that were ever written to.
-        ids: of the producer; None without idempotence, and where it has a name.
-        named: ... its name.
+        ids: the producer's identity; None without idempotence, and where it has a name.
+        named: the producer's name and generation; None without a name.
     """
 
     def __init__(
@@ -242,13 +258,13 @@ class Accumulator:
         clock: Callable[[], float],
         extras: Extras = NO_EXTRAS,
     ) -> tuple[ProducerBatch, int]:
-        """Into the open batch of its partition.
+        """Put one record into the open batch of its partition.
 
         Args:
-            clock: asked only where a batch is opened.
+            clock: read only where a batch is opened, as this runs once per record.
 
         Returns:
-            Its batch, and its place there.
+            Its batch, and its index there.
 
         Raises:
             InvalidRecord: there is no such partition.
@@ -261,6 +277,8 @@ class Accumulator:
         if batch is None:
             batch = queue.open_batch(clock())
         elif batch.payload_bytes + size - RECORD_OVERHEAD_BYTES > self._batch_size:
+            # The record does not fit. The closed batch ends the sticky partition's turn, so a
+            # record without a key goes where the next batch is opened.
             self._close(topic, queue)
             if topic.is_dealt(key, extras):
                 queue = self._dealt_queue(topic, size)
@@ -269,6 +287,7 @@ class Accumulator:
         queue.queued_bytes += size
         if extras is not NO_EXTRAS:
             batch.add_extras(extras)
+        # A full batch leaves at once instead of lingering.
         if batch.payload_bytes >= self._batch_size or position + 1 == RECORDS_MAX:
             self._close(topic, queue)
         return batch, position
@@ -282,13 +301,14 @@ class Accumulator:
         now_ms: int,
         now: float,
     ) -> Iterator[tuple[ProducerBatch, int, int]]:
-        """Many records to one partition, or to wherever those without a key go; in order.
+        """Put many records of one partition, or of the sticky partitioner, into batches, in order.
 
         Args:
-            sizes: of each record.
+            partition: None: where the sticky partitioner says.
+            sizes: of each record, in bytes.
 
         Yields:
-            A batch, and at which position how many records have joined it.
+            A batch, the index there of the first record that joined it, and how many joined.
         """
         start, count = 0, len(sizes)
         ends = [0, *accumulate([size - RECORD_OVERHEAD_BYTES for size in sizes])]
@@ -298,18 +318,21 @@ class Accumulator:
             )
             batch = queue.open or queue.open_batch(now)
             space = self._batch_size - batch.payload_bytes
+            # How many records still fit is found in the running sums, without a loop over records.
             end = bisect_right(ends, ends[start] + space, lo=start) - 1
             end = min(end, start + batch.room)
+            # Not even one fits into what is left of this batch: go on with an empty one.
             if end == start and len(batch):
                 self._close(topic, queue)
                 continue
-            end = max(end, start + 1)
+            end = max(end, start + 1)  # a record larger than batch_size has a batch of its own
             size = ends[end] - ends[start] + RECORD_OVERHEAD_BYTES * (end - start)
             position = len(batch)
             stamps = columns.timestamps
             batch.extend(
                 columns.values[start:end],
                 columns.keys and columns.keys[start:end],
+                # Records that come without a timestamp have that of the call.
                 [now_ms] * (end - start) if stamps is None else stamps[start:end],
                 size,
             )
@@ -325,19 +348,21 @@ class Accumulator:
             start = end
 
     def on_count(self, topic: TopicQueues, count: int) -> None:
-        """So many partitions it has; whoever waited for that is told."""
+        """Metadata has answered with the number of partitions: waiting records join batches."""
         topic.know(count)
         topic.missing_since = None
         for waiting in take_all(topic.waiting):
             waiting.on_known(None)
 
     def fail_waiting(self, topic: TopicQueues, error: RaftmqError) -> None:
-        """Whoever waits now."""
+        """Fail all records and tasks that wait for this topic's metadata."""
         for waiting in take_all(topic.waiting):
             waiting.on_known(error)
 
     def _dealt_queue(self, topic: TopicQueues, size: int) -> PartitionQueue:
-        """Where records are dealt to now; what is open there has room, or is closed."""
+        """The queue that the sticky partitioner uses now; its open batch has space for the record,
+        or is closed.
+        """
         queue = topic.queue(topic.dealer.current(topic.count))
         bytes_max = self._batch_size - (size - RECORD_OVERHEAD_BYTES)
         if queue.open is not None and queue.open.payload_bytes > bytes_max:
@@ -355,17 +380,20 @@ def take_all(line: deque[MetadataWait]) -> list[MetadataWait]:
     return taken
 
 
-# -- Room -----------------------------------------------------------------------------------------
-# How much of the buffer is used, and who waits for room: first come, first served.
+# -- Buffer pool ----------------------------------------------------------------------------------
+# How much of the buffer is used, and which callers wait for memory: first come, first served
+# (back-pressure on the program).
 #
-# Invariants: `used_bytes` is the sum over all records that were taken and not settled. Bytes are
-# taken when somebody is let in, not when it wakes up, so nobody slips in between; who is cancelled
-# after that gives them back.
+# Invariants: `used_bytes` is the sum over all records that were accepted and not settled. Memory is
+# reserved for a waiter before its task runs again, so no later caller can take it first; a waiter
+# that is cancelled after that gives its memory back.
 
 
 class BufferPool:
-    """Attributes:
-    used_bytes: of records that wait or are on their way.
+    """The memory of one producer (option `buffer_memory`).
+
+    Attributes:
+        used_bytes: of records that wait or are in flight.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -376,22 +404,25 @@ class BufferPool:
 
     @property
     def is_wanted(self) -> bool:
-        """Somebody waits."""
+        """A caller waits for memory."""
         return bool(self._line)
 
     def take_now(self, size: int) -> bool:
-        """Whether there was room for `size` bytes; then they are taken.
+        """Whether `size` bytes were free; then they are reserved.
 
-        What is larger than all of it is let in alone: others bound its size.
+        A record larger than the whole pool is accepted while the pool is empty, as it could never
+        be sent otherwise; `max_request_size` bounds its size.
         """
         used_bytes = self.used_bytes + size
+        # Callers that wait already come first, even if this smaller record would fit.
         if self._line or (used_bytes > self._bytes_max and self.used_bytes):
             return False
         self.used_bytes = used_bytes
         return True
 
     async def take(self, size: int) -> None:
-        """Wait until they are taken; after `close` they are at once."""
+        """Wait until `size` bytes are reserved; after `close` this returns at once."""
+        # The caller finds the producer closed and gives the bytes back.
         if self._is_closed:
             self.take_anyway(size)
         if self._is_closed or self.take_now(size):
@@ -399,9 +430,11 @@ class BufferPool:
         place = size, anyio.Event()
         self._line.append(place)
         try:
+            # Ends when settled batches give memory back (`let_in`), or at `close`.
             await place[1].wait()
         except BaseException:
             if place[1].is_set():
+                # Cancelled after the memory was reserved, before this task ran again.
                 self.give_back(size)
             else:
                 self._line.remove(place)
@@ -409,26 +442,26 @@ class BufferPool:
             raise
 
     def take_anyway(self, size: int) -> None:
-        """Whether or not there is room: a little, for what is in already."""
+        """Reserve without a check, for the small overhead of a record that was already accepted."""
         self.used_bytes += size
 
     def give_back_now(self, size: int) -> None:
-        """And let in who has room now."""
+        """Give back, and let waiting callers in."""
         self.give_back(size)
         self.let_in()
 
     def give_back(self, size: int) -> None:
-        """Whoever waits for it: `let_in`."""
+        """Only counts; `let_in` wakes the callers that wait."""
         self.used_bytes -= size
         assert self.used_bytes >= 0, "more was given back than taken"
 
     def let_in(self) -> None:
-        """Whoever is in line and has room now."""
+        """Wake the callers that have waited longest, as far as there is memory."""
         while self._line and self._has_room(self._line[0][0]):
             self._let_in_next()
 
     def close(self) -> None:
-        """Let in all who wait; they will find that no record is taken any more."""
+        """Wake all callers that wait: they find the producer closed."""
         self._is_closed = True
         while self._line:
             self._let_in_next()

@@ -1,8 +1,11 @@
-"""One batch from its first record to word of what became of it. Pure.
+"""One producer batch from its first record to its outcome, and its sequence numbers. Pure.
 
-Invariants: records are added only until it is closed; it is settled once, with an outcome for all
-of its records; what may have been appended never gets another number, nor other bytes. What was
-certainly not may be split: the records behind go on in a batch of their own, under their numbers.
+Kafka: ProducerBatch, and the sequence part of TransactionManager. Sends nothing and reads no clock.
+
+Invariants: records are added only until the batch is closed; it is settled once, with one outcome
+for all of its records; a batch that may have been appended never gets another sequence number, nor
+other bytes. One that certainly was not appended may be split: the records behind the cut go on in
+batches of their own, under their sequence numbers.
 """
 
 from __future__ import annotations
@@ -36,21 +39,23 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Account
 
 
-# Columns, and whether they hold the records that were skipped, too.
+# The columns that a split cuts. True: the column still holds the records that were skipped.
 _CUT = (
     ("_values", False), ("_keys", False), ("_headers", False), ("_tags", False),
     ("_timestamps", True), ("_unclaimed", True),
 )  # fmt: skip
+# Sums over all records: a split gives each piece its share, as the size of a single record is not
+# kept.
 _SHARED = ("byte_count", "payload_bytes")
 OnDelivery: TypeAlias = "Callable[[RaftmqError | None, RecordMetadata | None], object]"
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record stands.
+    """Where a record is in the log.
 
     Attributes:
-        offset: -1 with acks=0, where nobody tells; and of what a named producer has skipped, as it
-            stood there before.
+        offset: -1 with acks=0, where no broker answers; and for a record that a named producer has
+            skipped because an earlier run wrote it.
         timestamp: the record's, in milliseconds since 1970-01-01 UTC.
     """
 
@@ -61,14 +66,16 @@ class RecordMetadata(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """Where records stand that were sent together.
+    """Where records are in the log that were sent together.
 
     Attributes:
-        base_offset: of the first one; -1 with acks=0, where nobody tells, and where `is_skipped`.
-        is_repeated: without idempotence, it was sent again after an attempt whose outcome nobody
-            knows, so that its records may stand in the log twice. With idempotence always False:
-            brokers find what they have already, and tell where it stands.
-        is_skipped: of a named producer: they stand there since an earlier run, and were not sent.
+        base_offset: of the first one; -1 with acks=0, where no broker answers, and where
+            `is_skipped`.
+        record_count: how many records.
+        is_repeated: without idempotence: the batch was sent again after an attempt with an unknown
+            outcome, so that its records may be in the log twice. With idempotence always False:
+            brokers find duplicates and answer with their offsets.
+        is_skipped: of a named producer: an earlier run wrote them, and they were not sent.
     """
 
     topic: str
@@ -80,7 +87,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """One past the last; -1 where nobody tells."""
+        """One past the last record; -1 where `base_offset` is."""
         return ABSENT if self.base_offset == ABSENT else self.base_offset + self.record_count
 
 
@@ -88,24 +95,25 @@ Outcome: TypeAlias = BatchMetadata | RaftmqError
 
 
 class ProducerBatch:
-    """Once it is encoded its records are bytes and no objects any more.
+    """Records of one partition that leave together. Once encoded, they are kept as bytes only.
 
     Attributes:
-    byte_count: of its records, as they are counted against the buffer.
-    payload_bytes: the same without what only memory is needed for.
-    opened_at: when its first record came.
-    is_repeated: see `BatchMetadata`.
-    attempts: how often it was sent.
-    last_error: what came of the last attempt that failed.
-    may_have_happened: some attempt may have appended it, as far as this side knows.
-    number: of the producer's, which its bytes carry; None before it is encoded, and without
-        idempotence.
-    digest: of a named producer, of all its records before those of this batch.
-    pieces: all batches that what was one batch was split into, in order; empty if it never was.
-    start: where its first record was in what was one batch.
-    skipped: so many of its records, the first ones, stand in the partition already, and are not
-        among its bytes; only those of named producers.
-    outcome: None as long as nobody knows; of the records that were not skipped, if there are any.
+        byte_count: bytes of its records as they count against the buffer pool.
+        payload_bytes: the same without the overhead for Python objects in memory.
+        opened_at: when its first record came, in seconds of the event loop's clock.
+        is_repeated: see `BatchMetadata`.
+        attempts: how often it was sent.
+        last_error: of the last attempt that failed.
+        may_have_happened: some attempt may have appended it, as far as the client knows.
+        number: the sequence number that its bytes carry; None before it is encoded, and without
+            idempotence.
+        digest: of a named producer, of all its records before those of this batch.
+        pieces: all batches that the original batch was split into, in order; empty if it never was.
+        start: index of its first record in the original batch.
+        skipped: number of records at its start that the partition has already, and that are not
+            among its bytes; only with a named producer.
+        outcome: None until it is known; it covers the records that were not skipped, if there are
+            any.
     """
 
     __slots__ = (
@@ -128,7 +136,7 @@ class ProducerBatch:
         self._values: list[Value] = []
         self._keys: list[Key] = []
         self._timestamps: list[int] = []
-        self._unclaimed = bytearray()  # of each record 1, if nobody would know of its failure
+        self._unclaimed = bytearray()  # one byte per record: 1 while a failure would go unreported
         self._has_keys = False
         self._headers: list[GivenHeaders] = []
         self._tags: list[GivenTags] = []
@@ -141,7 +149,7 @@ class ProducerBatch:
 
     @property
     def unskipped_count(self) -> int:
-        """Of the records that leave with it."""
+        """Number of records that are sent with it."""
         return self._count - self.skipped
 
     @property
@@ -150,16 +158,16 @@ class ProducerBatch:
 
     @property
     def is_full(self) -> bool:
-        """By the number of its records."""
+        """It has as many records as the batch header can count."""
         return self._count >= RECORDS_MAX
 
     @property
     def room(self) -> int:
-        """For so many records more."""
+        """How many more records it may take."""
         return RECORDS_MAX - self._count
 
     def add(self, value: Value, key: Key, timestamp: int, size: int) -> int:
-        """The index of the new record."""
+        """Add one record. Returns its index."""
         index = self._count
         self._count = index + 1
         self._values.append(value)
@@ -173,9 +181,11 @@ class ProducerBatch:
         return index
 
     def add_extras(self, extras: Extras) -> None:
-        """Of the record that was added last."""
+        """Headers and tags of the record that was added last."""
         count = self._count
         if extras.headers:
+            # Columns of headers and tags exist from the first record that has any: pad for those
+            # before.
             self._headers += [None] * (count - 1 - len(self._headers))
             self._headers.append(extras.headers)
         if extras.tags:
@@ -189,21 +199,22 @@ class ProducerBatch:
         timestamps: Sequence[int],
         size: int,
     ) -> None:
-        """Many records; `timestamps` has one for each."""
+        """Add many records; `timestamps` has one for each."""
         if keys is not None and not self._has_keys:
             self._has_keys = True
         self._keys.extend([None] * len(values) if keys is None else keys)
         self._values.extend(values)
         self._count += len(values)
         self._timestamps.extend(timestamps)
-        self._unclaimed.extend(bytes(len(values)))  # whoever hands in many tells of them
+        # a bulk call reports the failures of its records itself
+        self._unclaimed.extend(bytes(len(values)))
         self.byte_count += size
         self.payload_bytes += size - RECORD_OVERHEAD_BYTES * len(values)
 
     def extend_extras(
         self, headers: Sequence[GivenHeaders] | None, tags: Sequence[GivenTags] | None
     ) -> None:
-        """Of as many records as were added last."""
+        """Headers and tags of the records that were added last."""
         count = self._count
         if headers is not None:
             self._headers += [None] * (count - len(headers) - len(self._headers))
@@ -213,12 +224,14 @@ class ProducerBatch:
             self._tags.extend(tags)
 
     def keys_and_values(self) -> tuple[Sequence[Key], Sequence[Value]]:
-        """Of records that are to leave with it; only before it is encoded."""
+        """Of the records that are to be sent with it; only before it is encoded."""
         assert self._data is None, "they are bytes by now"
         return self._keys, self._values
 
     def skip(self, count: int) -> None:
-        """The first records stand in the partition already. It is closed then."""
+        """The partition has the first `count` records already: close the batch and send only the
+        rest.
+        """
         assert self._data is None, "encoded with them"
         assert not self.skipped, "once"
         self.is_closed = True
@@ -233,10 +246,11 @@ class ProducerBatch:
         *,
         account: Account | None = None,
     ) -> bytearray:
-        """Its bytes, always the same ones under the same number. It is closed then.
+        """Close the batch and return its bytes: always the same bytes under the same sequence
+        number.
 
         Args:
-            account: of a producer with a name, up to the last record here.
+            account: of a producer with a name: generation, and digest up to the last record here.
 
         Raises:
             RaftmqError: it cannot be encoded, and never will be.
@@ -245,6 +259,7 @@ class ProducerBatch:
         if self._data is None:
             self._data = self._encode(compression, number, account)
             self._forget_records()
+        # A new producer epoch: only the header changes, the records are not encoded again.
         elif number is not None and number != self.number:
             assert not self.may_have_happened, "it may stand in the log under another number"
             self._data = renumbered(self._data, **number._asdict())
@@ -257,6 +272,7 @@ class ProducerBatch:
         stamps, count = self._timestamps, self.unskipped_count
         if self.skipped:
             stamps = stamps[self.skipped :]
+        # One timestamp in the header is smaller than a column of equal ones.
         is_one_time = stamps.count(stamps[0]) == count
         return encode_batch(
             values=self._values,
@@ -273,12 +289,17 @@ class ProducerBatch:
         )
 
     def timestamps(self) -> Sequence[int]:
-        """Of the records that leave with it."""
+        """Of the records that are sent with it."""
         return self._timestamps[self.skipped :]
 
     def split(self, cuts: Sequence[int]) -> list[ProducerBatch]:
-        """Batches that follow this one, each of which begins at one of `cuts` in what leaves with
-        it. Under the same numbers: nobody has appended them.
+        """Cut the batch, which no replica has appended; sequence numbers stay with their records.
+
+        Args:
+            cuts: indices among the unskipped records, at each of which a new batch begins.
+
+        Returns:
+            The batches that follow this one, in order.
         """
         assert not self.may_have_happened, "it may stand in the log as it is"
         edges = [0, *cuts, self.unskipped_count]
@@ -296,11 +317,11 @@ class ProducerBatch:
         for index, on_delivery in told:
             holder, index = self.holder_of(index)
             holder.call_back(index, on_delivery)
-        self._wake()  # who watches looks anew which batch holds the record
+        self._wake()  # waiting tasks look up again which batch holds their record
         return pieces[1:]
 
     def _piece(self, start: int, end: int) -> ProducerBatch:
-        """A batch of its own of some of the records that leave with it."""
+        """A batch of its own with the unskipped records from `start` to `end`."""
         piece = ProducerBatch(self.topic, self.partition, self.opened_at)
         piece.is_closed, piece.attempts, piece.last_error = True, self.attempts, self.last_error
         piece._has_keys, piece._count = self._has_keys, end - start
@@ -316,7 +337,7 @@ class ProducerBatch:
         return piece
 
     def _cut_at(self, end: int) -> None:
-        """It has no others any more of what leaves with it."""
+        """Keep only the unskipped records before `end`."""
         for name, is_whole in _CUT:
             del getattr(self, name)[end + (self.skipped if is_whole else 0) :]
         for name in _SHARED:
@@ -324,11 +345,13 @@ class ProducerBatch:
         self._count = self.skipped + end
 
     def _share(self, name: str, end: int) -> int:
-        """Of a sum, that of the records in front."""
+        """The share of a sum that the records before `end` have, taken as equally large."""
         return int(getattr(self, name)) * (self.skipped + end) // self._count
 
     def _join_pieces(self, pieces: list[ProducerBatch]) -> None:
-        """They stand in place of this batch, the first of them, from now on."""
+        """Put the pieces in place of this batch, the first of them, in the list that all pieces
+        share.
+        """
         whole = self.pieces or [self]
         place = bisect_right(whole, self.start, key=_start_of)
         whole[place:place] = pieces[1:]
@@ -336,7 +359,7 @@ class ProducerBatch:
             piece.pieces = whole
 
     def holder_of(self, index: int) -> tuple[ProducerBatch, int]:
-        """Which batch has that record by now, and where."""
+        """Which batch holds a record after splits, and its index there."""
         if not self.pieces:
             return self, index
         index += self.start
@@ -344,7 +367,7 @@ class ProducerBatch:
         return holder, index - holder.start
 
     def _recall_records(self) -> None:
-        """From its bytes, if that is where they are."""
+        """Decode the records again from the bytes, if it was encoded already."""
         if self._data is None:
             return
         records = RecordBatch.decode(self._data)
@@ -360,24 +383,26 @@ class ProducerBatch:
 
     @property
     def unclaimed(self) -> int:
-        """Records that leave with it of whose failure nobody knows, nor will be told."""
+        """Number of sent records whose failure no task awaits and no callback gets."""
         return self._unclaimed.count(1, self.skipped)
 
     def claim(self, index: int, count: int = 1, *, is_claimed: bool = True) -> None:
-        """Whether somebody knows what becomes of those records, or will be told."""
+        """Mark whether the program learns the outcome of those records, by an await or a
+        callback.
+        """
         self._unclaimed[index : index + count] = bytes([not is_claimed]) * count
 
     def call_back(self, index: int, on_delivery: OnDelivery) -> None:
-        """Have `on_delivery` told about one record."""
+        """Call `on_delivery` when the outcome of one record is known."""
         assert self.outcome is None, "settled: nobody is called back any more"
         self._callbacks.append((index, on_delivery))
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` called when it is settled."""
+        """Call `watcher` when the batch is settled or split."""
         self._watchers.append(watcher)
 
     def settle(self, outcome: Outcome) -> list[tuple[int, OnDelivery]]:
-        """Once; who is to be called back, and for which record."""
+        """Set the outcome, once. Returns the callbacks to call, each with its record's index."""
         assert self.outcome is None, "settled twice"
         self.outcome = outcome
         self._wake()
@@ -385,6 +410,7 @@ class ProducerBatch:
         self._forget_records()
         self._data = None
         if isinstance(outcome, RaftmqError):
+            # A failed record has no metadata to report; skipped ones still have.
             del self._timestamps[self.skipped :]
         return callbacks
 
@@ -394,13 +420,15 @@ class ProducerBatch:
             watcher()
 
     def metadata_of(self, index: int) -> RecordMetadata:
-        """Of one record. Raises what became of the batch instead, if it failed."""
+        """Metadata of one record. Raises the batch's error if it has failed."""
         outcome, ahead = self.outcome, index - self.skipped
         assert outcome is not None, "not settled yet"
         if ahead < 0:
+            # An earlier run wrote it; the broker did not report at which offset.
             return RecordMetadata(self.topic, self.partition, ABSENT, self._timestamps[index])
         if isinstance(outcome, RaftmqError):
-            raise outcome.copied()  # others raise it, too
+            # each task raises its own copy, as tracebacks and notes are added to it
+            raise outcome.copied()
         base = outcome.base_offset
         offset = ABSENT if base == ABSENT else base + ahead
         return RecordMetadata(self.topic, self.partition, offset, self._timestamps[index])
@@ -411,32 +439,32 @@ def _start_of(batch: ProducerBatch) -> int:
 
 
 def _filled(column: list[GivenHeaders] | list[GivenTags], count: int) -> list | None:  # type: ignore[type-arg]
-    """With None for those at the end; None altogether where nobody has any."""
+    """Pad with None up to `count`; None where no record has any."""
     if not column:
         return None
     return [*column, *[None] * (count - len(column))]
 
 
 # -- Numbering ------------------------------------------------------------------------------------
-# The numbers of what a producer sends: by them brokers know what they have already. Pure.
+# Sequence numbers of batches, by which brokers find duplicates. Pure.
 #
-# Owns which number a batch gets in its partition: a producer id, an epoch of it, and the sequence
-# of the first record. Sequences count records. An epoch goes on until something that has left under
-# it is given up; the next one begins at 0, so that brokers refuse what is still under way of the
-# old.
+# Owns which number a batch gets in its partition: a producer id, a producer epoch, and the sequence
+# of its first record (decision 0020). Sequences count records. An epoch goes on until a batch that
+# was sent under it is given up; the next one begins with sequence 0, so that brokers refuse late
+# requests of the old one.
 #
-# Invariants: a number that has left belongs to one batch for ever; in an epoch they leave without
-# holes; what may have been appended never leaves under another number.
+# Invariants: a number that was sent belongs to one batch for ever; within an epoch numbers are sent
+# without gaps; a batch that may have been appended is never sent under another number.
 
 
-SEQUENCE_COUNT = 1 << 31  # after the highest comes 0
-# The broker knows less than this side, as acknowledged records were lost or time has passed, or
-# it knows another one. Nothing was appended.
+SEQUENCE_COUNT = 1 << 31  # 31 bits in the batch header, as in Kafka: after the highest comes 0
+# Answers that say "not appended, and not under this number": the broker's state of this producer is
+# older (acknowledged records were lost, it was idle for a day) or of another epoch.
 NUMBER_REFUSALS = (OutOfOrderSequence, UnknownProducerId, InvalidProducerEpoch)
 
 
 class Number(NamedTuple):
-    """As it stands in the header of a batch."""
+    """The sequence number of a batch, as in its header."""
 
     producer_id: int
     producer_epoch: int
@@ -444,11 +472,11 @@ class Number(NamedTuple):
 
 
 class ProducerIdentity:
-    """What one producer is called, in all partitions.
+    """The producer id of one producer, for all partitions.
 
     Attributes:
-        is_wanted: somebody has to ask for an id.
-        problem: why the last question brought none; None where there was no question.
+        is_wanted: a new id must be requested.
+        problem: why the last request brought none; None after a success and before the first.
     """
 
     def __init__(self) -> None:
@@ -457,48 +485,53 @@ class ProducerIdentity:
         self._newest: int | None = None
 
     def want_first(self) -> None:
-        """One will be needed soon."""
+        """Request the first id early: a batch will need it soon."""
         if self._newest is None:
             self.is_wanted = True
 
     def other_than(self, used: int | None) -> int | None:
-        """One that a partition has not used up; None as long as there is none."""
+        """An id other than one whose epochs a partition has used up; None until there is one."""
         if self._newest is None or self._newest == used:
             self.is_wanted = True
             return None
         return self._newest
 
     def on_id(self, producer_id: int) -> None:
-        """A broker has given one."""
+        """A broker has assigned an id."""
         self._newest = producer_id
         self.is_wanted, self.problem = False, None
 
 
 class Numbering:
-    """Of one partition, with one request of it on its way at most."""
+    """Sequence numbers of one partition, which has at most one request in flight (decision
+    0017).
+    """
 
     def __init__(self, ids: ProducerIdentity) -> None:
         self._ids = ids
         self._producer_id: int | None = None
         self._epoch = self._next_sequence = 0
-        self._is_over = False  # this epoch; what may have been appended in it is sent to the end
+        # the epoch ends: only batches that may have been appended are still sent in it
+        self._is_over = False
 
     @property
     def lacks_id(self) -> bool:
-        """Nothing new leaves before there is one."""
+        """No new batch can be numbered without a (new) producer id."""
         is_used_up = self._is_over and self._epoch == PRODUCER_EPOCH_MAX
         return self._producer_id is None or is_used_up
 
     def may_begin(self) -> bool:
-        """Whether something new may leave now; in the next epoch, if this one is over.
+        """Whether a new batch may be numbered now; begins the next epoch, if this one has ended.
 
-        Only while nothing is on its way, and nothing waits that may have been appended.
+        Only while nothing is in flight, and no batch waits that may have been appended.
         """
+        # The first id, or the next one: all epochs of the last id are used up.
         if self.lacks_id:
             producer_id = self._ids.other_than(self._producer_id)
             if producer_id is None:
                 return False
             self._producer_id, self._epoch = producer_id, 0
+        # The client raises the epoch by itself; no broker is asked (decision 0020).
         elif self._is_over:
             self._epoch += 1
         else:
@@ -507,17 +540,19 @@ class Numbering:
         return True
 
     def why_not(self) -> RaftmqError:
-        """Only where nothing may begin."""
+        """The reason; only where `may_begin` is False."""
         problem = self._ids.problem
         reason = f": {problem}" if problem is not None else ""
         return Unreachable(f"no broker has given a producer id{reason}")
 
     def encode(self, batch: ProducerBatch, compression: Compression) -> bytearray:
-        """Its bytes, under the number that it has, or the next if that is of another epoch.
+        """The batch's bytes, under the number that it has, or a new one if that is of another
+        epoch.
 
         Raises:
-            RaftmqError: it cannot be encoded; the number goes to another one.
+            RaftmqError: it cannot be encoded; the number goes to the next batch.
         """
+        # Sent before: the same number, so that the broker finds the duplicate.
         if batch.number is not None and self._is_of_epoch(batch.number):
             return batch.encode(compression, batch.number)
         assert self._producer_id is not None, "there is no id yet"
@@ -528,8 +563,8 @@ class Numbering:
         return data
 
     def end_epoch(self) -> None:
-        """Something that has left is given up, or its number was refused: nothing new follows it
-        in this epoch.
+        """A batch that was sent is given up, or its number was refused: no new batch follows it in
+        this epoch, as the broker would see a gap.
         """
         self._is_over = True
 

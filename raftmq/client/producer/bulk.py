@@ -1,8 +1,8 @@
-"""Many records at once: portions of columns into batches, one result for each run of records.
+"""Bulk sends: many rows or columns into batches in portions, one result per run of records.
 
-Owns the way of a portion: checked and counted as a whole, room awaited once, dealt out to
-partitions in a few passes that run in C where they can. Keeps of what was sent only runs that are
-not settled yet, and results.
+Owns the way of a portion: checked and counted as a whole, memory awaited once, divided among
+partitions in a few passes that run in C where they can. Keeps only runs that are not settled yet,
+and results, never single records.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 # -- Progress -------------------------------------------------------------------------------------
-# How far a long call has come: a bar on stderr, or a function of the program's own.
+# Progress of a long call: a bar on stderr, or the program's own function.
 
 
 @contextmanager
 def reporting(progress: Progress, total: int | None) -> Iterator[Report]:
-    """What is to be called with the number of records that were handed in so far."""
+    """Yields the function to call with the number of records accepted so far."""
     if callable(progress):
         yield progress
     elif progress:
@@ -74,13 +74,15 @@ def _bar(total: int | None) -> Iterator[Report]:
 # -- Bulk -----------------------------------------------------------------------------------------
 
 
+# few at first, as rows may be large; more than 4096 at once would delay other tasks
 PORTION_RECORDS_FIRST, PORTION_RECORDS_MAX = 64, 4096
-PORTION_BYTES_MAX = 2 << 20  # of memory, if the buffer has as much
-PORTION_SECONDS_MAX = 0.02  # a row that came slowly does not wait for many others
+# of memory, or a quarter of a smaller buffer, so that filling and sending overlap
+PORTION_BYTES_MAX = 2 << 20
+PORTION_SECONDS_MAX = 0.02  # rows that come slowly leave after 20 ms, however few they are
 
 
 class BulkProducer(Protocol):
-    """What is needed of the producer."""
+    """The methods of the producer that a bulk call uses."""
 
     def topic(self, name: str) -> TopicQueues: ...
     def check_open(self) -> None: ...
@@ -96,9 +98,9 @@ class BulkRun:
         self.batch, self.start, self.record_count = batch, start, record_count
 
     def pieces(self) -> list[BulkRun]:
-        """It, or several where its batch was split meanwhile."""
+        """This run, or one for each batch if its batch was split meanwhile."""
         if not self.batch.pieces:
-            return [self]  # it may still grow
+            return [self]  # the same object, as it may still grow
         found, start, left = [], self.start, self.record_count
         while left:
             batch, place = self.batch.holder_of(start)
@@ -108,8 +110,8 @@ class BulkRun:
         return found
 
     def cut_skipped(self) -> BatchMetadata | None:
-        """Those in front that were not sent, as they stand there already; they belong to it no
-        more.
+        """Remove from the run's start the records that were not sent, as an earlier run wrote them,
+        and return their metadata; None if there are none.
         """
         batch = self.batch
         count = min(batch.skipped - self.start, self.record_count)
@@ -131,9 +133,10 @@ class Bulk:
     ) -> None:
         self._host, self._dispatcher = host, dispatcher
         self._now_ms = now_ms
+        # a quarter: one portion is filled while others are sent
         self._bytes_max = min(PORTION_BYTES_MAX, options.buffer_memory // 4)
         self._records_max = PORTION_RECORDS_FIRST  # of the next portion
-        self._runs: deque[BulkRun] = deque()  # not settled yet, as far as anybody has looked
+        self._runs: deque[BulkRun] = deque()  # not known to be settled, oldest first
         self._last_runs: dict[int, BulkRun] = {}  # by partition
         self._results: list[BatchMetadata] = []
         self._error: RaftmqError | None = None
@@ -184,16 +187,20 @@ class Bulk:
             report(self._count)
 
     async def _open(self, topic_name: str) -> TopicQueues:
-        """Records are dealt to partitions at once, so they have to be known."""
+        """The topic, once its number of partitions is known: records are divided among them at
+        once.
+        """
         self._host.check_open()
         topic = self._host.topic(topic_name)
+        # A cancellation shows here even when the topic is known and memory is free.
         await anyio.lowlevel.checkpoint()
         if not topic.count:
             await self._dispatcher.wait_known(topic)
         return topic
 
     async def _take(self, topic: TopicQueues, columns: RecordColumns) -> None:
-        """One portion into batches, or smaller portions of it if it is large."""
+        """Put one portion into batches."""
+        # An earlier record has failed: accept no more, and raise once all are settled.
         if self._error is not None:
             await self._finish()
         try:
@@ -213,12 +220,16 @@ class Bulk:
             raise
 
     def _plan(self, sizes: list[int]) -> None:
-        """The next portion: as many as fit, if they are like these, but not many more."""
+        """Size of the next portion: as many records as fit if they are like these, but at most four
+        times as many, as they may be larger.
+        """
         fitting = self._bytes_max * len(sizes) // sum(sizes)
         self._records_max = max(1, min(PORTION_RECORDS_MAX, 4 * self._records_max, fitting))
 
     async def _take_prepared(self, topic: TopicQueues, prepared: Prepared) -> None:
         size, count = sum(prepared.sizes), len(prepared.sizes)
+        # Larger than expected: reserve memory for halves, so that a full buffer cannot block for
+        # ever.
         if size > self._bytes_max and count > 1:
             await self._take_prepared(topic, prepared.part(0, count // 2))
             await self._take_prepared(topic, prepared.part(count // 2, count))
@@ -234,11 +245,12 @@ class Bulk:
         self._look_at_runs()
 
     async def _reserve(self, size: int) -> None:
-        """A checkpoint, so that what is full can leave."""
+        """Reserve memory. Always a checkpoint, so that full batches can leave."""
         await anyio.lowlevel.checkpoint()
         room = self._dispatcher.room
         if not room.take_now(size):
             self._dispatcher.wake()
+            # Ends when settled batches give memory back, or when the producer closes.
             await room.take(size)
         try:
             self._host.check_open()
@@ -246,13 +258,13 @@ class Bulk:
             self._dispatcher.room.give_back(size)
             named = self._dispatcher.accumulator.named
             if named is not None and named.error is not None:
-                await self._finish()  # these have failed as well, and that is told here
+                await self._finish()  # raises the failure of this call's records
             raise
 
     def _put(
         self, topic: TopicQueues, dealt: Iterable[tuple[int | None, RecordColumns, list[int]]]
     ) -> None:
-        """Into the open batches of their partitions."""
+        """Add records to the open batches of their partitions."""
         now, now_ms = anyio.current_time(), self._now_ms()
         for partition, columns, sizes in dealt:
             added = self._dispatcher.accumulator.add_columns(
@@ -273,7 +285,7 @@ class Bulk:
     # -- results ---------------------------------------------------------------------------
 
     def _look_at_runs(self) -> None:
-        """Take results of those in front that are settled."""
+        """Turn runs at the front into results, as far as they are settled."""
         while self._runs and self._first_run().batch.outcome is not None:
             run = self._runs.popleft()
             outcome = run.batch.outcome
@@ -296,18 +308,22 @@ class Bulk:
         return await self._finish()
 
     async def _know_fences(self, topic: TopicQueues) -> None:
-        """Who has a name has to know what stands there, also where nothing is sent again."""
+        """A named producer without any record must still be fenced: only then is it known that an
+        earlier run wrote none either.
+        """
         if not self._count and topic.fences is not None:
             await self._dispatcher.wait_fenced(topic)
 
     async def _finish(self) -> list[BatchMetadata]:
-        """Wait for all. Raises the first failure."""
+        """Wait until all records of this call are settled. Raises the first failure."""
         self._dispatcher.hurry(+1)
         try:
-            self._look_at_runs()  # the last rows may have taken a while to come, or not to come
+            self._look_at_runs()  # some were settled while rows came
             while self._runs:
                 settled = anyio.Event()
                 self._first_run().batch.watch(settled.set)
+                # Ends when the first run's batch is settled or split; delivery_timeout_ms bounds
+                # it.
                 await settled.wait()
                 self._look_at_runs()
         finally:
@@ -321,7 +337,9 @@ class Bulk:
 
     @contextmanager
     def _answerable(self) -> Iterator[None]:
-        """Of failures that are not told here, because the call ends early, the producer tells."""
+        """If the call ends early, hand failures that it did not raise to the producer's `Failures`,
+        for `flush` to raise.
+        """
         try:
             yield
         finally:
@@ -336,21 +354,23 @@ class Bulk:
 
 
 def _result(run: BulkRun, outcome: BatchMetadata) -> BatchMetadata:
-    """A batch may hold records of others, too."""
+    """Metadata of the run alone: its batch may hold records of other calls."""
     base = outcome.base_offset
     first = ABSENT if base == ABSENT else base + run.start - run.batch.skipped
     return outcome._replace(base_offset=first, record_count=run.record_count)
 
 
 class _Portions:
-    """Rows, some at a time."""
+    """Rows, a portion at a time."""
 
     def __init__(self, rows: Iterable[Any] | AsyncIterable[Any]) -> None:
         self._rows = rows.__aiter__() if hasattr(rows, "__aiter__") else iter(rows)
-        self._next_portion = getattr(rows, "next_portion", None)  # if it has some at hand
+        self._next_portion = getattr(
+            rows, "next_portion", None
+        )  # of iterables that buffer rows themselves
 
     async def next(self, count: int) -> list[Any]:
-        """At most so many; none at the end."""
+        """At most `count` rows; an empty list at the end."""
         if self._next_portion is not None:
             return cast("list[Any]", await self._next_portion(count))
         if not hasattr(self._rows, "__anext__"):
@@ -382,11 +402,11 @@ Dealt = tuple[int | None, RecordColumns, list[int]]
 
 
 def deal(topic: TopicQueues, columns: RecordColumns, sizes: list[int]) -> Iterable[Dealt]:
-    """Prepared columns by partition, each in its order; None: wherever records without a key go,
-    if that is not decided by their number.
+    """Divide prepared columns by partition, each in its order. Partition None: the sticky
+    partitioner chooses when they join a batch.
 
     Raises:
-        InvalidRecord: a partition that there is not.
+        InvalidRecord: a partition that the topic does not have.
     """
     chosen = _chosen(topic, columns)
     if chosen is not None:
@@ -417,6 +437,7 @@ def _chosen(topic: TopicQueues, columns: RecordColumns) -> list[int | None] | No
     if keys is None or not given:
         return None
     found = partitions_of(given, topic.hash, topic.count)
+    # Every record has a key: the most frequent case needs no merge.
     if len(found) == len(keys):
         return found  # type: ignore[return-value]
     following = iter(found)

@@ -1,7 +1,8 @@
-"""The promise of word about one record, which may be awaited, asked or forgotten.
+"""`Delivery`: the future outcome of one record, to be awaited, polled or ignored.
 
-Holds no task and no event until somebody awaits it. Claims: whoever awaits, has asked or is called
-back knows of a failure, so nobody else has to be told; a wait that is cancelled knows nothing.
+Holds no task, and no event until a task awaits it. A record is claimed while a task awaits it, has
+read its result, or a callback is set: then its failure needs no other report. A cancelled wait
+claims nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Delivery:
-    """`await delivery` returns the record's `RecordMetadata`, or raises why there is none.
+    """`await delivery` returns the record's `RecordMetadata`, or raises the error of its delivery.
 
     It may be awaited more than once, and by several tasks. A wait that is cancelled changes
     nothing: the record is sent nevertheless.
@@ -34,20 +35,23 @@ class Delivery:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Whether the outcome of the record is known."""
         return self._batch is not None and self._held()[0].outcome is not None
 
     @property
     def is_claimed(self) -> bool:
-        """Somebody knows what became of it, or will be told."""
+        """The program has learnt the outcome, or will, by an await or a callback."""
         return self._claims > 0
 
     def result(self) -> RecordMetadata:
-        """What `await` returns; only where `is_done`.
+        """What `await` returns, without waiting; only where `is_done`.
+
+        Returns:
+            Where the record is in the log.
 
         Raises:
-            RaftmqError: what became of the record instead; `definite` says whether it certainly
-                was not appended.
+            RaftmqError: the delivery has failed. Definite (`error.definite`): the record was
+                certainly not appended. Indefinite: it may have been.
         """
         assert self._batch is not None, "not done yet"
         self.claim()
@@ -55,14 +59,14 @@ class Delivery:
         return batch.metadata_of(index)
 
     def call_back(self, on_delivery: OnDelivery) -> None:
-        """Have `on_delivery` told. Only before it `is_done`."""
+        """Call `on_delivery` when the outcome is known. Only before it `is_done`."""
         assert self._batch is not None, "in no batch yet"
         self.claim()
         batch, index = self._held()
         batch.call_back(index, on_delivery)
 
     def claim(self) -> None:
-        """Somebody knows, or will."""
+        """Note that the program learns the outcome."""
         self._claims += 1
         if self._claims == 1 and self._batch is not None:
             batch, index = self._held()
@@ -74,6 +78,8 @@ class Delivery:
     async def _wait(self) -> RecordMetadata:
         self.claim()
         try:
+            # Woken when the batch is settled, and also when it was split: then another batch has
+            # the record.
             while not self.is_done:
                 event = anyio.Event()
                 self._watch(event.set)
@@ -90,7 +96,7 @@ class Delivery:
             batch.claim(index, is_claimed=False)
 
     def _held(self) -> tuple[ProducerBatch, int]:
-        """The batch that has the record by now, and its place there."""
+        """The batch that holds the record after splits, and its index there."""
         assert self._batch is not None, "in no batch yet"
         return self._batch.holder_of(self._index)
 
@@ -99,7 +105,7 @@ class Delivery:
 
 
 class EarlyDelivery(Delivery):
-    """Of a record that has no batch yet, because nobody knows the partitions of its topic."""
+    """Of a record without a batch, as the number of partitions of its topic is not known yet."""
 
     __slots__ = ("_error", "_watchers")
 
@@ -126,7 +132,7 @@ class EarlyDelivery(Delivery):
         self._wake()
 
     def refuse(self, error: RaftmqError) -> None:
-        """It never will."""
+        """The record will join no batch."""
         self._error = error
         self._wake()
 

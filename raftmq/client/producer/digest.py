@@ -1,8 +1,8 @@
-"""What a named producer says of all that it has sent to a partition, in four bytes. Pure.
+"""Running digest of the keys and values that a named producer has sent to a partition. Pure.
 
-Owns the running digest of keys and values, in their order. It covers neither headers nor tags, and
-no timestamps, which a program that leaves them out has other ones of each time. It does not depend
-on how records are cut into batches.
+By it the fence of a later run finds that a program does not send the same records again (decision
+0022). It covers neither headers nor tags, nor timestamps, which differ in each run where the
+program leaves them out. It does not depend on how records are cut into batches.
 
      CRC-32C of: CRC-32C of the keys u32 | CRC-32C of the values u32 | record count u64
 
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
     from raftmq.wire.batch.columns import Key, Value
 
-_PARTS = Struct(">IIQ")
+_PARTS = Struct(">IIQ")  # CRC of keys, CRC of values, record count
 _ENCODER = msgspec.msgpack.Encoder()
 
 
 class RunningDigest:
-    """Attributes:
-    count: of the records so far.
+    """A digest that grows with the records of one partition.
+
+    Attributes:
+        count: number of records so far.
     """
 
     __slots__ = ("_keys", "_values", "count")
@@ -39,14 +41,14 @@ class RunningDigest:
         self.count = self._keys = self._values = 0
 
     def add(self, keys: Sequence[Key], values: Sequence[Value]) -> None:
-        """Records that follow; one key and one value of each."""
+        """Add the records that follow: one key and one value of each."""
         assert len(keys) == len(values), "columns of different lengths"
         self.count += len(values)
         self._keys = crc32c(_items(keys), self._keys)
         self._values = crc32c(_items(values), self._values)
 
     def followed_by(self, keys: Sequence[Key], values: Sequence[Value]) -> RunningDigest:
-        """Another one, with these as well."""
+        """A copy with these records added."""
         other = copy(self)
         other.add(keys, values)
         return other
@@ -59,7 +61,8 @@ class RunningDigest:
 
 
 def _items(column: Sequence[Key]) -> memoryview:
-    """Without the header that says how many there are."""
+    """The msgpack array without its header, which says how many items it has."""
     count = len(column)
+    # msgpack's fixarray, array 16 and array 32.
     header_size = 1 if count < 16 else 3 if count < 1 << 16 else 5
     return memoryview(_ENCODER.encode(column))[header_size:]

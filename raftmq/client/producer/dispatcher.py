@@ -1,8 +1,9 @@
-"""What leaves, when, and who is told: the tasks of one producer.
+"""The tasks of one producer: one that sends what is ready, one per request in flight, and helpers.
 
-Owns one task that looks what has to leave, one for each request on its way, one for each topic
-whose leaders are asked for or are told of a name, and one that asks for a producer id. Decides
-nothing: `sending.py` does. Functions of the program are called between its steps, never within one.
+Owns one task that asks `ProducerSender` what has to leave, one for each
+request in flight, one for each topic whose metadata are refreshed or whose partitions are fenced,
+and one that requests a producer id. Decides nothing itself: `sender.py` does. Callbacks of the
+program are called between two steps of the sender, never within one, as they may call the producer.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
     from raftmq.client.producer.sender import Answered, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
 
-NEWS_SECONDS_MIN = 1.0  # between two questions about topics of which nothing is doubted
+NEWS_SECONDS_MIN = 1.0  # between two metadata refreshes that only look for new partitions
 
 logger = logging.getLogger("raftmq.client")
 
 
 class _Waiter:
-    """A task that waits until a topic is known."""
+    """A task that waits until a topic's number of partitions is known."""
 
     def __init__(self, since: float) -> None:
         self.since, self.told = since, anyio.Event()
@@ -53,12 +54,14 @@ class _Waiter:
 
 
 class Dispatcher:
-    """`open` and `close` belong to the task that has entered the producer's block.
+    """Sends the accumulator's batches and reports outcomes. `open` and `close` belong to the task
+    that has entered the producer's block.
 
     Attributes:
-        accumulator: where records go, once there is `room`.
-        failures: of which nobody was told.
-        statistics: for reading.
+        accumulator: where records go, once memory for them is reserved in `room`.
+        room: the buffer pool.
+        failures: those that no task awaits and no callback got.
+        statistics: for the program to read.
     """
 
     def __init__(self, cluster: Cluster, options: ProducerOptions, random: Random) -> None:
@@ -70,12 +73,14 @@ class Dispatcher:
         self._tasks: TaskGroup | None = None
         self._wake, self._look_at = anyio.Event(), 0.0
         self._settled = anyio.Event()
-        self._waiting_count = 0  # tasks that wait until everything has left
+        # tasks in flush(), close and bulk calls: while there are any, nothing lingers
+        self._waiting_count = 0
         self._refreshing: set[str] = set()
         self._fencing: set[str] = set()
         self._is_asking_id = False
         self._news_at = 0.0
-        self._told: set[int] = set()  # leaders that were sent what they do not answer
+        # leaders that were sent requests with acks=0, which they do not answer
+        self._told: set[int] = set()
         self._calls: list[Callable[[], object]] = []
 
     async def open(self) -> None:
@@ -89,14 +94,18 @@ class Dispatcher:
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """What has not left yet never will; of what is on its way nobody knows what becomes.
+        """Stop all tasks: unsent batches fail as certainly not appended, those in flight as
+        unknown.
 
-        An error of the body goes its own way, past the tasks, which would make it a group.
+        An error of the program's block is raised as it is, not through the task group, which would
+        wrap it in an exception group.
         """
         assert self._tasks is not None, "closed before it was opened"
         self._tasks.cancel_scope.cancel()
         try:
             with one_error():
+                # A cancellation, or another BaseException, must go through the task group, which
+                # may own it.
                 if error is None or isinstance(error, Exception):
                     await self._tasks.__aexit__(None, None, None)
                 else:
@@ -107,25 +116,27 @@ class Dispatcher:
             self._tell()
 
     def wake(self) -> None:
-        """Look now what has to leave."""
+        """Run the next step now: something may be ready to leave."""
         self._wake.set()
 
     def look_by(self, time: float) -> None:
-        """Look then, or before."""
+        """Run the next step at that time at the latest."""
         if time < self._look_at:
             self._look_at = time
             self._wake.set()
 
     async def wait_delivered(self, *, of_later: bool = False) -> None:
-        """Until it is known what became of all that was handed in so far; nothing lingers.
+        """Wait until the outcome of all records accepted so far is known; nothing lingers
+        meanwhile.
 
         Args:
-            of_later: and of what comes meanwhile.
+            of_later: and of those accepted while this waits.
         """
         start = math.inf if of_later else anyio.current_time()
         self.hurry(+1)
         try:
             while any(since <= start for since in self._times_of_unsettled()):
+                # Ends at the latest with the delivery timeout of each batch.
                 await self._settled.wait()
         finally:
             self.hurry(-1)
@@ -133,18 +144,20 @@ class Dispatcher:
             await wait_taken(self._cluster, self._told.pop(), self._options)
 
     async def wait_known(self, topic: TopicQueues) -> None:
-        """Until it is known how many partitions the topic has.
+        """Wait until the number of partitions of the topic is known.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
-            DeliveryTimedOut: nobody has told.
+            DeliveryTimedOut: no broker has answered in time.
         """
         waiter = _Waiter(anyio.current_time())
         topic.waiting.append(waiter)
         self.wake()
         try:
+            # Ends with the answer to a metadata request, or with the delivery timeout.
             await waiter.told.wait()
         except BaseException:
+            # Cancelled while it waits. Otherwise `on_known` has removed it already.
             if not waiter.told.is_set():
                 topic.waiting.remove(waiter)
             raise
@@ -152,10 +165,11 @@ class Dispatcher:
             raise waiter.error
 
     async def wait_fenced(self, topic: TopicQueues) -> None:
-        """Until all partitions of the topic know of the producer's name, though nothing is sent.
+        """Wait until all partitions of the topic have fenced the producer's name, even if no record
+        is sent: only then earlier runs cannot write any more.
 
         Raises:
-            DeliveryTimedOut: they do not in time.
+            DeliveryTimedOut: not all did in time.
             RaftmqError: what has ended the producer.
         """
         named, fences = self.accumulator.named, topic.fences
@@ -165,6 +179,7 @@ class Dispatcher:
         self.wake()
         with anyio.move_on_after(self._options.delivery_seconds):
             while named.error is None and not fences.is_complete:
+                # Woken after every step and answer, fences included.
                 await self._settled.wait()
         if named.error is None and not fences.is_complete:
             late = DeliveryTimedOut(f"not all partitions know of {named} in time: {fences.problem}")
@@ -174,12 +189,12 @@ class Dispatcher:
             raise named.error.copied()
 
     def hurry(self, change: int) -> None:
-        """One more who waits, so that nothing may linger; or one less."""
+        """One task more (+1) or less (-1) waits for delivery, so that nothing may linger."""
         self._waiting_count += change
         self._wake.set()
 
     def call_later(self, on_delivery: OnDelivery, *told: object) -> None:
-        """Between two steps."""
+        """Queue a callback of the program, to be called between two steps."""
         self._calls.append(partial(on_delivery, *told))  # type: ignore[arg-type]
 
     # -- sending ---------------------------------------------------------------------------
@@ -187,6 +202,8 @@ class Dispatcher:
     async def _run(self) -> None:
         while True:
             self._look()
+            # Sleeps until a record, an answer or metadata wakes it, or until a linger or deadline
+            # ends.
             with anyio.CancelScope(deadline=self._look_at):
                 await self._wake.wait()
             self._wake = anyio.Event()
@@ -194,6 +211,7 @@ class Dispatcher:
     def _look(self) -> None:
         assert self._tasks is not None
         now = anyio.current_time()
+        # A full buffer is in a hurry, too: what lingers keeps the program waiting for memory.
         is_hurried = self._waiting_count > 0 or self.room.is_wanted
         step = self._sending.step(self._cluster.routes, now, is_hurried=is_hurried)
         self._look_at = step.look_at
@@ -215,6 +233,7 @@ class Dispatcher:
             answers += await ask(self._cluster, request, acks=self._options.acks_number)
             if self._options.acks == 0:
                 self._told.add(request.leader)
+        # Also when the task is cancelled at close: every request must be answered exactly once.
         finally:
             gone = Disconnected("the producer was closed before the answer came")
             now = anyio.current_time()
@@ -225,7 +244,9 @@ class Dispatcher:
         self._look_for_news(now)
 
     def _look_for_news(self, now: float) -> None:
-        """Brokers have told of newer metadata: topics may have grown. With acks=0 none tells."""
+        """Refresh topics after an answer that named newer metadata: they may have more partitions.
+        With acks=0 no answer says so, therefore refresh by time.
+        """
         cluster = self._cluster
         is_news = cluster.newest_version > cluster.routes.version or self._options.acks == 0
         if is_news and now >= self._news_at:
@@ -245,6 +266,8 @@ class Dispatcher:
             await self._cluster.refresh(topic, deadline=deadline)
         except RaftmqError as error:
             logger.info("metadata: topic=%s reason=%s", topic, error)
+            # The next step asks again at once; this keeps a cluster that refuses from being
+            # flooded.
             await anyio.sleep(self._options.retry_backoff_ms / 1000)
         finally:
             self._refreshing.discard(topic)
@@ -260,6 +283,7 @@ class Dispatcher:
             logger.info("no producer id: reason=%s", error)
             self._sending.on_no_id(error)
             self._tell()
+            # As for metadata: while `_is_asking_id` is set, no other request for an id starts.
             await anyio.sleep(self._options.retry_backoff_ms / 1000)
         finally:
             self._is_asking_id = False
@@ -279,6 +303,7 @@ class Dispatcher:
         try:
             answers = await fence(self._cluster, topic.name, fences, deadline=deadline)
             self._sending.on_fenced(topic, answers)
+            # Progress: only partitions that keep refusing deserve long pauses.
             if len(fences.missing) < missing_before:
                 topic.fence_backoff.reset()
             if fences.missing:
@@ -289,6 +314,7 @@ class Dispatcher:
             self._wake.set()
 
     def _is_led(self, topic: str, partition: int) -> bool:
+        """Partitions that metadata do not know count as led: the sender finds out."""
         place = self._cluster.routes.find(topic, partition)
         return place is None or place.leader != ABSENT
 
@@ -303,17 +329,18 @@ class Dispatcher:
             self._calls.append(partial(_call_back, on_delivery, batch, index))
 
     def _tell(self) -> None:
-        """Everybody who waits for something that has happened."""
+        """Wake tasks that wait for memory or outcomes, then call the program's callbacks."""
         self.room.let_in()
         settled, self._settled = self._settled, anyio.Event()
         settled.set()
+        # A callback may hand in records, which may queue further callbacks.
         while self._calls:
             calls, self._calls = self._calls, []
             for call in calls:
                 _call(call)
 
     def _times_of_unsettled(self) -> Iterator[float]:
-        """When they were handed in: the first record of each batch."""
+        """When the unsettled records were accepted: the first record of each batch."""
         for topic in self.accumulator.topics.values():
             yield from (waiting.since for waiting in topic.waiting)
             for queue in topic.busy.values():
@@ -331,7 +358,7 @@ def _call_back(on_delivery: OnDelivery, batch: ProducerBatch, index: int) -> Non
 
 
 def _call(call: Callable[[], object]) -> None:
-    """A program's own function must not stop the producer."""
+    """Call a callback of the program; its error must not stop the producer."""
     try:
         call()
     except Exception:

@@ -1,12 +1,13 @@
-"""A producer with a name: what it has sent before is skipped, under numbers that go on. Pure.
+"""Named producers: records that an earlier run wrote are skipped, and sequences continue. Pure.
 
-Owns what brokers have told of the name when it was fenced, partition by partition; which records
-stand there already; and the end of the producer. Partitions count the records of one generation,
-so the first ones that a program hands in are those that are there, if it sends the same ones again.
+Kafka has no counterpart; transactional ids come closest (decision 0022). Owns the fences, by which
+brokers report what each partition has of the name's generation; which records are skipped; and the
+end of the producer. Partitions count the records of one generation, so the first ones that a
+program hands in are those in the log, if it sends the same ones again.
 
-Invariants: nothing has a number before all partitions of its topic are fenced; nothing is sent of
-a partition whose records are others than the first time; once anything was given up nothing new
-follows it, as the next run would take what follows for what is missing.
+Invariants: no record gets a number before all partitions of its topic are fenced; nothing is sent
+to a partition whose records differ from those of the first run; after a batch was given up no new
+one follows, as the next run would count it as the lost one.
 """
 
 from __future__ import annotations
@@ -36,10 +37,8 @@ if TYPE_CHECKING:
 # -- Named ----------------------------------------------------------------------------------------
 
 
-# -- Named ----------------------------------------------------------------------------------------
-
-
-RECORDS_MAX = SEQUENCE_COUNT - 1  # of one generation in a partition
+# of one generation in a partition: sequences of a name must not wrap
+RECORDS_MAX = SEQUENCE_COUNT - 1
 WAY_OUT = (
     "send the same records in the same order to a topic with as many partitions as before, or "
     "take a higher generation, under which all of them are new"
@@ -51,11 +50,11 @@ GROWN_WAY_OUT = (
 
 
 class Named:
-    """One name and generation, for all topics.
+    """One name and generation, for all topics of a producer.
 
     Attributes:
-        error: why nothing new is sent any more; None as long as all is well.
-        on_end: called when there is one.
+        error: why the producer has ended; None before.
+        on_end: called when it ends.
     """
 
     def __init__(self, name: str, generation: int) -> None:
@@ -67,7 +66,7 @@ class Named:
         return f"producer {self.name!r}, generation {self.generation}"
 
     def told(self, error: RaftmqError) -> RaftmqError:
-        """What a broker says, with the name: brokers have only a number for it."""
+        """A broker's error with the name added: brokers know only the producer id."""
         if not isinstance(error, (ProducerFenced, UnknownProducerId)):
             return error
         copy = error.copied()
@@ -75,7 +74,7 @@ class Named:
         return copy
 
     def end(self, error: RaftmqError) -> None:
-        """Something was given up. Whoever comes later is told the first reason."""
+        """A batch was given up. The first reason stays, for all later calls."""
         if self.error is not None:
             return
         self.error = error
@@ -90,8 +89,12 @@ class Named:
 
 
 class Fence(NamedTuple):
-    """What a partition knows of the generation: so many records, all of them committed, and how
-    many partitions the topic had when it began; 0 where it does not know that.
+    """What a partition reports of the generation when it is fenced.
+
+    Attributes:
+        next_sequence: number of its records there, all committed.
+        digest: of those records, see `digest.py`.
+        partition_count: partitions of the topic when the generation began; 0 where that is unknown.
     """
 
     producer_id: int
@@ -102,11 +105,11 @@ class Fence(NamedTuple):
 
 
 class TopicFences:
-    """Of one topic.
+    """The fences of one topic's partitions.
 
     Attributes:
-        count: of its partitions; 0 as long as nobody knows.
-        problem: why some are missing still.
+        count: number of partitions; 0 until it is known.
+        problem: the last error of a partition that is not fenced yet.
     """
 
     def __init__(self, named: Named) -> None:
@@ -126,10 +129,10 @@ class TopicFences:
         return self._found[partition]
 
     def on_fence(self, partition: int, fence: Fence) -> None:
-        """A later one stands for the earlier, whose answer was lost.
+        """A later fence replaces an earlier one, whose answer was lost.
 
         Raises:
-            ReplayMismatch: the generation began when there were more or fewer partitions.
+            ReplayMismatch: the topic had another number of partitions when the generation began.
         """
         if fence.partition_count not in (0, self.count):
             raise ReplayMismatch(
@@ -140,13 +143,13 @@ class TopicFences:
         self._found[partition] = fence
 
     def check_replayed(self, topic: str, sent: Mapping[int, int]) -> None:
-        """At the end: nothing was left out.
+        """At the end: the program has sent everything again.
 
         Args:
-            sent: how many records each partition was sent, with those that were skipped.
+            sent: number of records handed in for each partition, including those that were skipped.
 
         Raises:
-            ReplayMismatch: fewer than stand there.
+            ReplayMismatch: fewer than the log has.
         """
         for partition, fence in sorted(self._found.items()):
             count = sent.get(partition, 0)
@@ -159,10 +162,10 @@ class TopicFences:
 
 
 class NamedNumbering:
-    """Of one partition; what `Numbering` is for producers without a name.
+    """Sequence numbers of one partition; in place of `Numbering`.
 
     Attributes:
-        position: how many records were sent or skipped so far.
+        position: number of records sent or skipped so far.
     """
 
     def __init__(self, fences: TopicFences, partition: int) -> None:
@@ -176,26 +179,27 @@ class NamedNumbering:
 
     @property
     def lacks_id(self) -> bool:
-        """Nothing leaves before all partitions are fenced."""
+        """No batch is numbered before all partitions are fenced."""
         return not self._fences.is_complete
 
     def may_begin(self) -> bool:
-        """Whether something new may leave now."""
+        """Whether a new batch may be numbered now."""
         return self._fences.is_complete
 
     def why_not(self) -> RaftmqError:
-        """Only where it may not."""
+        """The reason; only where `may_begin` is False."""
         problem = self._fences.problem
         reason = f": {problem}" if problem is not None else ""
         return Unreachable(f"not all partitions know of {self._named} yet{reason}")
 
     def encode(self, batch: ProducerBatch, compression: Compression) -> bytearray | None:
-        """Its bytes without records that stand in the partition already; None if all of them do.
+        """The bytes of the records that the partition does not have; None if it has all of them.
 
         Raises:
-            ReplayMismatch: others than these stand there.
-            RaftmqError: it cannot be encoded, or something before it was given up.
+            ReplayMismatch: the partition has other records than these.
+            RaftmqError: it cannot be encoded, or an earlier batch was given up.
         """
+        # Sent before: the same number. A piece of a split batch has one, but no bytes yet.
         if batch.number is not None:
             account = None if batch.is_encoded else self._account_of(batch)
             return batch.encode(compression, batch.number, account=account)
@@ -208,11 +212,14 @@ class NamedNumbering:
         return self._encode(batch, compression, fence) if batch.unskipped_count else None
 
     def end_epoch(self) -> None:
-        """What was given up has ended the producer, and a name begins no epoch by itself."""
+        """Does nothing: the given-up batch has ended the producer, and a name begins no epoch by
+        itself.
+        """
 
     def _skip(self, batch: ProducerBatch, count: int, fence: Fence) -> None:
         keys, values = batch.keys_and_values()
         self._digest.add(keys[:count], values[:count])
+        # Only at the position at which the partition stands are both digests of the same records.
         if self.position == fence.next_sequence and self._digest.value != fence.digest:
             raise ReplayMismatch(
                 f"{self._named}: the first {fence.next_sequence} records for partition "
@@ -237,7 +244,7 @@ class NamedNumbering:
         return batch.encode(compression, number, account=account)
 
     def _account_of(self, batch: ProducerBatch) -> Account:
-        """Of one that was split off, or is left of one that was."""
+        """Of a piece of a split batch, which is encoded again."""
         assert batch.digest is not None, "it had no number before it was split"
         digest = batch.digest.followed_by(*batch.keys_and_values())
         return Account(self._named.generation, digest.value)

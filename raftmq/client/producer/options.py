@@ -1,8 +1,7 @@
-"""What a program may ask of a producer, checked. Pure.
+"""Producer options: names, defaults, bounds, presets, `delivery`, and contradictions. Pure.
 
-Owns names, defaults, bounds, what contradicts what, what a word for `delivery` sets, and the two
-presets (docs/SDK.md has their measured figures). Kafka's names where the meaning is Kafka's.
-Nothing is ever switched off in silence: what cannot be had together is refused.
+Kafka's names where the meaning is Kafka's; docs/SDK.md has the measured figures of the presets. No
+option is ever switched off silently: options that exclude each other are refused.
 """
 
 from __future__ import annotations
@@ -31,10 +30,12 @@ if TYPE_CHECKING:
     from raftmq.client.producer.partitioners import UserPartitioner
 
 PRESETS: dict[str, dict[str, Any]] = {
+    # Larger batches for large, compressible flows; measured against the defaults in docs/SDK.md.
     "high_throughput": {"linger_ms": 20, "batch_size": 256 << 10, "max_request_size": 4 << 20},
     "low_latency": {"linger_ms": 0, "batch_size": 16 << 10},
 }
 DELIVERY: Allowed = {
+    # Only acks=0 never sends a record again.
     AT_MOST_ONCE: {"acks": (0,), "retries": (None, 0), "idempotence": (None, False)},
     AT_LEAST_ONCE: {
         "acks": ("all", ONE_OR_MORE),
@@ -42,56 +43,62 @@ DELIVERY: Allowed = {
         "idempotence": (True, None),
     },
 }
-KNOWN_MS_MAX = 86_400_000  # replicas forget a producer that has written nothing for so long
+# a day: brokers forget an idle producer after that, and with it its duplicates
+KNOWN_MS_MAX = 86_400_000
 CODECS = {None: Compression.NONE} | {codec.name.lower(): codec for codec in Compression}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """Attributes:
-    name: of a producer that a program may start again: what a run with the same name and generation
-        has sent before is skipped, and whoever still writes under the name is refused.
-    generation: of the name, which needs one: what the rows are of. A higher one sends all anew.
-    acks: how many replicas must hold a record before it counts as sent; "all": the whole
-        in-sync set; 0: nobody is asked.
-    linger_ms: how long a batch waits for more records.
-    batch_size: bytes of records after which a batch leaves.
-    buffer_memory: bytes of memory for records that wait or are on their way; one is counted with
-        256 bytes beside its own (docs/SDK.md).
-    max_request_size: bytes of records in one request; a record that is larger is refused.
-    max_in_flight: requests of one partition on their way at a time. With more than one, which
-        needs idempotence=False, records may change their order when a request is sent again.
-    idempotence: brokers find what is sent again and stands in the log already, so that it stands
-        there once. None: on, but for acks=0, where nothing is sent again.
-    compression: None, "gzip", "lz4" or "zstd".
-    partitioner: "crc32", "murmur2", "consistent", or a function of topic, key, value, headers and
-        the number of partitions. A function is asked about records without a key, too.
-    retries: how often a batch is sent again; None: until `delivery_timeout_ms` are over. With 0,
-        too, idempotence is of use: what arrives late of an attempt that was given up is refused
-        once something later has arrived.
-    retry_backoff_ms, retry_backoff_max_ms: the first pause before that, and the longest.
-    request_timeout_ms: how long one answer may take.
-    delivery_timeout_ms: how long all of it may take, from the first record of a batch on; then
-        it is told that nobody knows, even if an answer may still come. With idempotence at most a
-        day: brokers find what is sent again for so long.
+    """Options of a producer.
+
+    Attributes:
+        name: of a producer that a program may start again: records that a run with the same name
+            and generation has sent before are skipped, and an older run that still writes under the
+            name is refused.
+        generation: of the name, which needs one: the number of this piece of work. The same number
+            means the same records again; a higher one sends all anew.
+        acks: how many replicas must hold a record before it counts as sent; "all": the whole
+            in-sync set; 0: no broker answers.
+        linger_ms: how long a batch waits for more records, in milliseconds.
+        batch_size: bytes of records after which a batch leaves.
+        buffer_memory: bytes of memory for records that wait or are in flight; each counts with 256
+            bytes beside its own (docs/SDK.md).
+        max_request_size: bytes of records in one request; a larger record is refused.
+        max_in_flight: requests of one partition in flight. With more than one, which needs
+            idempotence=False, records may change their order when a request is sent again.
+        idempotence: brokers find records that are sent again, so that the log has them once. None:
+            on, but for acks=0, where nothing is sent again.
+        compression: None, "gzip", "lz4" or "zstd".
+        partitioner: "crc32", "murmur2", "consistent", or a function of topic, key, value, headers
+            and the number of partitions. A function also chooses for records without a key.
+        retries: how often a batch is sent again; None: until `delivery_timeout_ms` has passed.
+            Idempotence helps even with 0: a late request of an attempt that was given up is refused
+            once a later batch has arrived.
+        retry_backoff_ms, retry_backoff_max_ms: the first pause before a retry, and the longest.
+        request_timeout_ms: how long one answer may take.
+        delivery_timeout_ms: how long sending may take, from the first record of a batch on; then
+            the outcome is an error, indefinite if an answer may still come. With idempotence at
+            most a day: brokers find duplicates for so long.
     """
 
     name: str | None = None
     generation: int | None = None
     acks: int | str = "all"
+    # Why these defaults: docs/SDK.md, decision 0017 for `max_in_flight`.
     linger_ms: float = 5
-    batch_size: int = 64 << 10
-    buffer_memory: int = 32 << 20
-    max_request_size: int = 1 << 20
-    max_in_flight: int = 1
+    batch_size: int = 64 << 10  # both presets, with less and with more, bring fewer records/s
+    buffer_memory: int = 32 << 20  # Kafka's default
+    max_request_size: int = 1 << 20  # the topics' default max.message.bytes
+    max_in_flight: int = 1  # keeps the order when a request is sent again
     idempotence: bool | None = None
     compression: str | None = None
     partitioner: str | UserPartitioner = "crc32"
     retries: int | None = None
     retry_backoff_ms: float = 100
     retry_backoff_max_ms: float = 1000
-    request_timeout_ms: float = 30_000
-    delivery_timeout_ms: float = 120_000
+    request_timeout_ms: float = 30_000  # Kafka's default; longer than any leader election
+    delivery_timeout_ms: float = 120_000  # Kafka's default: outlasts the restart of a broker
 
     def __post_init__(self) -> None:
         problems = [*_bad_names(self), *_bad_numbers(self), *_bad_choices(self)]
@@ -102,18 +109,18 @@ class ProducerOptions:
 
     @property
     def generation_number(self) -> int:
-        """Of a producer with a name."""
+        """The generation of a producer with a name."""
         assert self.generation is not None, "no name, or it was not checked"
         return self.generation
 
     @property
     def acks_number(self) -> int:
-        """As a request says it."""
+        """`acks` as a request encodes it."""
         return ACKS_ALL if isinstance(self.acks, str) else self.acks
 
     @property
     def is_idempotent(self) -> bool:
-        """Batches have numbers."""
+        """Batches carry sequence numbers."""
         return self.acks != 0 if self.idempotence is None else self.idempotence
 
     @property
@@ -137,7 +144,7 @@ class ProducerOptions:
 
 
 class ProducerArguments(TypedDict, total=False):
-    """The same as arguments of a call, for editors and type checkers."""
+    """The same options as keyword arguments, for editors and type checkers."""
 
     preset: str | None
     delivery: str | None
@@ -160,11 +167,11 @@ class ProducerArguments(TypedDict, total=False):
 
 
 def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
-    """From the arguments of a call; `preset` gives defaults that others replace, and `delivery`
-    values that none may contradict.
+    """Options from the arguments of a call. `preset` gives defaults that other arguments replace;
+    `delivery` gives values that no argument may contradict.
 
     Raises:
-        TypeError: an option that is not known, and which one may be meant.
+        TypeError: an unknown option; suggests the one that may be meant.
         InvalidConfig: all bad values at once.
     """
     known = [field.name for field in fields(ProducerOptions)]
@@ -182,7 +189,7 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     return ProducerOptions(**{**PRESETS[preset], **rest})
 
 
-# Names that are taken already, or that others use, each with what to say of it.
+# Names that users of other clients try, or that are reserved; each with its explanation.
 _LATER = {
     "enable_idempotence": "is called idempotence here, and is on unless acks = 0",
     "transactional_id": "transactions are not there yet",
@@ -207,7 +214,9 @@ def _bad_names(options: ProducerOptions) -> list[str]:
     name, generation = options.name, options.generation
     if name is not None and not (isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX):
         problems.append(f"name = {name!r}: expected text of 1 to {NAME_CHARS_MAX} characters")
-    elif name is not None and not name.isprintable():  # among others what is no Unicode
+    elif (
+        name is not None and not name.isprintable()
+    ):  # includes surrogates, which are no valid Unicode
         problems.append(f"name = {name!r}: expected characters that can be printed")
     is_number = isinstance(generation, int) and not isinstance(generation, bool)
     if generation is not None and not (is_number and 0 <= generation <= GENERATION_MAX):
@@ -248,7 +257,7 @@ def _bad_choices(options: ProducerOptions) -> list[str]:
 
 
 def _is_one_of(value: object, names: Collection[object]) -> bool:
-    """Whatever it is: a list cannot even be looked up."""
+    """For any value: a list, which has no hash, cannot be looked up in a dict."""
     return (value is None or isinstance(value, str)) and value in names
 
 

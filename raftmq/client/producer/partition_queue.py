@@ -1,6 +1,8 @@
-"""Parallel columns of records that a program hands in: checked, cut, dealt to partitions. Pure.
+"""The batches that wait for one partition's leader: linger, order, in-flight limit. Pure.
 
-Nothing here runs once per record in Python that could run in C.
+Also the columns of records that a bulk call hands in (`RecordColumns`), checked and cut; nothing
+there runs once per record in Python that could run in C. Decides when a queue may send, not whether
+its leader is known: that is `sender.py`.
 """
 
 from __future__ import annotations
@@ -40,12 +42,13 @@ if TYPE_CHECKING:
     from raftmq.rpc.backoff import Backoff
 
 
+# the format stores timestamps in 64 bits
 _WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 NAMES = ("values", "keys", "headers", "tags", "timestamps", "partitions")
 
 
 class RecordColumns(NamedTuple):
-    """Of equal length; None where no record has any."""
+    """Parallel columns of equal length; None where no record has any."""
 
     values: Sequence[Any]
     keys: Sequence[Any] | None = None
@@ -55,7 +58,7 @@ class RecordColumns(NamedTuple):
     partitions: Sequence[int] | None = None
 
     @classmethod
-    def checked(cls, *columns: Any) -> RecordColumns:  # noqa: ANN401  # whatever has a length
+    def checked(cls, *columns: Any) -> RecordColumns:  # noqa: ANN401  # any object with a length
         """Raises InvalidRecord where their lengths differ."""
         lengths = {
             name: _length(name, column)
@@ -70,10 +73,10 @@ class RecordColumns(NamedTuple):
         return cls(*columns)
 
     def prepared(self, first: int) -> Prepared:
-        """As batches take them, once all can be sent.
+        """The columns as batches take them, once every record is checked.
 
         Args:
-            first: how many came before, for messages.
+            first: how many records came before, for messages.
 
         Raises:
             InvalidRecord: names the column and the index.
@@ -88,6 +91,8 @@ class RecordColumns(NamedTuple):
     def _prepared(self) -> Prepared:
         count = len(self.values)
         values, keys = check_values(self.values), check_keys(self.keys)
+        # Without headers and tags, which few programs use, sizes are computed without a Python
+        # loop.
         if check_headers(self.headers) is None and check_tags(self.tags) is None:
             headers, tags, sizes = None, None, _plain_sizes(count, values, keys)
         else:
@@ -107,7 +112,7 @@ class RecordColumns(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Records that can be sent, and the size of each; nothing in them changes any more."""
+    """Checked records and the size of each in bytes; copies, so the program may reuse its lists."""
 
     columns: RecordColumns
     sizes: list[int]
@@ -117,7 +122,7 @@ class Prepared(NamedTuple):
 
 
 def column_length(rows: object) -> int | None:
-    """For a progress bar; None where nobody knows."""
+    """Number of rows, for a progress bar; None where an iterable does not say."""
     return len(rows) if hasattr(rows, "__len__") else None
 
 
@@ -128,23 +133,24 @@ def portion_of(columns: RecordColumns, start: int, end: int) -> RecordColumns:
 
 
 def _length(name: str, column: object) -> int:
+    # A string has a length, but is most likely one value passed in place of a list.
     if isinstance(column, (str, bytes, bytearray)) or not hasattr(column, "__len__"):
         kind = type(column).__name__
         raise InvalidRecord(f"{name} is a {kind}, expected a list or an Arrow array")
     return len(column)
 
 
-def _list(column: Any) -> list[Any]:  # noqa: ANN401  # an Arrow array, or whatever iterates
+def _list(column: Any) -> list[Any]:  # noqa: ANN401  # an Arrow array, or any iterable
     return column.to_pylist() if hasattr(column, "to_pylist") else list(column)
 
 
 def _whole_numbers(column: Sequence[object] | None, name: str) -> list[int] | None:
-    """Of 64 bits, 0 or more."""
+    """Checked integers of 64 bits, 0 or more."""
     if column is None:
         return None
     try:
         return msgspec.convert(column, list[_WholeNumber])
-    except msgspec.ValidationError:  # this one takes longer, and says which
+    except msgspec.ValidationError:  # the slow check finds the index for the message
         return [
             checked_timestamp(item, f"{name}[{index}]") if name == "timestamps"
             else check_int64(item, f"{name}[{index}]")
@@ -166,39 +172,44 @@ def _plain_sizes(
 def _lengths(column: Sequence[Any]) -> list[int]:
     try:
         return list(map(len, column))
-    except TypeError:  # None or an int among them
+    except TypeError:  # a column with None or int items has no plain lengths
         return [len(item) if hasattr(item, "__len__") else 8 for item in column]
 
 
 # -- Partition queue ------------------------------------------------------------------------------
-# What waits for the leader of one partition, in order, and how much of it is on its way. Pure.
+# The batches of one partition, in order, and how many of its requests are in flight. Pure.
 #
-# Invariants: batches leave in the order in which they were opened; what failed goes back to the
-# front, in its order; with one request in flight at most, the log has that order, too. With
-# numbers, what may have been appended leaves again by itself, before anything else does.
+# Invariants: batches leave in the order in which they were opened; a failed batch goes back to the
+# front, in its order; with one request in flight at most (decision 0017), the log has that order,
+# too. With sequence numbers, batches that may have been appended leave again in requests without
+# new ones, before any new one.
 
 
-LIMIT_SECONDS = 300.0  # then whoever has raised it gets whole batches again
+# an operator who raises max.message.bytes gets whole batches again within 5 minutes
+LIMIT_SECONDS = 300.0
 
 
 class _Limit(NamedTuple):
+    """The largest batch that the leader has said it accepts; of this topic, for some time."""
+
     bytes_max: int
     topic_id: bytes
     until: float
 
 
 class PartitionQueue:
-    """
+    """The send queue of one partition (Kafka: the Deque<ProducerBatch> in RecordAccumulator).
+
     Args:
-        busy: the queues that hold something or have requests in flight; this one enters itself,
-            and whoever finds it idle there takes it out.
-        numbering: of what leaves; None without idempotence.
+        busy: the queues that hold batches or have requests in flight. A queue enters itself;
+            `TopicQueues.take_out_idle` removes it.
+        numbering: sequence numbers; None without idempotence.
 
     Attributes:
-    in_flight: what each request on its way holds.
-    not_before: until then nothing leaves, because the last attempt failed.
-    open: the batch that takes records, if there is one; the last one.
-    queued_bytes: of the batches here.
+        in_flight: the batches of each request in flight.
+        not_before: time until which nothing leaves, because the last attempt failed (backoff).
+        open: the last batch, while it takes records.
+        queued_bytes: of the batches that wait here.
     """
 
     def __init__(
@@ -227,25 +238,25 @@ class PartitionQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Holds nothing, and waits for nothing."""
+        """No batch waits and no request is in flight."""
         return not self._batches and not self.in_flight
 
     @property
     def may_send(self) -> bool:
-        """There is something, and not too much on its way."""
+        """A batch waits, and fewer than `max_in_flight` requests are in flight."""
         return bool(self._batches) and len(self.in_flight) < self._options.max_in_flight
 
     @property
     def is_in_doubt(self) -> bool:
-        """What leaves next may have been appended."""
+        """The first batch may have been appended by an earlier attempt."""
         return bool(self._batches) and self._batches[0].may_have_happened
 
     def on_their_way(self) -> list[ProducerBatch]:
-        """Those of which nothing is known yet."""
+        """The batches in flight whose outcome is not known."""
         return [batch for taken in self.in_flight for batch in taken if batch.outcome is None]
 
     def open_batch(self, now: float) -> ProducerBatch:
-        """One more, behind the others."""
+        """Append an empty batch to the queue."""
         assert self.open is None, "one is open already"
         self.open = ProducerBatch(self.topic, self.partition, now)
         self._batches.append(self.open)
@@ -253,29 +264,30 @@ class PartitionQueue:
         return self.open
 
     def close_batch(self) -> None:
-        """The one that is open takes no more records."""
+        """The open batch takes no more records."""
         assert self.open is not None, "none is open"
         self.open.is_closed = True
         self.open = None
 
     def ready_at(self, *, is_hurried: bool) -> float:
-        """When the next request may leave; math.inf: not before something else happens.
+        """When the next request may leave; math.inf: not before an answer or a record comes.
 
         Args:
-            is_hurried: nobody wants to linger.
+            is_hurried: do not linger.
         """
         if not self.may_send:
             return math.inf
         return max(self.not_before, self._due_at(self._batches[0], is_hurried=is_hurried))
 
     def take(self, bytes_max: int, now: float, *, is_hurried: bool) -> list[ProducerBatch]:
-        """The oldest batches, at least one, closed; counted as one request in flight."""
+        """Remove the oldest batches, at least one, and count them as one request in flight."""
         taken: list[ProducerBatch] = []
         size = 0
         while self._batches:
             batch = self._batches[0]
             size += batch.payload_bytes
             is_due = self._due_at(batch, is_hurried=is_hurried) <= now
+            # The first batch always leaves, even if it alone exceeds the request size.
             if taken and (size > bytes_max or not is_due or self._is_apart(taken[0], batch)):
                 break
             self.remove(batch)
@@ -284,27 +296,28 @@ class PartitionQueue:
         return taken
 
     def put_back(self, batches: Sequence[ProducerBatch]) -> None:
-        """They were taken, and are to leave again."""
+        """Return batches of a failed request to the front of the queue."""
         self._batches.extendleft(reversed(batches))
         self.queued_bytes += sum([batch.byte_count for batch in batches])
         if self._options.max_in_flight > 1:  # requests may fail in any order
             self._batches = deque(sorted(self._batches, key=_opened_at))
 
     def remove(self, batch: ProducerBatch) -> None:
-        """It is not to leave any more."""
+        """Take a batch out of the queue."""
         self._batches.remove(batch)
         if batch is self.open:
             self.close_batch()
         self.queued_bytes -= batch.byte_count
 
     def drop(self, batch: ProducerBatch) -> None:
-        """It is given up."""
+        """Remove a batch that is given up."""
         self.remove(batch)
+        # It was sent under that number, so the next one would follow a gap.
         if batch.number is not None and self.numbering is not None:
             self.numbering.end_epoch()
 
     def on_answer(self, batches: list[ProducerBatch]) -> None:
-        """That request is no longer on its way."""
+        """The request with those batches is no longer in flight."""
         self.in_flight.remove(batches)
 
     def on_success(self) -> None:
@@ -312,29 +325,38 @@ class PartitionQueue:
         self._backoff.reset()
 
     def on_failure(self, now: float, *, at_once: bool) -> None:
-        """Args:
-        at_once: somebody else is to be asked now, so there is nothing to wait for.
+        """Pause before the next attempt.
+
+        Args:
+            at_once: the next attempt goes to another leader, or without the records that were
+                refused, so waiting would gain nothing.
         """
         self.not_before = now + (0.0 if at_once else self._backoff.next_seconds())
 
     def limit_batches(self, bytes_max: int, topic_id: bytes, now: float) -> None:
-        """So many bytes each may have, as its leader has just told."""
+        """Remember the batch size in bytes that the leader has just named as its limit."""
         self._limit = _Limit(bytes_max, topic_id, now + LIMIT_SECONDS)
 
     def batch_bytes_max(self, topic_id: bytes, now: float) -> float:
-        """As far as is known of that topic; a record alone may be larger."""
+        """The leader's limit for a batch; math.inf if none is known. A single record may be
+        larger.
+        """
         limit = self._limit
+        # A topic that was deleted and created again has a limit of its own.
         if limit is None or limit.topic_id != topic_id or now >= limit.until:
             return math.inf
         return limit.bytes_max
 
     def _is_apart(self, first: ProducerBatch, other: ProducerBatch) -> bool:
-        """One answer cannot be about both: a refusal means something else for each of them."""
+        """One answer cannot be about both: after a refusal the one may still have been appended by
+        an earlier attempt, the other certainly was not.
+        """
         return self.numbering is not None and first.may_have_happened != other.may_have_happened
 
     def _due_at(self, batch: ProducerBatch, *, is_hurried: bool) -> float:
-        """When it may leave, as far as lingering goes."""
+        """Until when the batch lingers."""
         if is_hurried or batch.is_closed:
+            # A full batch has nothing to wait for.
             return -math.inf
         return batch.opened_at + self._options.linger_seconds
 

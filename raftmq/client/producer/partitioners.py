@@ -1,7 +1,8 @@
-"""Which partition a key belongs to. Pure: the same key, the same partition, in every process.
+"""Which partition a record goes to: by its key's hash, sticky without a key, or replayable. Pure.
 
-Owns the built-in hashes and the check of what a program's own function returns. Records without
-a key are `dealing.py`'s.
+The same key goes to the same partition in every process. Owns the built-in hashes, the check of a
+program's own partitioner, `StickyPartitioner` (Kafka: the built-in partitioner of KIP-480 and
+KIP-794) and `ReplayablePartitioner` for named producers.
 
 * crc32: CRC-32 (IEEE 802.3) modulo the partitions, as Spark's `crc32` function computes it.
 * murmur2: as Kafka's Java clients do; in Python, so far slower than crc32, which runs in C.
@@ -32,12 +33,13 @@ Hash: TypeAlias = "Callable[[bytes, int], int]"  # (key, number of partitions) -
 
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
+# Kafka's seed and MurmurHash2's multiplier: other values would not match Java clients.
 _MURMUR_SEED, _MURMUR_FACTOR = 0x9747B28C, 0x5BD1E995
-_JUMP_FACTOR = 2_862_933_555_777_941_757
+_JUMP_FACTOR = 2_862_933_555_777_941_757  # the 64-bit LCG of the jump hash paper
 
 
 class UserPartitioner(Protocol):
-    """A program's own: any function with these parameters, given by position."""
+    """A program's own partitioner: any function with these parameters, given by position."""
 
     def __call__(
         self, topic: str, key: Key, value: Value, headers: GivenHeaders, partitions: int, /
@@ -49,6 +51,7 @@ def crc32(key: bytes, partitions: int) -> int:
 
 
 def murmur2(key: bytes, partitions: int) -> int:
+    # Kafka's `toPositive`: its hash is a signed int.
     return (murmur2_hash(key) & 0x7FFFFFFF) % partitions
 
 
@@ -80,20 +83,20 @@ HASHES: dict[str, Hash] = {"crc32": crc32, "murmur2": murmur2, "consistent": con
 
 
 def partitions_of(keys: Sequence[Key], hash_key: Hash, partitions: int) -> list[int]:
-    """Of many keys, none of them None."""
+    """The partitions of many keys, none of them None."""
     try:
-        if hash_key is crc32:  # a call less for each
+        if hash_key is crc32:  # one call less for each key
             return [ieee_crc32(key) % partitions for key in keys]  # type: ignore[arg-type]
-    except TypeError:  # an int among them
+    except TypeError:  # an int among them needs hashed_bytes
         pass
     return [hash_key(hashed_bytes(key), partitions) for key in keys]
 
 
 def checked_partition(found: object, partitions: int, topic: str) -> int:
-    """What a program has chosen.
+    """What a program's partitioner, or the program itself, has chosen.
 
     Raises:
-        InvalidRecord: it is none of the topic's.
+        InvalidRecord: the topic has no such partition.
     """
     if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < partitions:
         return found
@@ -102,23 +105,23 @@ def checked_partition(found: object, partitions: int, topic: str) -> int:
     )
 
 
-# -- Dealing --------------------------------------------------------------------------------------
-# Where records without a key go: one partition at a time, dealt like cards. Pure.
+# -- Sticky partitioner --------------------------------------------------------------------------
+# Where records without a key go: to one partition until its batch is closed. Pure.
 #
-# Stays with a partition until its batch is closed, so that batches get full, and deals the next one
-# from a shuffled deck of all: after each round all have had the same. A partition whose queue is
-# much longer than the others' is passed over, as its leader is slow or gone; and so is one that
-# nobody leads.
+# So batches get full. The next partition is drawn from a shuffled list of all, so that after each
+# pass all have had the same number of batches. A partition is passed over while its queue is much
+# longer than the others', as its leader is slow or unreachable, and while it has no leader.
 
 
-LONG_QUEUE_BYTES_MIN = 256 << 10  # a queue that is shorter is no sign of anything
+# 4 default batches: a shorter queue is normal, not the sign of a slow leader
+LONG_QUEUE_BYTES_MIN = 256 << 10
 
 
 class StickyPartitioner:
     """Of one topic.
 
     Args:
-        queued_bytes: of a partition; math.inf where nobody leads.
+        queued_bytes: bytes that wait for a partition; math.inf where it has no leader.
     """
 
     def __init__(self, queued_bytes: Callable[[int], float], random: Random) -> None:
@@ -129,6 +132,7 @@ class StickyPartitioner:
 
     def current(self, partitions: int) -> int:
         """The partition that the next record goes to."""
+        # The topic has grown: new partitions take part at once.
         if partitions != self._count:
             self._count, self._deck, self._current = partitions, [], None
         if self._current is None:
@@ -136,17 +140,19 @@ class StickyPartitioner:
         return self._current
 
     def turn(self, partition: int) -> None:
-        """A batch of that partition is closed: if it has the turn, it is somebody else's now."""
+        """A batch of that partition was closed: if it is the current one, choose another next
+        time.
+        """
         if partition == self._current:
             self._current = None
 
     def _deal(self) -> int:
-        """At most one deck is looked through: where all are slow, nobody is."""
+        """The next partition that is not slow; after one pass over all, the next one anyway."""
         bound: float | None = None
         for _ in range(self._count):
             card = self._next_card()
             queued = self._queued_bytes(card)
-            if queued > LONG_QUEUE_BYTES_MIN and bound is None:  # looks at all, so only now
+            if queued > LONG_QUEUE_BYTES_MIN and bound is None:  # a sum over all
                 bound = self._bound()
             if bound is None or queued <= bound:
                 return card
@@ -159,7 +165,9 @@ class StickyPartitioner:
         return self._deck.pop()
 
     def _bound(self) -> float:
-        """Twice the median queue of those that are led, which a slow partition does not move."""
+        """Twice the median queue of the partitions with a leader; a slow one does not move the
+        median.
+        """
         queues = [self._queued_bytes(partition) for partition in range(self._count)]
         led = sorted([queue for queue in queues if queue < math.inf])
         if not led:
@@ -167,20 +175,21 @@ class StickyPartitioner:
         return max(2.0 * led[(len(led) - 1) // 2], LONG_QUEUE_BYTES_MIN)
 
 
-# -- Rounds ---------------------------------------------------------------------------------------
-# Where a named producer's records without a key go: from their number alone. Pure.
+# -- Replayable partitioner ----------------------------------------------------------------------
+# Where a named producer's records without a key go: by their position in the program's order. Pure.
 #
-# A program that sends the same records again must find each of them where it was the first time,
-# whatever was slow, full or without a leader then. So a thousand of them go to one partition, the
-# next thousand to the next one; where the first ones go depends on name and generation, so that
-# many producers with few records each do not meet in one partition.
+# A program that sends the same records again must find each of them in the same partition, even if
+# that partition was slow, full or without a leader the first time. So 1000 of them go to one
+# partition, the next 1000 to the next one. The first partition depends on name and generation, so
+# that many producers with few records do not all write to the same one.
 
 
+# enough to fill batches; part of what a replay relies on, so it must never change
 RUN_RECORDS = 1000
 
 
 class ReplayablePartitioner:
-    """Of one topic, of which the number of partitions never changes here."""
+    """Of one topic, whose number of partitions is fixed for the generation (decision 0022)."""
 
     def __init__(self, name: str, generation: int) -> None:
         self._first = ieee_crc32(f"{name}/{generation}".encode())
@@ -193,7 +202,9 @@ class ReplayablePartitioner:
         return found
 
     def take(self, count: int, partitions: int) -> list[tuple[int, int]]:
-        """Those of the next ones: a partition, and how many records in a row go there."""
+        """Partitions of the next `count` records: each with the number of records in a row that go
+        there.
+        """
         runs: list[tuple[int, int]] = []
         end = self._count + count
         while self._count < end:

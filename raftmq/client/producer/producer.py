@@ -1,7 +1,7 @@
-"""`Producer`: what a program hands its records to.
+"""`Producer`: the public calls that accept records, with their checks and back-pressure.
 
-Owns the public calls and the checks of what they are given. Nothing is done for a single record but
-to put it into its batch; what happens then, `dispatcher.py` sees to.
+Kafka: KafkaProducer. A record is only checked and put into its batch here; `dispatcher.py` sends
+it. Also owns the records that wait for the metadata of their topic.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.columns import Key, Value
 
 
-# -- Early ----------------------------------------------------------------------------------------
-# A record that came before the partitions of its topic were known, until it joins a batch.
+# -- Records before metadata ----------------------------------------------------------------------
+# A record that came before the number of partitions of its topic was known, until it joins a batch.
 #
-# Owns what is known of it meanwhile. Invariant: it is told once, and either has joined a batch or
-# gives its bytes back.
+# Invariant: it is settled once: it either joins a batch, or fails and gives its memory back.
 
 
-EARLY_OVERHEAD_BYTES = 256  # beside that of any record
+# of memory for the object and its delivery, beside RECORD_OVERHEAD_BYTES
+EARLY_OVERHEAD_BYTES = 256
 
 
 class EarlyRecord:
-    """Waits in `TopicQueues.waiting`.
+    """A record in `TopicQueues.waiting`.
 
     Attributes:
-        since: when it was handed in.
-        delivery: the promise of word about it.
+        since: when it was accepted; its delivery timeout counts from here.
+        delivery: its outcome, for the program to await.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class EarlyRecord:
             self.delivery.claim()
 
     def on_known(self, error: RaftmqError | None) -> None:
-        """It joins a batch, or never will."""
+        """Join a batch, or fail with `error`."""
         self._dispatcher.room.give_back(EARLY_OVERHEAD_BYTES)
         if error is None:
             error = self._join()
@@ -123,11 +123,12 @@ class EarlyRecord:
 
 
 class Producer:
-    """`async with client.producer(...) as producer:`
+    """Sends records: `async with client.producer(...) as producer:`.
 
-    Leaving the block waits until everything is delivered, and raises the first failure that nobody
-    has been told of; when the block is cancelled, what has not left yet is given up. With a name
-    it raises ReplayMismatch where less was sent than stands there under this generation.
+    Leaving the block waits until everything is delivered, and raises the first failure that no
+    `await` and no `on_delivery` has reported. When the block is cancelled, records that were not
+    sent yet are given up. With a name, leaving raises ReplayMismatch where the program sent fewer
+    records than the log has under this generation.
     """
 
     def __init__(
@@ -138,26 +139,31 @@ class Producer:
         random: Random,
         now_ms: Callable[[], int],
     ) -> None:
-        """`now_ms`: the time of records that come without one.
+        """Made by `Client.producer`.
+
+        Args:
+            now_ms: timestamp of records that come without one, in milliseconds since 1970-01-01
+                UTC.
 
         Raises:
             UnsupportedCompression: the codec's package is not installed.
         """
+        # Fails here rather than with the first batch, if the codec is not installed.
         compress(options.codec, b"")
         self._cluster, self._options, self._now_ms = cluster, options, now_ms
         self._dispatcher = Dispatcher(cluster, options, random)
         self._accumulator, self._room = self._dispatcher.accumulator, self._dispatcher.room
         self._size_max = options.max_request_size + RECORD_OVERHEAD_BYTES
         self._was_opened = self._is_open = False
-        self._is_taking = False  # open, and not over before its time, as one with a name may be
+        self._is_taking = False  # open, and not ended early, as a named producer may be
         self._named = self._accumulator.named
         if self._named is not None:
             self._named.on_end = self._on_end
-        self._is_filled = False  # a batch was, since `enqueue` has let others run
+        self._is_filled = False  # a batch was filled since `enqueue` last yielded to other tasks
 
     @property
     def statistics(self) -> Statistics:
-        """What was done so far."""
+        """Counts of records and requests so far."""
         return self._dispatcher.statistics
 
     async def __aenter__(self) -> Self:
@@ -175,6 +181,7 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         try:
+            # A cancelled block does not wait for deliveries; one with an error of the program does.
             if error is None or isinstance(error, Exception):
                 await self._dispatcher.wait_delivered(of_later=True)
         finally:
@@ -199,21 +206,27 @@ class Producer:
     ) -> RecordMetadata:
         """Send one record, and wait until it is as safe as `acks` promises.
 
-        A wait that is cancelled does not take the record back. With a name, success counts once the
-        block has ended: what was skipped (offset -1) may be another record than stands there.
+        Cancelling the wait does not take the record back. With a name, success counts only once the
+        block has ended: a skipped record (offset -1) may differ from the one in the log.
 
         Args:
+            topic: its name.
+            value: bytes; None for a record without a value.
             key: records with one key stay in order, in one partition.
             headers: names and values, for the program that reads the record.
             tags: words to filter by.
             partition: in place of the partitioner's choice.
             timestamp: milliseconds since 1970-01-01 UTC; None: now.
 
+        Returns:
+            Partition, offset and timestamp of the record.
+
         Raises:
             InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
-            DeliveryTimedOut: it was never accepted. Definite.
+            DeliveryTimedOut: `delivery_timeout_ms` has passed and it was not appended. Definite.
             OutcomeUnknown: it may have been appended. Indefinite.
-            RaftmqError: what a broker said of it.
+            Closed: the producer is not open, or was ended. Definite.
+            RaftmqError: the broker's refusal; `error.definite` says which.
         """
         delivery = await self.enqueue(
             topic,
@@ -238,9 +251,22 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Hand in one record; waits only for room in the buffer. See `send_nowait`."""
+        """Accept one record; waits only while the buffer (`buffer_memory`) is full. See
+        `send_nowait`.
+
+        Args:
+            on_delivery: called with (error, metadata), one of which is None, when the outcome is
+                known.
+
+        Returns:
+            The outcome, to be awaited.
+
+        Raises:
+            InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            Closed: the producer is not open, or was ended. Definite.
+        """
         value, key, extras, size = self._checked(value, key, headers, tags, partition)
-        if self._is_filled:  # once for each batch: then it can leave
+        if self._is_filled:  # once per batch, so that the sending task gets to run
             self._is_filled = False
             await anyio.lowlevel.checkpoint()
             self.check_open()
@@ -260,18 +286,19 @@ class Producer:
         timestamp: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Hand in one record without waiting. See `send`.
+        """Accept one record without waiting. See `send`.
 
         Args:
-            on_delivery: called with (error, metadata), one of which is None, when it is known what
-                became of the record; with a name, success counts once the block has ended.
+            on_delivery: called with (error, metadata), one of which is None, when the outcome is
+                known; with a name, success counts only once the block has ended.
 
         Returns:
-            What may be awaited to learn it.
+            The outcome, to be awaited.
 
         Raises:
-            BufferFull: no room now; wait for some, as `enqueue` does. Definite.
+            BufferFull: `buffer_memory` is used up; `enqueue` waits instead. Definite.
             InvalidRecord, MessageTooLarge: it cannot be sent as it is. Definite.
+            Closed: the producer is not open, or was ended. Definite.
         """
         value, key, extras, size = self._checked(value, key, headers, tags, partition)
         if not self._room.take_now(size):
@@ -279,11 +306,13 @@ class Producer:
         return self._take(topic, value, key, extras, timestamp, size, on_delivery)
 
     async def flush(self) -> None:
-        """Wait until it is known (with a name: see `send`) what became of all so far; none lingers.
+        """Wait until the outcome of all records accepted so far is known, without linger. With a
+        name, see `send`.
 
         Raises:
-            RaftmqError: the first failure of a record about which nobody was told: neither by
-                `await`, nor by `on_delivery`. A note says how many there were.
+            RaftmqError: the first failure that neither an `await` nor `on_delivery` has reported; a
+                note says how many records there were. `error.definite` says whether they were
+                certainly not appended.
         """
         self._check_entered()
         await self._dispatcher.wait_delivered()
@@ -306,21 +335,25 @@ class Producer:
     ) -> list[BatchMetadata]:
         """Send many records, and wait until all are as safe as `acks` promises.
 
-        The fast path: nothing is kept for a single record. Memory stays within `buffer_memory`,
+        The fast path: no object is kept for a single record. Memory stays within `buffer_memory`,
         however many rows there are.
 
         Args:
+            topic: its name.
             rows: any number of them; bytes, unless `value` says what to send of a row.
-            value, key, headers, tags, timestamp: functions of a row.
+            value, key, headers, tags, timestamp: functions of a row; `timestamp` returns
+                milliseconds since 1970-01-01 UTC.
             partition: for all of them, in place of the partitioner's choice.
-            progress: True for a bar on stderr, or a function of how many were handed in so far.
+            progress: True for a bar on stderr, or a function of the number of records accepted so
+                far.
 
         Returns:
-            Where they stand: one result for each run of records that were sent together.
+            Where they are in the log: one result for each run of records that were sent together.
 
         Raises:
-            InvalidRecord: a row cannot be sent; a note says how many before it were.
-            RaftmqError: the first failure, once all are settled; a note says what was delivered.
+            InvalidRecord: a row cannot be sent; a note says how many before it were. Definite.
+            RaftmqError: the first failure, once all are settled; a note says how many were
+                delivered. Definite or not: `error.definite`.
         """
         functions = (value, key, headers, tags, timestamp)
         return await self._bulk().send_rows(
@@ -343,10 +376,15 @@ class Producer:
 
         Args:
             values, keys: lists or Arrow arrays.
+            timestamps: milliseconds since 1970-01-01 UTC; None: now.
             partitions: one for each record, in place of the partitioner's choice.
+            progress: see `send_many`.
+
+        Returns:
+            See `send_many`.
 
         Raises:
-            InvalidRecord: columns of different lengths, or an item that cannot be sent.
+            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
             RaftmqError: see `send_many`.
         """
         columns = (values, keys, headers, tags, timestamps, partitions)
@@ -363,8 +401,11 @@ class Producer:
         timestamps: Sequence[int] | None = None,
         partitions: Sequence[int] | None = None,
     ) -> None:
-        """Hand in parallel columns, waiting for room only; `flush`, or the end of the block, waits
-        until they are sent, and raises what has failed. See `send_columns`.
+        """Accept parallel columns, waiting only while the buffer is full. `flush`, or the end of
+        the block, waits until they are sent, and raises what has failed. See `send_columns`.
+
+        Raises:
+            InvalidRecord: columns of different lengths, or an item that cannot be sent. Definite.
         """
         columns = (values, keys, headers, tags, timestamps, partitions)
         await self._bulk().enqueue_columns(topic, columns)
@@ -382,7 +423,8 @@ class Producer:
         tags: GivenTags,
         partition: int | None,
     ) -> tuple[Value, Key, Extras, int]:
-        """The record as it is kept, and its size."""
+        """The record as it is kept, and its size in bytes of memory."""
+        # Most records are plain bytes: they skip the general checks, as this runs once per record.
         is_plain = type(value) is bytes and (key is None or type(key) is bytes)
         if is_plain and not headers and not tags and partition is None:
             extras, size = NO_EXTRAS, RECORD_OVERHEAD_BYTES + len(value)  # type: ignore[arg-type]
@@ -392,6 +434,7 @@ class Producer:
             value, key = checked_value(value), checked_key(key)
             extras = checked_extras(headers, tags, partition)
             size = size_of(value, key, extras)
+        # One comparison on the fast path; `size` is never less than the record's bytes.
         if size > self._size_max or not self._is_taking:
             self.check_open()
             self.check_size(size)
@@ -407,10 +450,11 @@ class Producer:
         size: int,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """Its bytes are taken already."""
+        """Put a record, whose memory is reserved, into its batch."""
         try:
             topic = self._accumulator.topics.get(topic_name) or self.topic(topic_name)
             stamp = self._now_ms() if timestamp is None else checked_timestamp(timestamp)
+            # Metadata have not answered yet.
             if not topic.count:
                 return self._put_in_line(topic, (value, key, stamp, size, extras), on_delivery)
             batch, index = self._accumulator.add(
@@ -425,6 +469,7 @@ class Producer:
         if batch.is_closed:
             self._is_filled = True
             self._dispatcher.wake()
+        # The first record of a batch starts its linger.
         elif not index:
             self._dispatcher.look_by(batch.opened_at + self._options.linger_seconds)
         return delivery
@@ -432,25 +477,27 @@ class Producer:
     def _put_in_line(
         self, topic: TopicQueues, record: _Record, on_delivery: OnDelivery | None
     ) -> Delivery:
-        """Nobody knows yet how many partitions the topic has."""
+        """Let the record wait for the number of partitions of its topic."""
         early = EarlyRecord(self._dispatcher, topic, record, on_delivery, anyio.current_time())
         topic.waiting.append(early)
         self._dispatcher.wake()
         return early.delivery
 
     def topic(self, name: str) -> TopicQueues:
-        """For `bulk.py`, as are the next two."""
+        """For `bulk.py`, as are `check_open` and `check_size`."""
         topic = self._accumulator.topics.get(name)
         if topic is None:
             topic = self._accumulator.topic(check_topic(name))
-            if self._named is not None:  # for good, so it has to be news: the topic may have grown
+            if (
+                self._named is not None
+            ):  # the count is kept for good: refresh, as the topic may have grown
                 self._cluster.routes.doubt(name)
             elif (known := self._cluster.routes.topic(name)) is not None:
                 topic.know(len(known.places))
         return topic
 
     def check_open(self) -> None:
-        """Raises Closed, or what has ended a producer with a name before."""
+        """Raises Closed, or the error that has ended a named producer."""
         self._check_entered()
         if self._named is not None and self._named.error is not None:
             raise self._named.error.copied()
@@ -460,12 +507,14 @@ class Producer:
             raise Closed("the producer is not open: use it within its `async with` block")
 
     def _on_end(self) -> None:
-        """It has a name, and was given up: nothing more is taken."""
+        """A named producer has ended: accept no more records."""
         self._is_taking = False
         self._dispatcher.wake()
 
     def _check_replayed(self) -> None:
-        """Raises ReplayMismatch, unless it was told already why there are fewer records."""
+        """Raises ReplayMismatch, unless the producer has ended with an error, which is why records
+        are missing.
+        """
         if self._named is not None and self._named.error is None:
             for topic in self._accumulator.topics.values():
                 topic.check_replayed()
@@ -480,7 +529,8 @@ class Producer:
             )
 
     async def _wait_room(self, size: int) -> None:
-        self._dispatcher.wake()  # whoever lingers is in the way
+        self._dispatcher.wake()  # batches that linger hold the memory
+        # Ends when settled batches give memory back, or when the producer closes.
         await self._room.take(size)
         if not self._is_taking:
             self._room.give_back(size)

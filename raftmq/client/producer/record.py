@@ -1,7 +1,4 @@
-"""One record that a program hands in: checked before it can spoil a batch. Pure.
-
-Owns the bytes that a key is hashed by, and how much memory a record is counted with.
-"""
+"""One record as the program hands it in: checks, memory size, bytes of its key to hash. Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +25,15 @@ GivenValue: TypeAlias = "bytes | bytearray | memoryview | None"
 KeptHeaders: TypeAlias = "tuple[tuple[str, Value], ...]"
 GivenTags: TypeAlias = "Sequence[str] | set[str] | frozenset[str] | None"
 
-# What a record costs beside its bytes: objects, places in lists, the promise of an answer or a
-# call. Measured with tracemalloc: 94 without a key, 127 with one, 220 with either of the latter.
+# Bytes of memory that a record costs beside its own: objects, list entries, and its `Delivery` or
+# callback. Measured with tracemalloc: 94 without a key, 127 with one, 220 with a `Delivery` or
+# callback.
 RECORD_OVERHEAD_BYTES = 256
 EXTRA_OVERHEAD_BYTES = 160  # of each header and tag
 
 
 class Extras(NamedTuple):
-    """What few records have. Nothing here changes any more."""
+    """Fields that few records have; immutable."""
 
     headers: KeptHeaders | None = None
     tags: tuple[str, ...] | None = None
@@ -51,7 +49,7 @@ def checked_value(value: object) -> Value:
 
 
 def checked_key(key: object) -> Key:
-    """Bytes, or an int that stays one; text becomes UTF-8. Raises InvalidRecord."""
+    """Bytes, or an int, which stays one; text becomes UTF-8. Raises InvalidRecord."""
     return key if type(key) is bytes else check_key(key, "key")
 
 
@@ -67,7 +65,7 @@ def checked_extras(headers: GivenHeaders, tags: GivenTags, partition: object) ->
 
 
 def kept_headers(headers: GivenHeaders) -> KeptHeaders | None:
-    """Of checked ones a copy: a program may use its dict for the next record."""
+    """A copy of checked headers: the program may reuse its dict for the next record."""
     if not headers:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -87,11 +85,12 @@ def checked_timestamp(timestamp: object, name: str = "timestamp") -> int:
 
 
 def size_of(value: Value, key: Key, extras: Extras = NO_EXTRAS) -> int:
-    """Bytes of memory, about; never less than what the record takes in a batch."""
+    """Bytes of memory, approximately; never less than the record takes in a batch."""
     size = RECORD_OVERHEAD_BYTES
     if value is not None:
         size += len(value)
     if key is not None:
+        # An int key is 64 bits.
         size += len(key) if type(key) is bytes else 8
     for name, header in extras.headers or ():
         size += EXTRA_OVERHEAD_BYTES + len(name.encode()) + len(header or b"")
@@ -105,7 +104,7 @@ def _kept_value(value: Value) -> Value:
 
 
 def hashed_bytes(key: Key) -> bytes:
-    """What a partitioner sees of a key: an int as Kafka's LongSerializer writes it."""
+    """The bytes of a key for a partitioner: an int as Kafka's LongSerializer writes it."""
     if type(key) is bytes:
         return key
     assert isinstance(key, int), "no key to hash"

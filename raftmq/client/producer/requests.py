@@ -1,7 +1,7 @@
-"""One produce request: asked once, and what the answer says of each of its partitions.
+"""One produce, fence or producer id request: sent once, and what each partition's answer means.
 
-Says what is known and no more: a request that may have been carried out fails with an error that
-is not definite, for every partition in it.
+Reports what is known and no more: a request that may have been carried out fails with an indefinite
+error for every partition in it. Repeats nothing: `sender.py` decides that.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ if TYPE_CHECKING:
 
 
 async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[Answered]:
-    """Of each part of the request."""
+    """Send a produce request; the outcome of each of its parts."""
     parts = request.parts
     payload = [data for part in parts for data in part.data]
     timeout_ms = milliseconds_left(request.deadline, now=anyio.current_time())
     body = Produce(acks, timeout_ms, tuple([_wanted(part) for part in parts]))
     try:
+        # The broker does not answer: success means that the request was handed to the connection.
         if acks == ACKS_NONE:
+            # Waits while the broker's quota delays this client.
             await cluster.wait_allowed(request.leader, deadline=request.deadline)
             cluster.tell_leader(parts[0].place, body, payload)
             return [ABSENT] * len(parts)
@@ -65,13 +67,17 @@ async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[A
     for part, outcome in zip(parts, outcomes, strict=True):
         topic, place = part.queue.topic, part.place
         is_known = cluster.routes.find(topic, place.partition) != place  # the answer said who leads
+        # A leader that the answer has named is fresher than what a metadata request would find.
         if isinstance(outcome, RaftmqError) and not is_known and is_stale(cluster, outcome):
             cluster.routes.doubt(topic)
     return outcomes
 
 
 async def wait_taken(cluster: Cluster, leader: int, options: ProducerOptions) -> None:
-    """Until a broker has what it was sent before and does not answer: it answers in order."""
+    """Wait until a broker has read earlier requests with acks=0: it answers requests of a
+    connection in order, so any answer proves it. A broker that does not answer is given up
+    silently, as acks=0 promises nothing.
+    """
     deadline = anyio.current_time() + options.request_timeout_ms / 1000
     with suppress(RaftmqError):
         await cluster.ask(leader, Metadata(()), deadline=deadline)
@@ -85,7 +91,7 @@ def _wanted(part: RequestPart) -> ProducePartition:
 def _outcomes(
     cluster: Cluster, request: ProduceRequest, partitions: Sequence[PartitionProduced]
 ) -> list[Answered]:
-    """Raises ServerError, which is indefinite, where something else is answered."""
+    """Raises ServerError, which is indefinite, where the answer does not fit the request."""
     asked = [(part.place.topic_id, part.place.partition) for part in request.parts]
     if asked != [(found.topic_id, found.partition) for found in partitions]:
         raise ServerError(f"broker {request.leader} answered for other partitions than asked for")
@@ -103,20 +109,20 @@ def _outcomes(
 
 
 def is_stale(cluster: Cluster, error: RaftmqError) -> bool:
-    """What was known of the leaders may be due to it."""
+    """The error may be due to outdated metadata."""
     is_gone = isinstance(error, Unreachable) or error.refresh_metadata
     return is_gone or cluster.newest_version > cluster.routes.version
 
 
 # -- Fencing --------------------------------------------------------------------------------------
-# The leaders of a topic's partitions are told of a producer's name; what each partition says.
+# Fences each partition of a topic for the producer's name (decision 0022), at its leader.
 #
-# Asks once; who asks again, and when, is decided elsewhere. Safe to repeat: the later fence stands
-# for the earlier one, of the same producer.
+# Sends each request once; `sender.py` and `dispatcher.py` decide when to repeat. Safe to repeat:
+# the later fence of the same producer replaces the earlier one.
 
 
 async def fence(cluster: Cluster, topic: str, fences: TopicFences, *, deadline: float) -> Answers:
-    """Of each partition that is missing, what its leader says, or why nobody does."""
+    """Of each partition that is not fenced yet: its fence, or the error of its leader."""
     answers: Answers = {}
     by_leader: dict[int, list[LeaderPlace]] = {}
     for partition in fences.missing:
@@ -134,6 +140,7 @@ async def fence(cluster: Cluster, topic: str, fences: TopicFences, *, deadline: 
 
     async with anyio.create_task_group() as tasks:
         for places in by_leader.values():
+            # A broker appends the fences of a request in one go, which bounds their number.
             for start in range(0, len(places), FENCES_MAX):
                 tasks.start_soon(ask, places[start : start + FENCES_MAX])
     return answers
@@ -142,7 +149,7 @@ async def fence(cluster: Cluster, topic: str, fences: TopicFences, *, deadline: 
 async def _ask(
     cluster: Cluster, places: list[LeaderPlace], fences: TopicFences, *, deadline: float
 ) -> Answers:
-    """They have one leader."""
+    """One request to the leader of all these partitions."""
     leader = places[0].leader
     body = FenceProducer(
         fences.named.name,
@@ -168,7 +175,7 @@ async def _ask(
 def _fence_outcomes(
     cluster: Cluster, places: list[LeaderPlace], reply: FenceProducerReply
 ) -> Answers:
-    """Raises ServerError where something else is answered."""
+    """Raises ServerError where the answer does not fit the request."""
     asked = [(place.topic_id, place.partition) for place in places]
     if asked != [(found.topic_id, found.partition) for found in reply.partitions]:
         raise ServerError(f"broker {places[0].leader} answered for other partitions than asked for")
@@ -195,7 +202,7 @@ def _outcome(producer_id: int, found: PartitionFenced) -> Fence | RaftmqError:
 
 
 def _doubt_stale(cluster: Cluster, topic: str, places: list[LeaderPlace], answers: Answers) -> None:
-    """Where the answer did not say who leads instead."""
+    """Mark the topic's metadata as outdated, unless the answer named the new leader."""
     for place in places:
         found = answers[place.partition]
         is_known = cluster.routes.find(topic, place.partition) != place
@@ -204,21 +211,24 @@ def _doubt_stale(cluster: Cluster, topic: str, places: list[LeaderPlace], answer
 
 
 # -- Producer id ----------------------------------------------------------------------------------
-# A producer id, asked of any broker: safe to ask again, as an id that nobody uses is no loss.
+# A producer id, from any broker: safe to repeat, as an id that no producer uses costs nothing.
 #
-# Goes on to another broker where one does not answer soon: it may be cut off from the quorum. Where
-# none has an id for long, that is told while the producer still waits: its errors then say why.
+# Goes on to another broker where one does not answer within 5 s: it may be cut off from the quorum.
+# If no broker has an id, the producer learns the reason while its batches still wait, so that their
+# errors can name it.
 
 
+# For one broker, which may be cut off from the quorum: then the next one is asked.
 ATTEMPT_SECONDS_MAX = 5.0
-QUESTION_SECONDS_MAX = 5.0  # then whoever wants an id is told why there is none, and asks again
+QUESTION_SECONDS_MAX = 5.0  # then the dispatcher records why there is no id yet, and asks again
 
 
 async def ask_producer_id(cluster: Cluster, *, deadline: float) -> int:
-    """
+    """Request a producer id.
+
     Raises:
-        UnsupportedVersion: brokers that know no such ids.
-        RaftmqError: what the last attempt met.
+        UnsupportedVersion: the brokers are older than producer ids.
+        RaftmqError: of the last attempt.
     """
 
     deadline = min(deadline, anyio.current_time() + QUESTION_SECONDS_MAX)

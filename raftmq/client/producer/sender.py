@@ -1,12 +1,12 @@
-"""What leaves next, and what an answer means for it. Pure: the shell sends, waits and tells time.
+"""Which produce request leaves next, and what its answer means: retries, deadlines, outcomes. Pure.
 
-Owns the life of a batch from the queue to its outcome: requests of several partitions for one
-leader, repetition with pauses, deadlines.
+Kafka: Sender, without its network thread. Owns the life of a batch from
+the queue to its outcome. The dispatcher sends, waits and reads the clock.
 
-Invariants: a batch is settled once, and in time, wherever it is; an error that says "it certainly
-did not happen" settles only what was never accepted by anybody; with acks=0 nothing is ever sent
-twice; with numbers nothing leaves before there is a producer id, and nothing that was given up has
-a successor in its epoch, or, where the producer has a name, any at all.
+Invariants: a batch is settled once, and in time, wherever it is; a definite error settles only a
+batch that no broker can have appended; with acks=0 nothing is sent twice; with sequence numbers
+nothing leaves before there is a producer id, and no batch follows one that was given up in its
+epoch or, where the producer has a name, at all.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 # One produce request: batches of several partitions for one leader, and their answers. Pure.
 
 
-# Of one partition: the offset of its first batch, after which the others follow, or that of each
-# batch, where some stood in the log already; or why there is none. -1 with acks=0.
+# Answer of one partition: the offset of its first batch, after which the others follow, or that of
+# each batch, where some were duplicates; or an error. -1 with acks=0.
 Answered: TypeAlias = int | tuple[int, ...] | RaftmqError
 
 
 class RequestPart(NamedTuple):
-    """What goes to one partition with one request."""
+    """The batches of one partition in one request."""
 
     place: LeaderPlace
     queue: PartitionQueue
@@ -63,7 +63,11 @@ class RequestPart(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """For one leader. `deadline`: nobody waits for an answer any longer."""
+    """One request to one leader.
+
+    Attributes:
+        deadline: after it no answer is waited for.
+    """
 
     leader: int
     deadline: float
@@ -71,7 +75,7 @@ class ProduceRequest(NamedTuple):
 
 
 def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestPart]]:
-    """As many as go into one request."""
+    """Divide parts into requests, by bytes and by number of partitions."""
     together: list[RequestPart] = []
     size = 0
     for part in parts:
@@ -85,7 +89,7 @@ def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestP
 
 
 def offsets_of(batches: Sequence[ProducerBatch], answer: int | tuple[int, ...]) -> Sequence[int]:
-    """Of the first record of each batch."""
+    """The offset of the first record of each batch."""
     if isinstance(answer, tuple):
         return answer
     if answer == ABSENT:
@@ -98,18 +102,20 @@ def offsets_of(batches: Sequence[ProducerBatch], answer: int | tuple[int, ...]) 
 # -- Sending --------------------------------------------------------------------------------------
 
 
-HEADERS_SHARE_MAX = 1 / 8  # of the records in a request: small batches have more of them
-MISSING_SECONDS = 5.0  # a topic that was just made may not be known everywhere
+HEADERS_SHARE_MAX = 1 / 8  # of a request's bytes: small batches have much header for few records
+MISSING_SECONDS = 5.0  # a new topic may not have reached every broker's metadata yet
 
 
 class SenderStep(NamedTuple):
-    """What is to be done now, and when to look again at the latest.
+    """What to do now, and when to take the next step at the latest.
 
     Attributes:
-        unknown_topics: whose leaders have to be asked for.
-        is_id_wanted: a producer id has to be asked for; `ProducerIds.on_id` and `on_no_id` take it.
-        unfenced_topics: whose partitions have to be told of the producer's name; `on_fenced` takes
-            what they say.
+        unknown_topics: whose metadata must be refreshed.
+        look_at: time of the next step, if nothing else causes one.
+        is_id_wanted: a producer id must be requested; `ProducerIdentity.on_id` and `on_no_id` take
+            the answer.
+        unfenced_topics: whose partitions must be fenced for the producer's name; `on_fenced` takes
+            their answers.
     """
 
     requests: list[ProduceRequest]
@@ -120,8 +126,10 @@ class SenderStep(NamedTuple):
 
 
 class ProducerSender:
-    """Args:
-    on_settled: told about each batch once, when its outcome is known.
+    """The rules of sending for one producer.
+
+    Args:
+        on_settled: called once for each batch, when its outcome is known.
     """
 
     def __init__(
@@ -132,14 +140,15 @@ class ProducerSender:
     ) -> None:
         self._options, self._accumulator, self._on_settled = options, accumulator, on_settled
         self._ids, self._named = accumulator.ids, accumulator.named
-        # After these a producer with numbers goes on under others; one with a name has no others.
+        # Errors after which an idempotent producer goes on in a new epoch; one with a name cannot.
         self._renumbered = NUMBER_REFUSALS if self._named is None else ()
 
     def step(self, routes: Routes, now: float, *, is_hurried: bool) -> SenderStep:
-        """Requests that leave now count as in flight: each is answered by `on_answer`, once.
+        """Requests that leave now. They count as in flight until `on_answer`, which must follow
+        once for each.
 
         Args:
-            is_hurried: somebody waits for everything to leave, so nothing lingers.
+            is_hurried: a task waits for delivery or for memory, so nothing lingers.
         """
         if self._named is not None and self._named.error is not None:
             self.fail_all(self._named.error)
@@ -152,18 +161,20 @@ class ProducerSender:
                 topic.missing_since = None
                 continue
             if self._ids is not None:
-                self._ids.want_first()  # while others wait for metadata, or linger
+                # The id is requested while batches still linger or wait for metadata, to save a
+                # round trip.
+                self._ids.want_first()
             look_at = min(look_at, self._expire(topic, now))
             self._learn(topic, routes, now)
             ready, ready_at = ready_now(topic.busy.values(), now, is_hurried=is_hurried)
             look_at = min(look_at, ready_at)
             if (ready or topic.waiting or topic.is_unfenced) and not routes.use(topic.name):
-                unknown.append(topic.name)  # whoever asks for it tells us when it is known
+                unknown.append(topic.name)  # the refresh wakes the next step
                 continue
             if topic.is_unfenced:
                 unfenced.append(topic.name)
             for queue in ready:
-                if not self._may_be_numbered(queue):  # whoever asks for an id tells us
+                if not self._may_be_numbered(queue):  # the id's arrival wakes us
                     continue
                 place = self._led_place(queue, routes, now)
                 if place is not None:
@@ -180,7 +191,7 @@ class ProducerSender:
         routes: Routes,
         now: float,
     ) -> None:
-        """What became of each part."""
+        """Apply the answer of each part to its batches."""
         for part, answer in zip(request.parts, answers, strict=True):
             part.queue.on_answer(part.batches)
             if isinstance(answer, RaftmqError):
@@ -190,9 +201,10 @@ class ProducerSender:
                 self._on_success(part, answer)
 
     def on_no_id(self, error: RaftmqError) -> None:
-        """No broker gives a producer id. What needs none goes on."""
+        """No broker gave a producer id. Batches that have a number already go on."""
         assert self._ids is not None, "nobody has asked for one"
         self._ids.problem, self._ids.is_wanted = error, False
+        # The dispatcher asks again; batches wait, at most until their delivery timeout.
         if error.retriable:
             return
         for topic in self._accumulator.topics.values():
@@ -200,7 +212,9 @@ class ProducerSender:
                 self._fail_unnumbered(queue, error)
 
     def on_fenced(self, topic: TopicQueues, answers: Mapping[int, Fence | RaftmqError]) -> None:
-        """What partitions say of the producer's name. Those that refuse for now are asked again."""
+        """Apply the answers of partitions to a fence. Partitions that refuse for now are asked
+        again.
+        """
         assert topic.fences is not None, "the producer has no name"
         for partition, found in answers.items():
             try:
@@ -215,30 +229,31 @@ class ProducerSender:
                     self._fail_topic(topic, error)
 
     def fail_all(self, error: RaftmqError) -> None:
-        """Nothing leaves any more; what is in flight has been answered."""
+        """Fail all batches that wait; none is in flight any more."""
         for topic in list(self._accumulator.topics.values()):
             self._fail_topic(topic, error)
 
     # -- before ----------------------------------------------------------------------------
 
     def _learn(self, topic: TopicQueues, routes: Routes, now: float) -> None:
-        """How many partitions there are, or that there is no such topic."""
+        """Apply what metadata say: the number of partitions, or that there is no such topic."""
         known = routes.topic(topic.name)
         if known is None:
             return
         if known.topic_id is not None:
             if topic.is_uncounted_name and not routes.use(topic.name):
-                return  # it may have grown: what is known is asked for once more
+                return  # cached, and the topic may have grown: refresh first
             if known.places and (topic.waiting or topic.count != len(known.places)):
                 self._accumulator.on_count(topic, len(known.places))
             topic.missing_since = None
             return
         if not routes.use(topic.name):
-            return  # that was before, and somebody is asked again
-        routes.doubt(topic.name)  # it may be made any time
+            return  # an old answer; a refresh is under way
+        routes.doubt(topic.name)  # it may be created at any time: ask again
         error = error_for(known.error, _missing(topic.name))
         if topic.missing_since is None:
             topic.missing_since = now
+        # A topic that was just created is unknown to some brokers for a moment.
         if not error.retriable or now >= topic.missing_since + MISSING_SECONDS:
             self._fail_topic(topic, error)
 
@@ -260,7 +275,7 @@ class ProducerSender:
                 self._give_up(batch, error)
 
     def _expire(self, topic: TopicQueues, now: float) -> float:
-        """Settle what has taken too long, wherever it is; when the next one will have."""
+        """Settle batches and waiting records past their deadline. Returns the next deadline."""
         late = DeliveryTimedOut(f"topic {topic.name!r}: nobody has told its partitions in time")
         while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
             self._end(late)
@@ -269,6 +284,7 @@ class ProducerSender:
         for queue in topic.busy.values():
             for batch in queue.on_their_way():
                 if self._is_late(batch, now):
+                    # Its request is in flight: the broker may append it after this.
                     batch.may_have_happened = True
                     self._give_up(batch, self._timed_out(batch))
                 else:
@@ -281,16 +297,17 @@ class ProducerSender:
         return self._deadline_of(min(times, default=math.inf))
 
     def _may_be_numbered(self, queue: PartitionQueue) -> bool:
-        """Whether what leaves next has a number, or there is one for it."""
+        """Whether the queue's next batch has a sequence number, or may get one."""
         if queue.numbering is None or queue.is_in_doubt or queue.numbering.may_begin():
             return True
         reason = queue.numbering.why_not()
         for batch in queue:
+            # A delivery timeout will name this as its cause.
             batch.last_error = reason
         return False
 
     def _led_place(self, queue: PartitionQueue, routes: Routes, now: float) -> LeaderPlace | None:
-        """None where nobody leads; then the queue waits."""
+        """Where the partition's leader is; None without a leader, then the queue pauses."""
         place = routes.find(queue.topic, queue.partition)
         if place is not None and place.leader != ABSENT:
             return place
@@ -310,10 +327,11 @@ class ProducerSender:
         by_leader: dict[int, list[RequestPart]],
         now: float,
     ) -> None:
-        """Into a request, but for what cannot be encoded. What is too much, with the headers of
-        all batches and pieces, leaves with the next one.
+        """Encode batches into a request part; a batch that cannot be encoded fails alone. Batches
+        beyond the size limit, which headers may exceed, return to the queue for the next request.
         """
         bytes_max = queue.batch_bytes_max(place.topic_id, now)
+        # Its batch was taken: the sticky partitioner goes on with another partition.
         if queue.open is None:
             topic.dealer.turn(queue.partition)
         data: list[bytearray] = []
@@ -329,6 +347,7 @@ class ProducerSender:
                 continue
             if encoded is None:
                 self._on_skipped(batch)
+            # The leader has refused such a size before (MessageTooLarge): send halves.
             elif len(encoded) > bytes_max and may_split(batch):
                 left.extendleft((*batch.split([batch.unskipped_count // 2]), batch))
             elif batches and size + len(encoded) > size_max:
@@ -341,10 +360,13 @@ class ProducerSender:
         if batches:
             by_leader.setdefault(place.leader, []).append(RequestPart(place, queue, batches, data))
         else:
+            # Nothing is left to send: everything failed or was skipped.
             queue.on_answer(batches)
 
     def _encoded(self, queue: PartitionQueue, batch: ProducerBatch) -> bytearray | None:
-        """None: all of it stands there already. Raises RaftmqError: it cannot be encoded."""
+        """None: the partition has all its records already. Raises RaftmqError: cannot be
+        encoded.
+        """
         if queue.numbering is None:
             return batch.encode(self._options.codec)
         return queue.numbering.encode(batch, self._options.codec)
@@ -360,6 +382,7 @@ class ProducerSender:
         return requests
 
     def _deadline(self, parts: list[RequestPart], now: float) -> float:
+        """The request timeout, but never past the delivery timeout of its youngest batch."""
         latest = max([batch.opened_at for part in parts for batch in part.batches])
         delivered = self._deadline_of(latest)
         return min(now + self._options.request_timeout_ms / 1000, delivered)
@@ -368,7 +391,7 @@ class ProducerSender:
         return since + self._options.delivery_seconds
 
     def _on_skipped(self, batch: ProducerBatch) -> None:
-        """All of it stands there already."""
+        """Settle a batch of which an earlier run wrote all records."""
         metadata = BatchMetadata(batch.topic, batch.partition, ABSENT, len(batch), is_skipped=True)
         self._on_settled(batch, metadata)
 
@@ -392,36 +415,44 @@ class ProducerSender:
         numbering = part.queue.numbering
         batches, innocent = blamed(part, error, now)
         for batch in batches:
-            if batch.outcome is not None:  # it was late, and that was told
+            if batch.outcome is not None:  # it timed out before this answer came
                 continue
             is_late = self._is_late(batch, now)
+            # The error is about other batches of the request: no attempt is counted.
             if batch in innocent and not is_late:
                 again.append(batch)
             elif self._may_repeat(batch, error, now):
+                # Without sequence numbers the broker cannot find the duplicate.
                 batch.is_repeated = numbering is None and batch.may_have_happened
                 again.append(batch)
             else:
                 may_pass = error.retriable or isinstance(error, self._renumbered)
+                # A late batch fails with the timeout only if it would have been sent again in time.
                 is_out_of_time = is_late and (may_pass or batch in innocent)
                 self._give_up(batch, self._timed_out(batch) if is_out_of_time else error)
         if numbering is not None and (
+            # A sent batch was given up, or the broker does not accept this epoch's numbers.
             len(again) < len(batches) or isinstance(error, self._renumbered)
         ):
             numbering.end_epoch()
         part.queue.put_back(again)
         place = routes.find(part.queue.topic, part.queue.partition)
+        # No pause where the next attempt differs: another leader, or without the refused records.
         at_once = bool(innocent) or _is_elsewhere(place, part.place)
         part.queue.on_failure(now, at_once=at_once)
 
     def _may_repeat(self, batch: ProducerBatch, error: RaftmqError, now: float) -> bool:
+        """Whether a failed batch may be sent again. Notes the attempt and what it may have done."""
         batch.last_error = error
+        # Nothing was appended and nothing is wrong with the records: not counted as an attempt.
         if isinstance(error, self._renumbered) and not batch.may_have_happened:
             return batch.number is not None and not self._is_late(batch, now)
         batch.attempts += 1
         if not error.definite:
             batch.may_have_happened = True
         is_allowed = error.definite or self._options.acks != 0
-        # What nobody took, and nobody can have taken, has not been tried yet with acks=0.
+        # With acks=0 a request that certainly reached no broker is no attempt: sending it stays
+        # "once".
         is_left = batch.attempts <= self._options.repeats_max or (
             self._options.acks == 0 and error.definite
         )
@@ -438,6 +469,7 @@ class ProducerSender:
         return late
 
     def _give_up(self, batch: ProducerBatch, error: RaftmqError) -> None:
+        """Settle a batch with an error, as OutcomeUnknown if any attempt may have appended it."""
         outcome = _located(error, batch.topic, batch.partition)
         self._end(outcome)
         if batch.may_have_happened:
@@ -449,18 +481,20 @@ class ProducerSender:
         self._on_settled(batch, outcome)
 
     def _end(self, error: RaftmqError) -> None:
-        """Nothing follows what was given up, if the producer has a name."""
+        """A named producer ends: a later batch would be counted by the next run as the lost one."""
         if self._named is not None:
             self._named.end(error)
 
 
 def _located(error: RaftmqError, topic: str, partition: int | None = None) -> RaftmqError:
-    """Where it is not said already: what ends a producer is about one partition."""
+    """Add topic and partition, unless it has them: the error that ended a named producer keeps
+    those of the partition where it happened.
+    """
     return error.at(topic, partition) if error.topic is None else error.copied()
 
 
 def _is_elsewhere(place: LeaderPlace | None, tried: LeaderPlace) -> bool:
-    """Whether somebody else is to be asked than the last time."""
+    """The leader is known, and is another broker than the last time."""
     return place is not None and place.leader not in (ABSENT, tried.leader)
 
 
@@ -468,31 +502,35 @@ def _missing(topic: str) -> str:
     return f"there is no topic {topic!r}: make it first, raftmq topic create {topic}"
 
 
-# -- Blame ----------------------------------------------------------------------------------------
-# Which records a refusal is about, where a broker has refused them with others. Pure.
+# -- Refused batches ------------------------------------------------------------------------------
+# Which records an error is about, where a broker has refused them together with others. Pure.
 #
-# A broker takes all batches of a request for a partition or none, and names the limit that was
-# broken. By that this side tells who broke it: only those records fail, and the others leave again.
+# A broker appends all batches of a request for a partition or none, and names the limit that was
+# exceeded. From it the client finds the records at fault: only those fail, and the others leave
+# again.
 
 
 def may_split(batch: ProducerBatch) -> bool:
-    """What may have been appended stays as it is."""
+    """A batch that may have been appended keeps its bytes, by which the broker finds the
+    duplicate.
+    """
     return batch.unskipped_count > 1 and not batch.may_have_happened
 
 
 def blamed(
     part: RequestPart, error: RaftmqError, now: float
 ) -> tuple[list[ProducerBatch], set[ProducerBatch]]:
-    """All batches of the part, some perhaps split now; and those that the error is not about.
+    """All batches of the part, some perhaps split now, and those among them that the error is not
+    about.
 
-    Of those too large none is split here: that is done before they leave again.
+    Batches that are too large are not split here: `_encode` does that before they leave again.
     """
     if isinstance(error, MessageTooLarge) and error.allowed >= 0:
         return part.batches, _those_that_fit(part, error.allowed, now)
     if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
         batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
         innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
-        # Perhaps it is about one whose time was over: nobody knows its timestamps any more.
+        # The error may be about a batch that timed out meanwhile, whose timestamps are gone.
         is_told = any(batch.outcome is not None for batch in batches)
         return batches, innocent if len(innocent) < len(batches) or is_told else set()
     return part.batches, set()
@@ -501,7 +539,7 @@ def blamed(
 def _those_that_fit(part: RequestPart, bytes_max: int, now: float) -> set[ProducerBatch]:
     sizes = list(map(len, part.data))
     if max(sizes) <= bytes_max:
-        return set()  # whatever it is about: nothing would change
+        return set()  # none exceeds the limit: a repeat would fail again
     part.queue.limit_batches(bytes_max, part.place.topic_id, now)
     return {
         batch
@@ -515,7 +553,7 @@ def _is_ahead(batch: ProducerBatch, highest: int) -> bool:
 
 
 def _by_time(batch: ProducerBatch, highest: int) -> list[ProducerBatch]:
-    """Cut where records that are ahead begin and end."""
+    """Cut a batch where its run of records with timestamps beyond the limit begins and ends."""
     if batch.outcome is not None or not may_split(batch):
         return [batch]
     ahead = [timestamp > highest for timestamp in batch.timestamps()]

@@ -1,4 +1,4 @@
-"""What a producer has done so far. Pure."""
+"""Counters of a producer, and the failures that no await or callback has reported yet. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 
 class Statistics:
-    """Attributes:
-    records: that were acknowledged; with acks=0, that were sent.
-    batches: of these.
-    skipped_records: that stand there since an earlier run of a named producer; beside `records`.
-    requests: that were sent.
-    failed_records: that were given up.
-    unknown_records: of these, for which nobody knows whether they were appended.
-    repeated_records: that were acknowledged, and may stand in the log twice: see
-        `BatchMetadata.is_repeated`. None with idempotence.
+    """What a producer has done so far. All are counts since it was opened.
+
+    Attributes:
+        records: acknowledged records; with acks=0, sent records.
+        batches: that these were in.
+        skipped_records: that the log has since an earlier run of a named producer; not in
+            `records`.
+        requests: that were sent.
+        failed_records: that were given up.
+        unknown_records: of these, which may have been appended.
+        repeated_records: acknowledged, but perhaps in the log twice: see
+            `BatchMetadata.is_repeated`. 0 with idempotence.
     """
 
     def __init__(self) -> None:
@@ -34,7 +37,7 @@ class Statistics:
         return f"Statistics({counts})"
 
     def on_settled(self, outcome: Outcome, count: int, *, skipped: int = 0) -> None:
-        """One batch with so many records, without those that were skipped."""
+        """One batch has an outcome, with `count` records beside those that were skipped."""
         self.skipped_records += skipped
         if not count:
             return
@@ -49,31 +52,34 @@ class Statistics:
 
 
 # -- Failures -------------------------------------------------------------------------------------
-# Failures about which nobody has been told yet: silence would look like success. Pure.
+# Failures that no await or callback has reported: `flush` and the end of the block raise the first,
+# as silence would look like success. Pure.
 
 
-REMEMBERED_MAX = 1000  # that nobody knows; of more than these the first ones are told
+# bounds memory when every record fails; the first failures are kept, as they name the cause
+REMEMBERED_MAX = 1000
 
 
 class _Failure(NamedTuple):
     error: RaftmqError
-    unclaimed: Callable[[], int]  # records for which nobody has asked, or has been told
+    unclaimed: Callable[[], int]  # number of records whose failure the program has not learnt
 
 
 class Failures:
-    """Of one producer, since somebody has looked last."""
+    """Of one producer, since the last `raise_first`."""
 
     def __init__(self) -> None:
         self._failures: list[_Failure] = []
 
     def add(self, error: RaftmqError, unclaimed: Callable[[], int]) -> None:
         self._failures.append(_Failure(error, unclaimed))
-        if len(self._failures) >= 2 * REMEMBERED_MAX:  # of most of them somebody knows, perhaps
+        # Most are claimed by now: callers that await them do so later. Sort out only now and then.
+        if len(self._failures) >= 2 * REMEMBERED_MAX:
             unknown = [failure for failure in self._failures if failure.unclaimed()]
             self._failures = unknown[:REMEMBERED_MAX]
 
     def raise_first(self) -> None:
-        """Forget all, and raise the first one that is still unknown, if there is one."""
+        """Forget all; raise the first one that was not reported, if there is one."""
         failures, self._failures = self._failures, []
         found = [(failure.error, failure.unclaimed()) for failure in failures]
         unknown = [(error, count) for error, count in found if count]
