@@ -1,13 +1,14 @@
-"""The SDK: how programs use a cluster.
+"""The SDK: `connect`, producers, consumers and admin calls, on asyncio and on trio.
 
 Begin at `client.py`. `producer/`, `consumer/` and `administration/` are what programs see;
-`routing/` knows whom to ask and when to ask again, `network/` brings it there, on any event loop.
-Nothing here guesses: an operation has happened, or it certainly has not, or its outcome is unknown,
-and then that is what the caller is told. `producing.py` and `admin.py` are single questions, as
-are those about batches as bytes in `administration/offsets.py`.
+`routing/` finds leaders and repeats attempts, `network/` holds the connections, on any event loop.
+Every outcome is one of three: it has happened, it certainly has not (a definite error), or it is
+unknown (an indefinite error). `producing.py` and `admin.py` are single requests, as are those about
+encoded batches in `administration/offsets.py`.
 """
 
 import logging
 
-# A program that has set up no logging is not told on stderr what the SDK deals with by itself.
+# Without a handler Python would print the SDK's warnings to stderr in programs that have set up no
+# logging.
 logging.getLogger("raftmq").addHandler(logging.NullHandler())

@@ -1,7 +1,7 @@
-"""Topics: made, deleted, described; and the wait until all of one can be used.
+"""Single topic requests: create, delete, describe, and wait until all partitions have leaders.
 
-Any broker may be asked; it passes on to the controller what is the controller's. What changes
-something is never asked twice when the first time may have worked.
+Any broker is asked; it forwards changes to the controller. A change is never sent again when the
+first request may have been carried out. `administration/` builds the public admin calls on these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import TopicOutcome
     from raftmq.wire.messages.topics import Cursor
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0  # for all attempts together; a new controller is elected well within it
 T = TypeVar("T")
 
 
@@ -43,14 +43,15 @@ async def create_topic(
     configs: Mapping[str, str] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> TopicCreated:
-    """Make a topic. Its partitions have leaders a little later: `wait_leaders`.
+    """Create a topic. Its partitions have leaders a little later: `wait_leaders`.
 
     Args:
         partition_count, replication_factor: -1: the cluster's default.
+        timeout_seconds: for all attempts together.
 
     Raises:
         OutcomeUnknown: it may exist now, or soon. Indefinite.
-        TopicAlreadyExists, RaftmqError: nothing was made. Definite.
+        TopicAlreadyExists, RaftmqError: nothing was created. Definite.
     """
     deadline = anyio.current_time() + timeout_seconds
     wanted = NewTopic(name, partition_count, replication_factor, configs=dict(configs or {}))
@@ -69,13 +70,14 @@ async def create_topic(
 async def delete_topic(
     cluster: Cluster, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> None:
-    """Delete the topic that has this name now, and no other that may get it later.
+    """Delete the topic that has this name now, and no other that may get the name later.
 
     Raises:
         OutcomeUnknown: it may be gone, or soon be. Indefinite.
         UnknownTopicOrPartition, RaftmqError: nothing was deleted. Definite.
     """
     deadline = anyio.current_time() + timeout_seconds
+    # Deleting by id cannot hit a topic that is created under the name in the meantime.
     topic_id = (await describe_topic(cluster, name, timeout_seconds=timeout_seconds)).topic_id
     if topic_id is None:
         raise ServerError(f"a broker described topic {name!r} and left out its id")
@@ -93,11 +95,11 @@ async def delete_topic(
 async def describe_topic(
     cluster: Cluster, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> TopicDescription:
-    """All that the metadata knows of a topic, as of some moment, or of several in a row.
+    """All metadata of a topic, as of one moment, or of several for a topic of many pages.
 
     Raises:
-        UnknownTopicOrPartition: says a broker that knows at least as much as any that was heard of.
-        RaftmqError: what the last attempt met.
+        UnknownTopicOrPartition: from a broker whose metadata are at least as new as any seen.
+        RaftmqError: of the last attempt.
     """
     deadline = anyio.current_time() + timeout_seconds
 
@@ -112,11 +114,11 @@ async def describe_topic(
 async def wait_leaders(
     cluster: Cluster, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> None:
-    """Until every partition of the topic has a leader.
+    """Wait until every partition of the topic has a leader.
 
     Raises:
-        LeaderNotAvailable, UnknownTopicOrPartition, RaftmqError: what was still the matter when the
-            time was over.
+        LeaderNotAvailable, UnknownTopicOrPartition, RaftmqError: the last problem when the time was
+            over.
     """
     deadline = anyio.current_time() + timeout_seconds
     attempts = cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
@@ -141,10 +143,10 @@ def _check_led(cluster: Cluster, name: str) -> None:
 async def _all_pages(
     cluster: Cluster, broker_id: int, name: str, *, deadline: float
 ) -> TopicDescription:
-    """All from one broker; a page of another one may be of another time.
+    """All pages from one broker; another broker's metadata may be of another version.
 
     Raises:
-        RaftmqError: also of the topic, if that broker is behind others that were heard of.
+        RaftmqError: also the topic's own error, if that broker is behind others.
     """
     newest_version = cluster.newest_version
     pages: list[TopicDescription] = []
@@ -153,12 +155,14 @@ async def _all_pages(
         body = DescribeTopics((name,), first=first)
         answer = await cluster.ask(broker_id, body, deadline=deadline)
         page: TopicDescription = _only_one(answer.body.topics, "DescribeTopics", broker_id)
+        # An error of a broker that is behind is retriable; one of a current broker is the result.
         if answer.metadata_version < newest_version:
             _raise_error_of(page)
         pages.append(page)
         following: Cursor | None = answer.body.next
         if following is None:
             break
+        # A faulty broker must not make this loop for ever.
         if first is not None and following.partition <= first.partition:
             raise ServerError(f"broker {broker_id}: pages of {name!r} that lead nowhere")
         first = following
@@ -167,7 +171,7 @@ async def _all_pages(
 
 
 def _only_one(topics: tuple[T, ...], request: str, broker_id: int) -> T:
-    """Raises ServerError, which is indefinite: whoever answers for others says nothing of ours."""
+    """Raises ServerError, which is indefinite: an answer for other topics says nothing of ours."""
     if len(topics) != 1:
         raise ServerError(f"broker {broker_id} answered {request} of 1 topic for {len(topics)}")
     return topics[0]

@@ -1,7 +1,7 @@
-"""`connect`: a program's way into a cluster, and what it can do there.
+"""`connect` and `Client`: the entry to a cluster; makes producers, consumers and the admin.
 
-Owns the options of a connection. What records, positions and topics are, `producer/`, `consumer/`
-and `administration/` know; connections and leaders, `routing/cluster.py`.
+Owns the options of a connection. `producer/`, `consumer/` and `administration/` own what is done
+over it; `routing/cluster.py` owns connections and leaders.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from raftmq.client.producer.options import ProducerArguments
     from raftmq.model import Address
 
+# The address in the documentation's examples: a broker on the same machine.
 DEFAULT_BOOTSTRAP = "127.0.0.1:9292"
-CONNECT_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_MS = 10_000  # for the first metadata: several attempts at a broker that is starting
 OPTIONS = ("client_id", "connect_timeout_ms")
 
 
@@ -52,10 +53,13 @@ def connect(
         client_id: what this program calls itself in the logs of brokers.
         connect_timeout_ms: how long the first answer may take.
 
+    Returns:
+        A client; nothing is sent before its block is entered.
+
     Raises:
-        TypeError: an option that is not known, or a value of another type.
+        TypeError: an unknown option, or a value of another type.
         InvalidConfig: an address that is none.
-        Unreachable: on entering the block, nobody has answered in time.
+        Unreachable: on entering the block: no broker has answered in time. Definite.
     """
     check_options("connect", unknown, OPTIONS)
     if not isinstance(client_id, str):
@@ -70,7 +74,7 @@ def connect(
 
 
 def parse_bootstrap(bootstrap: str | Sequence[str]) -> list[Address]:
-    """Each address once. Raises InvalidConfig, and names all that are none."""
+    """Each address once. Raises InvalidConfig, which names all that are none."""
     if not isinstance(bootstrap, (str, list, tuple)):
         raise TypeError(f"bootstrap is a {type(bootstrap).__name__}, expected host:port, or a list")
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
@@ -92,7 +96,7 @@ class Client:
     """See `connect`. Producers and consumers share its connections.
 
     Attributes:
-        admin: topics, their configuration, and how the cluster is.
+        admin: topics, their configuration, groups and the state of the cluster.
     """
 
     def __init__(
@@ -105,7 +109,7 @@ class Client:
         random: Random | None = None,
         now_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`network`, `random` and `now_ms` stand in for the machine's own, for simulations."""
+        """`network`, `random` and `now_ms` replace the machine's own in simulations."""
         self._random = random or SystemRandom()
         self._now_ms = now_ms or _now_ms
         self._connect_timeout_ms = connect_timeout_ms
@@ -122,6 +126,7 @@ class Client:
         await self._cluster.__aenter__()
         try:
             deadline = anyio.current_time() + self._connect_timeout_ms / 1000
+            # Ends when a broker has answered; raises Unreachable after connect_timeout_ms.
             await self._cluster.refresh(None, deadline=deadline)
         except BaseException as error:
             await self._cluster.__aexit__(type(error), error, None)
@@ -147,11 +152,13 @@ class Client:
                 `idempotence`.
 
         Raises:
-            TypeError: an option that is not known.
-            InvalidConfig: values that cannot be, all of them at once.
+            TypeError: an unknown option.
+            InvalidConfig: values that are out of bounds or contradict each other, all at once.
+            Closed: outside of the client's block.
         """
         self._check_open()
         checked = producer_options(options)
+        # A generator of its own keeps simulations reproducible, whatever order tasks run in.
         random = Random(self._random.getrandbits(64))
         return Producer(self._cluster, checked, random=random, now_ms=self._now_ms)
 
@@ -161,6 +168,11 @@ class Client:
         Args:
             topics: all partitions of these are read; or give `assign`.
             options: see `ConsumerOptions`.
+
+        Raises:
+            TypeError: an unknown option.
+            InvalidConfig: values that are out of bounds or contradict each other, all at once.
+            Closed: outside of the client's block.
         """
         self._check_open()
         random = Random(self._random.getrandbits(64))

@@ -1,10 +1,8 @@
-"""The tasks of one connection: what `conversation.py` decides, done over a stream.
+"""The tasks of one connection: reader, writer and timer around `conversation.py`, over a stream.
 
-One task reads, one writes whatever has queued up, one looks at all clocks; no request has a task of
-its own. A channel that has ended stays so; `peer.py` opens the next.
-
-Whoever asks may be cancelled at any time: only the writing task touches the stream, so a frame that
-has begun to leave leaves whole, and its answer is dropped.
+No request has a task of its own. A channel that has ended stays so; `peer.py` opens the next. A
+caller may be cancelled at any time: only the writing task touches the stream, so a frame that was
+begun is written whole, and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -31,15 +29,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.client")
 
 
-# -- Tasks ----------------------------------------------------------------------------------------
-# Errors of tasks as people expect them: one error is that error, and not a group of one.
-#
-# Owns the unwrapping. A group of several stays what it is: none of them may be lost.
+# -- Exception groups -----------------------------------------------------------------------------
+# Unwraps a group of one exception: callers catch the error itself. A group of several stays as it
+# is: none of them may be lost.
 
 
 @contextmanager
 def one_error() -> Iterator[None]:
-    """Around a task group: what it raises because of one error becomes that error."""
+    """Around a task group: a group that holds one error becomes that error."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -65,16 +62,16 @@ def _only_error(error: BaseException) -> BaseException | None:
 # -- Channel --------------------------------------------------------------------------------------
 
 
-READ_BYTES = 64 << 10
-READ_BYTES_MAX = 512 << 10  # where much arrives at once
-CLOSE_SECONDS_MAX = 1.0
+READ_BYTES = 64 << 10  # many small answers fit; a buffer for each connection stays small
+READ_BYTES_MAX = 512 << 10  # while full reads show that much arrives, as in fetches
+CLOSE_SECONDS_MAX = 1.0  # a broker that does not answer the close must not delay the program's end
 
 
 class Channel:
-    """See `open_channel`.
+    """One connection; see `open_channel`.
 
     Attributes:
-        server: what the other side said of itself; only after Hello.
+        server: what the broker said of itself; only after Hello.
     """
 
     server: HelloReply
@@ -95,7 +92,7 @@ class Channel:
 
     @property
     def is_ended(self) -> bool:
-        """No request leaves any more."""
+        """No request is sent any more."""
         return self._conversation.is_over
 
     @property
@@ -107,25 +104,26 @@ class Channel:
         await self._ended.wait()
 
     def end(self, reason: str) -> None:
-        """Now; what waits to be sent is lost. Does nothing the second time."""
+        """End now; queued requests are lost. Does nothing the second time."""
         self._conversation.end(reason)
 
     async def request(
         self, body: Request, payload: Sequence[Buffer] = (), *, timeout_seconds: float
     ) -> Answer:
-        """Ask, and wait for the answer.
+        """Send a request, and wait for the answer.
 
         Args:
-            payload: follows the body; its buffers must not change before the answer is there, or,
+            payload: follows the body; its buffers must not change before the answer has come, or,
                 where the wait was cancelled, before the channel has ended.
-            timeout_seconds: for all of it, also for the wait for a place among those in flight.
+            timeout_seconds: for all of it, including the wait for a place among the requests in
+                flight.
 
         Raises:
             Unreachable: the channel had ended before anything was sent. Definite.
             Disconnected: it ended after that. Indefinite.
-            RequestTimedOut: indefinite.
-            MessageTooLarge, UnsupportedVersion: the server would not take it. Definite.
-            RaftmqError: what the server answered.
+            RequestTimedOut: no answer in time. Indefinite.
+            MessageTooLarge, UnsupportedVersion: the broker would not accept it. Definite.
+            RaftmqError: the broker's error.
         """
         await anyio.lowlevel.checkpoint_if_cancelled()
         settled = anyio.Event()
@@ -138,8 +136,10 @@ class Channel:
         )
         self._look_by(call.deadline)
         try:
+            # Ends with the answer, the timeout (`Conversation.look`), or the end of the channel.
             await settled.wait()
         finally:
+            # Cancelled.
             if call.outcome is None:
                 self._conversation.forget(call)
         if isinstance(call.outcome, Answer):
@@ -148,15 +148,15 @@ class Channel:
         raise call.outcome
 
     def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
-        """Send what is never answered; False if it is not sent: the channel has ended, or is full.
+        """Send a request without an answer; False: not sent, as the channel has ended or is full.
 
         Raises:
-            MessageTooLarge, UnsupportedVersion: the server would not take it.
+            MessageTooLarge, UnsupportedVersion: the broker would not accept it.
         """
         return self._conversation.send_one_way(body, payload)
 
     async def greet(self, hello: Hello) -> None:
-        """The first exchange.
+        """The handshake (Hello).
 
         Raises:
             RaftmqError: refused, no answer in time, disconnected.
@@ -166,7 +166,7 @@ class Channel:
         self._conversation.on_hello(self.server)
 
     async def run(self) -> None:
-        """Until the channel ends; then the stream is closed."""
+        """Runs until the channel ends; then the stream is closed."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
@@ -175,11 +175,12 @@ class Channel:
                     tasks.start_soon(self._watch)
         finally:
             self._conversation.end("cancelled")
+            # Shielded: the stream must be closed even when this task is cancelled.
             with anyio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
                 await self._stream.aclose()
 
     async def _serve(self, task: Callable[[], Awaitable[None]]) -> None:
-        """The reader or the writer, with its end."""
+        """Run the reader or the writer; a broken stream ends the channel."""
         try:
             await task()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
@@ -190,6 +191,7 @@ class Channel:
             self._take_in(await self._stream.receive(self._read_bytes))
 
     def _take_in(self, data: bytes) -> None:
+        # A full read: more is waiting in the kernel.
         if len(data) == self._read_bytes:
             self._read_bytes = READ_BYTES_MAX
         elif len(data) < READ_BYTES:
@@ -200,6 +202,7 @@ class Channel:
         while True:
             if self._outgoing.is_empty:
                 self._queued = anyio.Event()
+                # Until `Conversation` has queued something.
                 await self._queued.wait()
             await self._send(self._outgoing.take(anyio.current_time()))
             self._conversation.on_sent()
@@ -213,12 +216,14 @@ class Channel:
         while True:
             with anyio.CancelScope() as self._alarm:
                 self._alarm.deadline = self._conversation.look(anyio.current_time())
+                # Ends at the scope's deadline, which `_look_by` may bring forward.
                 await anyio.sleep_forever()
-            # What arrived while this process stood still counts before its clocks do.
+            # After a pause of the process, answers that have arrived are read before timeouts are
+            # applied.
             await anyio.lowlevel.checkpoint()
 
     def _look_by(self, deadline: float) -> None:
-        """Have the clocks looked at then, or before."""
+        """Apply timeouts at that time at the latest."""
         if deadline < self._alarm.deadline:
             self._alarm.deadline = deadline
 
@@ -234,7 +239,7 @@ class Channel:
 async def open_channel(
     stream: Stream, hello: Hello, limits: RpcLimits | None = None, *, name: str = "server"
 ) -> AsyncIterator[Channel]:
-    """A channel over `stream`, which is closed on the way out, after Hello.
+    """A channel over `stream`, after Hello; the stream is closed on the way out.
 
     The body is not cancelled when the connection ends: its requests raise.
 

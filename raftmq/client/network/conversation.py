@@ -1,11 +1,11 @@
-"""One connection to a broker as questions and answers: bytes in, bytes out. Pure.
+"""One connection's protocol: requests in flight, timeouts, pings; bytes in, bytes out. Pure.
 
-Owns what settles each question: its answer, the clock, or the end of the connection; and when the
-broker is asked for a sign of life or given up. Moves no bytes and reads no clock: `channel.py`
-does, and is told by `wake` that there is something to send, by `on_end` that it is over.
+Owns what settles each request: its answer, its timeout, or the end of the connection; and when the
+broker is pinged or given up. Moves no bytes and reads no clock: `channel.py` does; `wake` says that
+there is something to send, `on_end` that the connection is over.
 
 An error says what is known: definite where nothing was sent or the broker refused, indefinite where
-the question may have been acted on (Disconnected, RequestTimedOut).
+the request may have been carried out (Disconnected, RequestTimedOut).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PING = encode_request(NOBODY, Ping())
 
 
 class Conversation:
-    """Over once it has a reason to be.
+    """One connection's state. It is over once `reason` is set.
 
     Attributes:
-        outgoing: what is to be sent; `on_sent` is to be told here.
-        reason: why it is over; empty as long as it is not.
-        is_fault: the other side is to blame.
+        outgoing: bytes to be sent; the sender calls `on_sent`.
+        reason: why it is over; empty before.
+        is_fault: the broker has violated the protocol, or is silent.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Conversation:
     def is_over(self) -> bool:
         return bool(self.reason)
 
-    # -- questions -------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     def ask(
         self,
@@ -79,7 +79,7 @@ class Conversation:
         now: float,
         on_outcome: Callable[[Answer | RaftmqError], None],
     ) -> Call:
-        """`on_outcome` is called once, unless the call is forgotten before.
+        """Send a request. `on_outcome` is called once, unless the call is forgotten before.
 
         Raises:
             Unreachable, MessageTooLarge, UnsupportedVersion: nothing was sent. Definite.
@@ -92,14 +92,14 @@ class Conversation:
         return call
 
     def forget(self, call: Call) -> None:
-        """Nobody waits for it any more; if it was not sent yet, it never is."""
+        """The caller was cancelled; a request that was not sent yet never is."""
         self._calls.forget(call)
 
     def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
-        """Send what is never answered; False if it is not sent: it is over, or too much waits.
+        """Send a request without an answer; False: not sent, as it is over or the queue is full.
 
         Raises:
-            MessageTooLarge, UnsupportedVersion: the broker would not take it.
+            MessageTooLarge, UnsupportedVersion: the broker would not accept it.
         """
         if self.is_over or not self._has_room():
             return False
@@ -107,13 +107,15 @@ class Conversation:
         return True
 
     def on_hello(self, told: HelloReply) -> None:
-        """From now on nothing is sent that the broker would not take."""
+        """From now on requests are checked against the versions and limits that the broker has
+        named.
+        """
         self._offer.on_hello(told)
 
     # -- bytes -----------------------------------------------------------------------------
 
     def receive(self, data: bytes, *, now: float) -> None:
-        """What has arrived; b"" at the end. Nonsense ends the conversation."""
+        """Bytes that have arrived; b"" at the end. Invalid bytes end the connection."""
         self._heard_at = now
         if not data:
             self.end("the other side hung up")
@@ -125,12 +127,12 @@ class Conversation:
             self.end(str(error), is_fault=True)
 
     def on_sent(self) -> None:
-        """All that was taken from `outgoing` has left."""
+        """All bytes taken from `outgoing` have been written."""
         self.outgoing.on_sent()
         self._calls.send_next()
 
     def end(self, reason: str, *, is_fault: bool = False) -> None:
-        """Whoever waits is told. Does nothing the second time."""
+        """Fail all requests in flight. Does nothing the second time."""
         if self.is_over:
             return
         self.reason, self.is_fault = reason or "for no reason", is_fault
@@ -140,13 +142,14 @@ class Conversation:
     # -- clocks ----------------------------------------------------------------------------
 
     def look(self, now: float) -> float:
-        """What the time has brought about; returns when to look again."""
+        """Apply timeouts. Returns when to look again."""
         limits = self._limits
         expires_at = self._calls.expire(now)
         stalls_at = self.outgoing.writes_since + limits.stall_seconds_max
         if now >= stalls_at:
             self.end(f"took nothing for {limits.stall_seconds_max:g} s", is_fault=True)
-        # While a long request leaves, its broker has nothing to say; that it takes it is life.
+        # While a long request is being written, the broker has nothing to answer; that it reads is
+        # a sign of life.
         alive_at = max(self._heard_at, self.outgoing.pushed_at)
         silent_at = alive_at + limits.silence_seconds_max
         if now >= silent_at:
@@ -157,7 +160,7 @@ class Conversation:
         return min(expires_at, ping_at, silent_at, stalls_at, now + limits.stall_seconds_max)
 
     def _maybe_ping(self, now: float) -> float:
-        """When the next one is due."""
+        """Ping a silent connection. Returns when the next ping is due."""
         ping_at = max(self._heard_at, self._pinged_at) + self._limits.ping_seconds
         if now < ping_at:
             return ping_at

@@ -1,8 +1,8 @@
-"""The client's one door to sockets: connections are dialled here, on asyncio and on trio.
+"""Sockets of the client: dialling and byte streams, on asyncio and on trio; its errors translated.
 
-Owns the translation of what the libraries below raise: a dial that fails is Unreachable, a
-connection that breaks raises anyio.BrokenResourceError, one that was closed on this side
-anyio.ClosedResourceError, each with its reason in words. Decides nothing and knows no protocol.
+A failed dial raises Unreachable, a connection that breaks anyio.BrokenResourceError, one that was
+closed on this side anyio.ClosedResourceError, each with its reason. Decides nothing and knows no
+protocol.
 
 Promises: a stream delivers bytes in order and at most once, in pieces of any size; a peer that has
 gone silent breaks it after SILENCE_SECONDS_MAX (`rpc/sockets.py`).
@@ -28,28 +28,28 @@ class Stream(Protocol):
     """One connection. One task may send and one may receive at a time."""
 
     async def send(self, data: Buffer, /) -> None:
-        """All of `data`. Where it is cancelled, nobody knows how much of it has left."""
+        """Send all of `data`. After a cancellation an unknown part of it was sent."""
 
     async def receive(self, max_bytes: int, /) -> bytes:
-        """What has arrived, at least one byte; b"" when the other side has hung up."""
+        """What has arrived, at least one byte; b"" when the broker has hung up."""
 
     async def aclose(self) -> None: ...
 
 
 class Network(Protocol):
-    """What a client needs of a network."""
+    """How a client dials; simulations have another one."""
 
     async def dial(self, address: Address, /) -> Stream:
         """A new connection.
 
         Raises:
-            Unreachable: `was_refused` if nobody listens at any address of the host; else unknown,
-                or no answer in time.
+            Unreachable: `was_refused` if no process listens at any address of the host; else an
+                unknown host, or no answer in time.
         """
 
 
 class TcpNetwork:
-    """The Network of this machine."""
+    """TCP of this machine."""
 
     def __init__(self, *, connect_seconds_max: float = CONNECT_SECONDS_MAX) -> None:
         self._connect_seconds_max = connect_seconds_max
@@ -65,6 +65,7 @@ async def _connect(address: Address) -> TcpStream:
     stream = await anyio.connect_tcp(address.host, address.port)
     try:
         set_options(stream.extra(SocketAttribute.raw_socket))
+    # Also when cancelled: the socket would stay open otherwise.
     except BaseException:
         await anyio.aclose_forcefully(stream)
         raise

@@ -1,9 +1,8 @@
-"""What waits to leave on one connection, and how long it has been at it. Pure.
+"""Send queue of one connection: joins small buffers, cuts large ones, notes progress. Pure.
 
-Owns the order and the joining: whatever has queued up while a write was under way leaves with the
-next one. Large payloads leave as they are, in parts, so that whoever watches sees them move.
-
-Invariant: what was put here leaves whole, or the connection ends.
+All that was queued during a write leaves with the next one. Large payloads are cut but not copied,
+so that the stall check sees them move. Invariant: a frame that was put here is written whole, or
+the connection ends.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ if TYPE_CHECKING:
 
     from raftmq.wire.batch.header import Buffer
 
-JOINED_BYTES_MAX = 256 << 10  # copying that much costs less than another write
-STEP_BYTES = 1 << 20
+JOINED_BYTES_MAX = 256 << 10  # copying so much costs less than another write
+STEP_BYTES = 1 << 20  # of one write: a slow connection shows progress after each
 
 
 class Outgoing:
-    """`take`, write each buffer and tell `on_write`; when all have left, `on_sent`.
+    """Usage: `take`, write each buffer and call `on_write`; after the last one `on_sent`.
 
     Attributes:
-        queued_bytes: of what has not left yet.
-        pushed_at: when a write of much was done last: such a one goes on only while it is taken.
-        writes_since: since when the present write lasts; math.inf while there is none.
+        queued_bytes: not written yet.
+        pushed_at: when a buffer of a large write was written last: such a write advances only while
+            the broker reads.
+        writes_since: since when the present write lasts; math.inf without one.
     """
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Outgoing:
         return not self._queue
 
     def put(self, head: bytes, payload: Sequence[Buffer] = ()) -> None:
-        """The frame that `head` begins."""
+        """Queue a frame: its head and payload."""
         size = len(head) + sum(map(piece_length, payload))
         self._queue.append((size, (head, *payload)))
         self.queued_bytes += size
 
     def take(self, now: float) -> list[Buffer]:
-        """What is to be written next, in order."""
+        """Buffers to write next, in order."""
         assert not self._taken_bytes, "taken while a write is under way"
         pieces: list[Buffer] = []
         while self._queue and self._taken_bytes < STEP_BYTES:
@@ -61,19 +61,20 @@ class Outgoing:
         return list(_writes(pieces))
 
     def on_write(self, now: float) -> None:
-        """One buffer of those that were taken has left."""
+        """One of the buffers that were taken has been written."""
         self.writes_since = now
+        # A small write fits into the kernel's buffer, which proves nothing about the broker.
         if self._taken_bytes >= STEP_BYTES:
             self.pushed_at = now
 
     def on_sent(self) -> None:
-        """All that was taken has left."""
+        """All buffers that were taken have been written."""
         self.queued_bytes -= self._taken_bytes
         self._taken_bytes, self.writes_since = 0, math.inf
 
 
 def _writes(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    """The same bytes, small pieces joined and large ones cut, but never copied."""
+    """The same bytes: small pieces joined, large ones cut without copying."""
     small: list[Buffer] = []
     small_bytes = 0
     for piece in pieces:

@@ -1,8 +1,8 @@
-"""One broker as a client sees it: an address, and at most one live channel.
+"""One broker of a client: address, dialling with backoff, at most one live connection.
 
-Owns dialling: on first use, and again when the channel has ended and somebody asks; after each end
-there is a pause. Whoever asks meanwhile waits for the next attempt and shares its outcome, so that
-callers who try again and again do so at the pace of the pauses.
+Dials on first use, and again when a request finds the connection ended; after each end there is a
+pause. Callers that come meanwhile wait for the next attempt and share its outcome, so that even
+callers that retry in a loop dial no faster than the backoff.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("raftmq.client")
 
 
 class Dialling(NamedTuple):
-    """How to reach a broker, the same for all of them."""
+    """How to reach brokers, the same for all of them."""
 
     network: Network
     make_hello: Callable[[], Hello]
@@ -44,8 +44,10 @@ class Dialling(NamedTuple):
 
 
 class Attempt:
-    """Attributes:
-    problem: why there is no channel; empty if there is one, or nobody knows yet.
+    """One attempt to connect, and its outcome.
+
+    Attributes:
+        problem: why there is no channel; empty if there is one, or the attempt is not over.
     """
 
     def __init__(self) -> None:
@@ -58,13 +60,13 @@ class Attempt:
 
 
 class Peer:
-    """`run` dials."""
+    """One broker. `run` is the task that dials."""
 
     def __init__(self, broker_id: int, address: Address, dialling: Dialling) -> None:
         self._broker_id, self._address, self._dialling = broker_id, address, dialling
         self._backoff = Backoff(dialling.random, dialling.pauses)
         self._channel: Channel | None = None
-        self._attempt: Attempt | None = None  # that somebody waits for
+        self._attempt: Attempt | None = None  # that requests wait for
         self._asked = anyio.Event()
         self._round = anyio.CancelScope()
         self._is_gone = False
@@ -79,14 +81,14 @@ class Peer:
         return self._channel is not None and not self._channel.is_ended
 
     def move(self, address: Address) -> None:
-        """From now on it is there; a channel to the old address ends."""
+        """The broker has another address; a channel to the old one ends."""
         self._address = address
         self._backoff.reset()
         self._problem = ""
         self._hang_up(f"it moved to {address}")
 
     def close(self) -> None:
-        """It is no longer to be reached."""
+        """The broker has left the cluster."""
         self._is_gone = True
         self._hang_up("it left the cluster")
         self._settle("it left the cluster")
@@ -108,22 +110,25 @@ class Peer:
         return await channel.request(body, payload, timeout_seconds=timeout_seconds)
 
     def send_one_way(self, body: Request, payload: Sequence[Buffer] = ()) -> bool:
-        """False if it is not sent; where there is no channel, one is dialled for the next time."""
+        """False if it is not sent; without a channel one is dialled for the next time."""
         if self._channel is not None and not self._channel.is_ended:
             return self._channel.send_one_way(body, payload)
         self._ask()
         return False
 
     async def run(self) -> None:
-        """For ever, or until `close`."""
+        """Runs for ever, or until `close`."""
         try:
             while not self._is_gone:
                 with anyio.CancelScope() as self._round:
                     while self._attempt is None and not self._is_gone:
                         self._asked = anyio.Event()
+                        # A broker that no request needs is not dialled.
                         await self._asked.wait()
                     if not self._is_gone:
                         await self._try()
+                        # After a failed attempt as well as after a lost connection; `move` and
+                        # `close` cut it short.
                         await anyio.sleep(self._backoff.next_seconds())
         finally:
             self._is_gone = True
@@ -151,6 +156,8 @@ class Peer:
             raise self._unreachable("this node has stopped calling it")
         attempt = self._ask()
         with anyio.move_on_after(timeout_seconds):
+            # Ends when the dial has succeeded or failed; the attempt goes on for others after a
+            # timeout.
             await attempt.done.wait()
             problem = attempt.problem
         if problem or self._channel is None:
@@ -161,7 +168,7 @@ class Peer:
         return Unreachable(f"broker {self._broker_id} at {self._address}: {problem}")
 
     async def _try(self) -> None:
-        """Dial, and stay until the channel has ended."""
+        """Dial, and keep the channel until it has ended."""
         seconds_max = self._dialling.limits.hello_seconds_max
         try:
             with anyio.fail_after(seconds_max):
@@ -182,12 +189,13 @@ class Peer:
             self._backoff.reset()
             self._settle("")
             try:
+                # Keeps the channel open: leaving the block would close it.
                 await channel.wait_ended()
             finally:
                 self._channel = None
 
     def _check(self, channel: Channel, hello: Hello) -> None:
-        """Addresses are given to others; whoever answers must be whom we called."""
+        """Addresses are reassigned: the broker that answers must be the one that was called."""
         server = channel.server
         if server.node_id != self._broker_id:
             raise Unreachable(f"broker {server.node_id} answers there")
@@ -195,7 +203,7 @@ class Peer:
             raise Unreachable(f"a broker of cluster {server.cluster_id!r} answers there")
 
     def _tell(self, problem: str) -> None:
-        """Once, not at every attempt."""
+        """Fail the attempt; log the problem once, not at every attempt."""
         self._settle(problem)
         if problem != self._problem:
             self._problem = problem

@@ -1,7 +1,7 @@
-"""All brokers that a client may ask something, by id.
+"""All brokers that a client can send requests to, by id, with their addresses.
 
-Owns which there are; `peer.py` owns the way to each. Addresses come from the metadata: whoever
-follows it calls `set_addresses`.
+Owns which there are; `peer.py` owns the connection to each. Addresses come from the metadata:
+`Cluster` calls `set_addresses`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Nothing is dialled before `run`, nor before somebody asks."""
+    """Nothing is dialled before `run`, nor before a request needs it."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Peers:
         self._tasks: TaskGroup | None = None
 
     def set_addresses(self, addresses: Mapping[int, Address]) -> None:
-        """These are all there are; channels to whoever left or moved end."""
+        """Replace the list of brokers; connections to brokers that have left or moved end."""
         for broker_id in self._peers.keys() - addresses.keys():
             self._peers.pop(broker_id).close()
         for broker_id, address in addresses.items():
@@ -69,7 +69,7 @@ class Peers:
         *,
         timeout_seconds: float,
     ) -> Answer:
-        """Ask a broker; see `Channel.request`.
+        """Send a request to a broker; see `Channel.request`.
 
         Raises:
             Unreachable: nothing was sent. Definite.
@@ -82,12 +82,12 @@ class Peers:
         return await peer.request(body, payload, timeout_seconds=timeout_seconds)
 
     def send_one_way(self, broker_id: int, body: Request, payload: Sequence[Buffer] = ()) -> bool:
-        """False if it is not sent: no such broker, no channel, or too much waits already."""
+        """False if it is not sent: unknown broker, no connection, or a full queue."""
         peer = self._peers.get(broker_id)
         return peer is not None and peer.send_one_way(body, payload)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 for peer in self._peers.values():

@@ -1,1 +1,3 @@
-"""Whom to ask, when to ask again, and what is known afterwards. Begin at `cluster.py`."""
+"""Finding partition leaders, retries and metadata refreshes of the client. Begin at
+`cluster.py`.
+"""

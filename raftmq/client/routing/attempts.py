@@ -1,10 +1,7 @@
-"""One operation from its first attempt to its last: is another one worth it, may there be one?
+"""Retry rules of one operation: whether another attempt is worth it, and whether it is safe. Pure.
 
-Pure: the caller waits, and tells the time. Three cases, by what a repetition would do
-(`RepeatEffect`).
-
-Invariant: an error that says "it certainly did not happen" leaves here only if that is true of
-every attempt.
+The caller waits and reads the clock. Three cases, by what a repetition would do (`RepeatEffect`).
+Invariant: a definite error leaves here only if no attempt can have been carried out.
 """
 
 from __future__ import annotations
@@ -20,24 +17,25 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
     from raftmq.rpc.backoff import Backoff
 
+# a leader election takes some of these pauses; 0.5 s bounds the delay after a long one
 PAUSES = Pauses(seconds_min=0.02, seconds_max=0.5)
 
 
 def milliseconds_left(deadline: float, *, now: float) -> int:
-    """As a request can say it: endless becomes very long."""
+    """As a request encodes it; an endless deadline becomes very long."""
     return int(min(max(deadline - now, 0.0) * 1000, ID_MAX))
 
 
 class RepeatEffect(Enum):
-    """What happens if something is done twice."""
+    """What happens if an operation is carried out twice."""
 
     HARMLESS = auto()  # it only reads
-    FORBIDDEN = auto()  # so an attempt with an unknown outcome is the last one
-    ACCEPTED = auto()  # the caller would rather have it twice than not at all
+    FORBIDDEN = auto()  # an attempt with an unknown outcome is the last one
+    ACCEPTED = auto()  # the caller prefers duplicates to loss
 
 
 class Attempts:
-    """Of what must be over by `deadline`."""
+    """All attempts at one operation, which must be over by `deadline`."""
 
     def __init__(self, backoff: Backoff, *, deadline: float, repeats: RepeatEffect) -> None:
         self._backoff, self._deadline, self._repeats = backoff, deadline, repeats
@@ -58,11 +56,13 @@ class Attempts:
         """Seconds until the next attempt.
 
         Raises:
-            OutcomeUnknown: there is none, and some attempt may have been carried out.
-            RaftmqError: there is none; `error` itself.
+            OutcomeUnknown: there is no next attempt, and some attempt may have been carried out.
+            RaftmqError: there is no next attempt; `error` itself.
         """
         is_late = now >= self._deadline and isinstance(error, Unreachable)
-        if is_late and self._last is not None:  # its time was over: the one before says more
+        if (
+            is_late and self._last is not None
+        ):  # the deadline cut it short: the error before names the cause
             error = self._last
         self._last = error
         if self._repeats is not RepeatEffect.HARMLESS and not error.definite:

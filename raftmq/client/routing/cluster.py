@@ -1,10 +1,11 @@
-"""`Cluster`: a program's connection to a cluster, over which all its questions go.
+"""`Cluster`: leader lookup, retries, broker choice and throttling for all of a client's requests.
 
-Owns the connections, what is known of the metadata, and the one loop in which an operation is tried
-again. What an attempt consists of, those who ask know (`producing`, `fetching`, `admin`); whether
-there may be another, `attempts`. Nothing is dialled before the first question.
+Kafka: NetworkClient and Metadata. Owns the connections, the metadata cache and the loop that
+repeats an operation. What one attempt sends is up to the callers (`producing`, `administration`,
+the consumer); whether there may be another, to `attempts`. Nothing is dialled before the first
+request.
 
-Whatever is cancelled leaves at most a request on its way, whose answer is dropped.
+A cancelled call leaves at most one request in flight, whose answer is dropped.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import MetadataReply
 
 
-# -- Experience -----------------------------------------------------------------------------------
-# What a client has met with each broker: who answered lately, and who asks to be left alone. Pure.
+# -- Experience with brokers ----------------------------------------------------------------------
+# Which brokers have answered lately, and which throttle this client. Pure.
 #
-# Owns the order in which brokers are asked what any of them can answer, and how long a broker may
-# keep a client waiting. It decides for nobody whom to ask where only one broker will do.
+# Owns the order in which brokers are tried for requests that any of them can answer, and how long a
+# broker may delay the client. Requests that only one broker can answer do not ask here.
 
 
-LATELY_SECONDS = 10.0
-THROTTLE_SECONDS_MAX = 30.0  # a broker that asks for more is asked again after so long
+LATELY_SECONDS = 10.0  # a broker that answered so recently is most likely alive
+THROTTLE_SECONDS_MAX = 30.0  # an absurd delay in an answer must not silence the client for longer
 
 
 class Experience:
@@ -79,23 +80,23 @@ class Experience:
             self._quiet_until[broker_id] = max(quiet_until, self.quiet_until(broker_id))
 
     def on_doubt(self, broker_id: int) -> None:
-        """It has not answered, or not yet: whoever has a choice asks somebody else first."""
+        """The broker has not answered, or not yet: others are tried before it."""
         self._answered_at.pop(broker_id, None)
 
     def quiet_until(self, broker_id: int) -> float:
-        """When it may be asked again, on the clock of the answers; in the past if it may be now."""
+        """Until when the broker throttles this client; in the past if it does not."""
         return self._quiet_until.get(broker_id, -inf)
 
     def forget_all_but(self, broker_ids: Collection[int]) -> None:
-        """What is left are `broker_ids`."""
+        """Only `broker_ids` are in the cluster now."""
         for known in (self._answered_at, self._quiet_until):
             for broker_id in known.keys() - set(broker_ids):
                 del known[broker_id]
 
     def in_order(self, broker_ids: Sequence[int], *, now: float, random: Random) -> list[int]:
-        """Whom to ask first: 1. who answered lately, 2. all others, 3. who is to be left alone.
+        """The order of trial: 1. brokers that answered lately, 2. others, 3. those that throttle.
 
-        Equals come in any order, so that the load is spread.
+        Random among equals, so that the load is spread.
         """
         return sorted(
             random.sample(broker_ids, len(broker_ids)), key=lambda it: self._rank(it, now)
@@ -107,11 +108,11 @@ class Experience:
         return 1 if now - self._answered_at.get(broker_id, -inf) < LATELY_SECONDS else 2
 
 
-# -- Hedging --------------------------------------------------------------------------------------
-# One question to several brokers, one after the other, and not for the slowest of them to hold up.
+# -- Hedged requests ------------------------------------------------------------------------------
+# One request to several brokers, one after the other, so that a slow one holds up nothing.
 #
-# Owns the pace: the next one is asked when the one before has failed or its answer will not do, and
-# also when it is slow. Whoever is slow may still answer first. Leaves no task behind.
+# Owns the pace: the next broker is asked when the one before has failed or its answer is not
+# enough, and also when it is slow; a slow one may still answer first. Leaves no task behind.
 
 
 async def ask_in_turn(
@@ -120,7 +121,7 @@ async def ask_in_turn(
     *,
     patience_seconds: float,
 ) -> tuple[list[T], list[RaftmqError]]:
-    """Answers in the order in which they came, up to the first that is enough; and what failed.
+    """Answers in the order in which they came, up to the first that is enough; and the errors.
 
     Args:
         patience_seconds: after which the next one is asked, too.
@@ -145,25 +146,28 @@ async def ask_in_turn(
                 done = anyio.Event()
                 tasks.start_soon(attempt, ask, done)
                 with anyio.move_on_after(patience_seconds):
+                    # Ends with an answer, an error, or the patience; the slow attempt goes on
+                    # beside the next.
                     await done.wait()
     return answers, problems
 
 
-# -- Sources --------------------------------------------------------------------------------------
-# Whom to ask for metadata: one broker after the other, until one of them is new enough.
+# -- Metadata sources -----------------------------------------------------------------------------
+# Which brokers to ask for metadata: one after the other, until an answer is new enough.
 #
-# Owns the way in, by addresses whose brokers are not known yet: one question and one connection for
-# it. Known brokers come first, best experience first; if none of them answers, the whole cluster
-# may have moved, and the addresses that a program was given count again. Whoever is slow is not
-# waited for before the next one is asked: a process that stands still looks like a slow one.
+# Known brokers come first, the best experience first. If none of them answers, the whole cluster
+# may have moved, and the bootstrap addresses are dialled again, each with a connection for this one
+# request. A slow broker does not delay the next: a process that is stopped looks like a slow one.
 
 
-ANSWER_SECONDS_MAX = 3.0  # of one broker
+ANSWER_SECONDS_MAX = 3.0  # of one broker; the next one is asked after HEDGE_SECONDS anyway
 NOT_FOR_CLIENTS = "is it a listener for clients? the voters of the quorum have ports of their own"
-HEDGE_SECONDS = 0.4  # without an answer, after which the next broker is asked, too
+HEDGE_SECONDS = 0.4  # far longer than a healthy answer takes: no second request in normal operation
 
 
 class Sources(NamedTuple):
+    """Where metadata come from."""
+
     bootstrap: Sequence[Address]
     network: Network
     peers: Peers
@@ -178,14 +182,15 @@ class Sources(NamedTuple):
         """Answers, one of them of `version` or newer, unless no known broker is so new.
 
         Raises:
-            Unreachable: nobody has answered; names everybody.
+            Unreachable: no broker has answered; names all of them and their errors.
         """
         now = anyio.current_time()
         order = self.experience.in_order(known, now=now, random=self.random)
-        soon = now + ANSWER_SECONDS_MAX  # whoever wants to be left alone for longer is no help
+        soon = now + ANSWER_SECONDS_MAX  # a broker that throttles for longer is skipped
         order = [one for one in order if self.experience.quiet_until(one) <= soon] or order
         by_id = [partial(self._ask_known, broker_id, question) for broker_id in order]
         replies, problems = await _ask_all(by_id, version)
+        # No known broker answered: the cluster may have moved.
         if not replies:
             addresses = self.random.sample(self.bootstrap, len(self.bootstrap))
             by_address = [partial(self._ask_address, each, question) for each in addresses]
@@ -196,8 +201,11 @@ class Sources(NamedTuple):
         return replies
 
     async def _ask_known(self, broker_id: int, question: Metadata) -> MetadataReply:
-        """It counts as one that is silent until it has answered: the wait may be cut short."""
+        """Ask a known broker. It ranks as silent until it has answered, as the wait may be cut
+        short.
+        """
         experience = self.experience
+        # The broker throttles this client; `ask` has left out those that do for long.
         await anyio.sleep_until(experience.quiet_until(broker_id))
         experience.on_doubt(broker_id)
         answer = await self.peers.request(broker_id, question, timeout_seconds=ANSWER_SECONDS_MAX)
@@ -218,7 +226,7 @@ class Sources(NamedTuple):
             problem = f"no answer within {ANSWER_SECONDS_MAX:g} s"
         except (RaftmqError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             problem = str(error) or repr(error)
-            if isinstance(error, Disconnected):  # whoever is there did not understand us, or died
+            if isinstance(error, Disconnected):  # the listener did not understand us, or died
                 problem += f"; {NOT_FOR_CLIENTS}"
         raise Unreachable(f"{address}: {problem}")
 
@@ -241,21 +249,21 @@ def _checked(reply: MetadataReply) -> MetadataReply:
 
 
 T = TypeVar("T")
-NAME_BITS = 96  # by chance, no two are the same
-_SILENCE = (Disconnected, RequestTimedOut, Unreachable)  # in place of an answer
+NAME_BITS = 96  # two programs never choose the same one by chance
+_SILENCE = (Disconnected, RequestTimedOut, Unreachable)  # failures in place of an answer
 
 
 class Cluster:
-    """`async with Cluster(...) as cluster:`
+    """A client's access to a cluster: `async with Cluster(...) as cluster:`
 
     Args:
         bootstrap: where brokers listen; one that answers is enough.
-        random: for pauses, and for which broker is asked first.
+        random: for backoff, and for which broker is asked first.
         client_id: what this program calls itself in the logs of brokers.
 
     Attributes:
-        routes: what is known; for reading.
-        newest_version: of the metadata that any broker has told of, -1 before.
+        routes: the metadata cache; for reading.
+        newest_version: the newest metadata version that any answer has named, -1 before.
     """
 
     def __init__(
@@ -301,8 +309,8 @@ class Cluster:
         return self
 
     async def _run(self, scope: anyio.CancelScope) -> None:
-        """Until the block ends, also if that is cancelled from outside: whoever is still in it may
-        have something to say before, as a member of a group has.
+        """Keep the connections until the block ends, even if it is cancelled from outside: code in
+        the block may have a last request to send, as a group member has (LeaveGroup).
         """
         with scope:
             async with anyio.create_task_group() as tasks:
@@ -315,7 +323,9 @@ class Cluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """An error of the body goes its own way, past the tasks, which would make it a group."""
+        """An error of the block is raised as it is, not through the task group, which would wrap it
+        in an exception group.
+        """
         assert self._tasks is not None, "left before it was entered"
         assert self._scope is not None, "left before it was entered"
         self._is_open = False
@@ -328,15 +338,15 @@ class Cluster:
             return await self._tasks.__aexit__(kind, error, traceback)
         raise AssertionError("one_error swallows nothing")
 
-    # -- questions -------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     def new_attempts(self, *, deadline: float, repeats: RepeatEffect) -> Attempts:
-        """For whoever repeats something that is neither of the following."""
+        """For callers with a retry loop of their own."""
         backoff = Backoff(self._random, PAUSES)
         return Attempts(backoff, deadline=deadline, repeats=repeats)
 
     def new_name(self) -> str:
-        """For whoever has to be told from all others, and has been given no name."""
+        """A unique name for a caller that was given none."""
         return f"{self._random.getrandbits(NAME_BITS):x}"
 
     async def at_leader(
@@ -348,10 +358,10 @@ class Cluster:
         deadline: float,
         repeats: RepeatEffect,
     ) -> T:
-        """What `attempt` returns. It is told where the partition is led, and may be called again.
+        """Run `attempt` with the partition's leader, again and again until it succeeds or must not.
 
         Raises:
-            RaftmqError: what it raised, or the search for the leader; see `Attempts`.
+            RaftmqError: of the last attempt, or of the leader lookup; see `Attempts`.
         """
         attempts = self.new_attempts(deadline=deadline, repeats=repeats)
         while True:
@@ -361,19 +371,24 @@ class Cluster:
                 tried = self.routes.find(topic, partition)
                 return await attempt(self.routes.place(topic, partition))
             except RaftmqError as error:
+                # The answer has not named another leader, so metadata must.
                 if self._is_stale(error) and self.routes.find(topic, partition) == tried:
                     self.routes.doubt(topic)
                 pause = attempts.on_failure(error, now=anyio.current_time())
             with suppress(Unreachable):
                 await self._know(topic, deadline=deadline)
-            if self.routes.find(topic, partition) == tried:  # nothing new: no hurry
+            if (
+                self.routes.find(topic, partition) == tried
+            ):  # the same leader: pause; a new one is tried at once
                 await anyio.sleep_until(min(anyio.current_time() + pause, deadline))
             attempts.check_time(anyio.current_time())
 
     async def at_any(
         self, attempt: Callable[[int], Awaitable[T]], *, deadline: float, repeats: RepeatEffect
     ) -> T:
-        """The same for what any broker can do; `attempt` is told which one."""
+        """Run `attempt` with the id of any broker, again and again until it succeeds or must
+        not.
+        """
         attempts = self.new_attempts(deadline=deadline, repeats=repeats)
         is_stale = False
         while True:
@@ -390,10 +405,10 @@ class Cluster:
     async def ask(
         self, broker_id: int, body: Request, payload: Sequence[Buffer] = (), *, deadline: float
     ) -> Answer:
-        """One attempt, once the broker may be asked; see `Peers.request`.
+        """Send one request, once the broker does not throttle any more; see `Peers.request`.
 
         Raises:
-            InvalidRequest: no broker would take the body.
+            InvalidRequest: no broker would accept the body.
             Closed: outside of the block.
         """
         self._check_open()
@@ -414,20 +429,21 @@ class Cluster:
         return answer
 
     async def wait_allowed(self, broker_id: int, *, deadline: float) -> None:
-        """For as long as the broker has asked to be left alone. Not a checkpoint if it has not."""
+        """Wait while the broker throttles this client. Not a checkpoint if it does not."""
         while anyio.current_time() < deadline:
             quiet_until = self._experience.quiet_until(broker_id)
             if quiet_until <= anyio.current_time():
                 return
+            # In a loop, as another answer may have prolonged the throttling meanwhile.
             await anyio.sleep_until(min(quiet_until, deadline))
 
     async def ask_leader(
         self, place: LeaderPlace, body: Request, payload: Sequence[Buffer] = (), *, deadline: float
     ) -> tuple[Any, bytes | memoryview]:
-        """One attempt; what the answer says of the partition, and the payload.
+        """One attempt. The partition's answer, and the payload.
 
         Raises:
-            RaftmqError: also if that is an error.
+            RaftmqError: also the partition's own error.
         """
         answer = await self.ask(place.leader, body, payload, deadline=deadline)
         found = answer_for(place, answer.body.partitions)
@@ -443,10 +459,10 @@ class Cluster:
     def tell_leader(
         self, place: LeaderPlace, body: Request, payload: Sequence[Buffer] = ()
     ) -> None:
-        """Ask without waiting for an answer.
+        """Send a request that is not answered (acks=0).
 
         Raises:
-            Unreachable: it was not sent.
+            Unreachable: it was not sent. Definite.
         """
         if self._experience.quiet_until(place.leader) > anyio.current_time():
             raise Unreachable(f"broker {place.leader}: it asks to be left alone")
@@ -456,11 +472,11 @@ class Cluster:
     # -- metadata --------------------------------------------------------------------------
 
     async def refresh(self, topic: str | None, *, deadline: float) -> None:
-        """Ask who leads the partitions of `topic`, or, with None, only which brokers there are.
+        """Refresh the metadata of `topic`, or, with None, only the list of brokers.
 
         Raises:
             InvalidRequest: no topic can have that name.
-            Unreachable: nobody has answered.
+            Unreachable: no broker has answered.
             Closed: outside of the block.
         """
         self._check_open()
@@ -476,14 +492,15 @@ class Cluster:
             raise Closed("the client is not open: use it within its `async with` block")
 
     async def _know(self, topic: str, *, deadline: float) -> None:
-        """Refresh what is not known, or has led to a failure."""
+        """Refresh the topic's metadata, unless they are cached and not in doubt."""
         if not self.routes.use(topic):
             await self.refresh(topic, deadline=deadline)
 
     def _is_stale(self, error: RaftmqError) -> bool:
-        """A broker that is not to be reached says nothing; the others know whether it still leads.
+        """Whether refreshed metadata may explain the error.
 
-        Any other failure may be due to what we have not heard of, if there is such a thing.
+        A broker that cannot be reached explains nothing; the others know whether it still leads.
+        Any other error may be due to metadata newer than the cache.
         """
         is_gone = isinstance(error, Unreachable)
         return is_gone or error.refresh_metadata or self.newest_version > self.routes.version
@@ -505,7 +522,7 @@ class Cluster:
         return is_news
 
     def any_broker(self) -> int:
-        """For what any broker can answer; there must be one that is known."""
+        """For a request that any broker can answer; at least one broker must be known."""
         known, now = sorted(self.routes.addresses), anyio.current_time()
         return self._experience.in_order(known, now=now, random=self._random)[0]
 

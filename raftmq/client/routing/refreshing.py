@@ -1,8 +1,7 @@
-"""One task that asks for fresh metadata, however many wait for it.
+"""Metadata refreshes shared by all callers: one request at a time, rarer while nothing changes.
 
-Owns the waiting and the pace: at most one question is under way, those who come meanwhile wait for
-its answer or, if it is about other topics, for the next one; while nothing new comes the questions
-become rarer. Knows nothing of what is asked.
+Owns the waiting and the pace: callers that come while a request is in flight wait for its answer
+or, if it is about other topics, for the next one. Does not know what is requested.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
+# long enough not to flood brokers, short against a leader election
 PAUSES = Pauses(seconds_min=0.05, seconds_max=0.5)
 
 
 class _Round:
-    """One question, and those who wait for its answer."""
+    """One metadata request, and the callers that wait for its answer."""
 
     def __init__(self) -> None:
         self.topics: dict[str, None] = {}
@@ -36,10 +36,10 @@ class _Round:
 
 
 class Refreshing:
-    """`ask` learns about the topics that it is called with, and tells whether there was news.
+    """Runs `ask` for the topics that callers wait for; `ask` returns whether anything has changed.
 
     Attributes:
-        problem: why nobody answered the last time; empty if somebody did.
+        problem: why the last request failed; empty if it did not.
     """
 
     def __init__(self, ask: Callable[[tuple[str, ...]], Awaitable[bool]], random: Random) -> None:
@@ -51,30 +51,33 @@ class Refreshing:
         self.problem = ""
 
     async def wait(self, topic: str | None) -> None:
-        """Until somebody has told about `topic`, or, with None, about the brokers alone.
+        """Wait until a request about `topic` was answered, or, with None, any request.
 
         Raises:
-            Unreachable: nobody has.
+            Unreachable: no broker has answered.
         """
         joined = self._join(topic)
+        # Ends with the answer, with the failure at every broker, or when the client closes.
         await joined.done.wait()
         if joined.problem:
             raise Unreachable(joined.problem)
 
     async def run(self) -> None:
-        """Until cancelled; then whoever waits is told."""
+        """Runs until cancelled; then callers that still wait get an error."""
         try:
             while True:
                 while not self._next.is_wanted:
                     self._asked = anyio.Event()
                     await self._asked.wait()
+                # The last answer brought nothing new: pause, while further callers join.
                 await anyio.sleep_until(self._not_before)
                 await self._perform()
         finally:
-            self._next.end("the client is closed")  # and whoever comes later finds that
+            self._next.end("the client is closed")  # later callers join this round and fail at once
 
     def _join(self, topic: str | None) -> _Round:
         current = self._current
+        # The request in flight is about this topic already.
         if current is not None and (topic is None or topic in current.topics):
             return current
         if topic is not None:

@@ -1,10 +1,10 @@
-"""Which topics there are and who leads their partitions, as far as a client has heard. Pure.
+"""Cached metadata of a client: topics, partition leaders, broker addresses. Pure.
 
-Owns as well what is doubted and has to be asked for again, and what is forgotten: of topics that
-come and go only those used last are known.
+Kafka: Metadata, MetadataCache. Also owns which topics are in doubt and must be asked for again, and
+which are forgotten: only the 10,000 topics used last are kept.
 
-Invariants, as long as a topic is not forgotten: what a broker said of it never gives way to what is
-of an older metadata version; the leader of a partition never to one of a lower leader epoch.
+Invariants, as long as a topic is not forgotten: an answer never replaces one of a newer metadata
+version; a partition's leader never gives way to one of a lower leader epoch.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import MetadataReply, TopicMetadata
 
 
-TOPICS_MAX = 10_000  # known at a time
+TOPICS_MAX = 10_000  # bounds the memory of a program that uses ever new topics
 
 
 class LeaderPlace(NamedTuple):
-    """Where a partition is led. `leader` is -1 where nobody leads."""
+    """The leader of a partition. `leader` is -1 without a leader."""
 
     topic_id: bytes
     partition: int
@@ -54,7 +54,7 @@ class LeaderPlace(NamedTuple):
 
 
 class TopicRoutes(NamedTuple):
-    """As of `version`. A topic that is not there has an error and no id."""
+    """A topic as of metadata `version`. A topic that does not exist has an error and no id."""
 
     version: int
     error: int
@@ -68,14 +68,15 @@ class TopicRoutes(NamedTuple):
 
 
 class Routes:
-    """
+    """The cache.
+
     Args:
-        topics_max: of these one more makes the one that was used longest ago forgotten.
+        topics_max: beyond so many, the topic that was used longest ago is forgotten.
 
     Attributes:
-    version: of the metadata of which the brokers were told last, -1 before.
-    cluster_id: empty before.
-    addresses: of the brokers.
+        version: of the metadata that listed the brokers last, -1 before.
+        cluster_id: empty before the first answer.
+        addresses: of the brokers, by id.
     """
 
     def __init__(self, *, topics_max: int = TOPICS_MAX) -> None:
@@ -83,12 +84,12 @@ class Routes:
         self.cluster_id = ""
         self.addresses: dict[int, Address] = {}
         self._topics_max = topics_max
-        self._topics: dict[str, TopicRoutes] = {}  # the one that was used longest ago comes first
+        self._topics: dict[str, TopicRoutes] = {}  # the one that was used longest ago first
         self._names: dict[bytes, str] = {}
-        self._doubted: set[str] = set()  # of these, what was last asked for in vain
+        self._doubted: set[str] = set()  # topics whose cached leaders have led to a failure
 
     def use(self, name: str) -> bool:
-        """Whether something is known of the topic that nobody doubts; from now on it was used."""
+        """Whether the topic is cached and not in doubt; marks it as used."""
         found = self._topics.pop(name, None)
         if found is None:
             return False
@@ -96,16 +97,16 @@ class Routes:
         return name not in self._doubted
 
     def doubt(self, name: str) -> None:
-        """It has led to a failure: until a broker has told about the topic again."""
+        """It has led to a failure: not to be relied on before metadata were refreshed."""
         if name in self._topics:
             self._doubted.add(name)
 
     def topic(self, name: str) -> TopicRoutes | None:
-        """None: nobody was asked about it yet."""
+        """None: no broker was asked about it yet."""
         return self._topics.get(name)
 
     def topic_id(self, name: str) -> bytes:
-        """Raises UnknownTopicOrPartition, or what a broker said of the topic."""
+        """Raises UnknownTopicOrPartition, or the topic's error in the metadata."""
         found = self._topics.get(name)
         if found is None or found.topic_id is None:
             error = found.error if found else ErrorCode.NONE
@@ -113,15 +114,15 @@ class Routes:
         return found.topic_id
 
     def find(self, name: str, partition: int) -> LeaderPlace | None:
-        """Whether or not anybody leads there; None: no such partition is known."""
+        """The partition, with or without a leader; None: no such partition is known."""
         found = self._topics.get(name)
         return found.places.get(partition) if found else None
 
     def place(self, name: str, partition: int) -> LeaderPlace:
-        """Where to ask.
+        """The partition with its leader.
 
         Raises:
-            UnknownTopicOrPartition, LeaderNotAvailable, or what a broker said of the topic.
+            UnknownTopicOrPartition, LeaderNotAvailable, or the topic's error in the metadata.
         """
         self.topic_id(name)
         place = self.find(name, partition)
@@ -133,10 +134,10 @@ class Routes:
         return place
 
     def take_in(self, reply: MetadataReply) -> bool:
-        """Whether it told anything new but its version.
+        """Apply a metadata answer. Returns whether it changed anything but the version.
 
         Raises:
-            InconsistentClusterId: it is of another cluster; nothing is taken in.
+            InconsistentClusterId: it is of another cluster; nothing is applied.
         """
         if self.cluster_id not in ("", reply.cluster_id):
             raise InconsistentClusterId(
@@ -149,9 +150,10 @@ class Routes:
         return is_news
 
     def on_leader(self, topic_id: bytes, partition: int, *, leader: int, leader_epoch: int) -> bool:
-        """Somebody said who leads; whether that is newer than what was known."""
+        """An answer named a partition's leader. Returns whether that was newer than the cache."""
         name = self._names.get(topic_id)
         old = self.find(name, partition) if name is not None else None
+        # Of a forgotten topic, or a late answer about an earlier epoch.
         if name is None or old is None or leader == ABSENT or leader_epoch <= old.leader_epoch:
             return False
         topic = self._topics[name]
@@ -160,6 +162,7 @@ class Routes:
         return True
 
     def _take_brokers(self, reply: MetadataReply) -> bool:
+        # A late answer, or one of a broker that has no metadata yet.
         if reply.metadata_version < self.version or not reply.brokers:
             return False
         self.version, self.cluster_id = reply.metadata_version, reply.cluster_id
@@ -171,6 +174,7 @@ class Routes:
 
     def _take_topic(self, found: TopicMetadata, version: int) -> bool:
         old = self._forget(found.name)
+        # A late answer: keep the newer state.
         if version < old.version:
             self._remember(found.name, old)
             return False
@@ -186,7 +190,7 @@ class Routes:
             self._names[topic.topic_id] = name
 
     def _forget(self, name: str) -> TopicRoutes:
-        """What was known of it, and whether that is doubted."""
+        """Remove the topic, also from those in doubt. Returns what was cached of it."""
         self._doubted.discard(name)
         topic = self._topics.pop(name, _NOTHING)
         if topic.topic_id is not None:
@@ -204,6 +208,7 @@ def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, LeaderPlace]:
     for told in found.partitions:
         place = LeaderPlace(found.topic_id, told.partition, told.leader, told.leader_epoch)
         known = old.places.get(told.partition)
+        # An error answer named a newer leader than the metadata have.
         if known and known.topic_id == place.topic_id and known.leader_epoch > place.leader_epoch:
             place = known
         places[told.partition] = place
@@ -211,17 +216,17 @@ def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, LeaderPlace]:
 
 
 # -- Answers --------------------------------------------------------------------------------------
-# What an answer of a partition's leader says about that one partition. Pure.
+# Checks of a partition leader's answer, and its errors. Pure.
 #
-# Questions name one partition, so answers must, too; one that does not is no answer, and then
-# nothing is known of what was done.
+# Requests name one partition, so answers must, too; an answer that does not leaves the outcome
+# unknown.
 
 
 PartitionAnswer: TypeAlias = PartitionProduced | PartitionFenced | PartitionFetched | FoundOffset
 
 
 def answer_for(place: LeaderPlace, partitions: Sequence[PartitionAnswer]) -> PartitionAnswer:
-    """Raises ServerError, which is indefinite."""
+    """The one partition's answer. Raises ServerError, which is indefinite."""
     found = [(one.topic_id, one.partition) for one in partitions]
     if found != [(place.topic_id, place.partition)]:
         raise ServerError(
@@ -237,6 +242,7 @@ def error_in(answer: PartitionAnswer) -> RaftmqError | None:
     message = "" if isinstance(answer, FoundOffset) else answer.message
     code = next((code.name for code in ErrorCode if code == answer.error), answer.error)
     message = message or f"refused for partition {answer.partition}: {code}"
+    # The leader had changed before the append: definite, unlike the error's general meaning.
     if isinstance(answer, PartitionProduced) and _was_refused(answer):
         return LeaderElsewhere(message)
     error = error_for(answer.error, message)
@@ -248,23 +254,24 @@ def error_in(answer: PartitionAnswer) -> RaftmqError | None:
 
 
 def _was_refused(answer: PartitionProduced) -> bool:
-    """Before anything was appended: otherwise the answer says where."""
+    """Before anything was appended: otherwise the answer has an offset."""
     is_elsewhere = answer.error == ErrorCode.NOT_LEADER_OR_FOLLOWER
     return is_elsewhere and answer.base_offset == ABSENT
 
 
 def leader_told(answer: PartitionAnswer) -> tuple[int, int] | None:
-    """Who leads, in which epoch, if an error says so."""
+    """Leader and leader epoch, if an error answer names them."""
     if isinstance(answer, FoundOffset) or not answer.error:
         return None
     return answer.leader, answer.leader_epoch
 
 
 def check_batches(data: Buffer, offset: int, *, high_watermark: int, where: str) -> None:
-    """Whether `data` is what a fetch from `offset` may bring: batches in a row, all committed.
+    """Check that `data` is what a fetch from `offset` may bring: batches without gaps, all
+    committed.
 
     Raises:
-        CorruptRecord: and says what is wrong, and at which byte.
+        CorruptRecord: says what is wrong, and at which byte.
     """
     expected = None
     for position, header in iter_batches(data, where=where):
