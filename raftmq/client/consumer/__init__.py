@@ -1,6 +1,7 @@
-"""Reading records: from which partitions, from where on, and what is handed out next.
+"""The consumer: what is read, fetched from leaders, and handed to the program.
 
-Begin at `consumer.py`. What decides is pure: `fetch_plan.py` says what to ask of whom and takes the
-answers in, `partition_state.py` knows one partition, `delivery.py` what comes next. `fetcher.py`
-asks.
+Begin at `consumer.py`. The rules are pure: `fetch_plan.py` decides what to request from which
+broker, `fetch_response.py` applies the answers, `partition_state.py` holds one partition,
+`fetch_collector.py` decides which records come next. `fetcher.py` has the tasks that send requests;
+`group_consumption.py` and `group_reader.py` make a consumer a member of a group.
 """

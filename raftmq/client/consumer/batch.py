@@ -1,7 +1,8 @@
-"""What a program gets: one record, or a batch of them as columns.
+"""`ConsumerRecord` and `ConsumedBatch`: what the program gets; columns are decoded lazily. Pure.
 
-A `ConsumedBatch` is a run of records of one partition, out of one or more batches as they were
-sent. Nothing of it is decoded before it is touched, and then only that column. Pure.
+Kafka: ConsumerRecord, ConsumerRecords. A `ConsumedBatch` is a run of records of one partition, out
+of one or more batches as they were sent; a column is decoded when it is touched first. Also owns
+the ownership mark by which a late commit is recognized.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ class ConsumerRecord(NamedTuple):
     """One record.
 
     Attributes:
+        topic: its name.
+        partition: number of the partition.
         offset: its number in the partition.
         timestamp: milliseconds since 1970-01-01 UTC, -1 where it has none.
+        key: bytes, an int, or None.
+        value: bytes or None.
         headers: pairs of a name and bytes, in order; a name may come twice.
         tags: sorted.
     """
@@ -65,14 +70,16 @@ class BatchPart(NamedTuple):
 
 
 class ConsumedBatch:
-    """Records of one partition, in order. The columns run parallel.
+    """Records of one partition, in order, as parallel columns.
 
-    Touching a column for the first time raises CorruptRecord if whoever sent the records has
-    encoded it wrongly, and UnsupportedCompression if its codec is not installed.
+    Touching a column for the first time raises CorruptRecord if its producer has encoded it
+    wrongly, and UnsupportedCompression if its codec is not installed.
 
     Attributes:
-        high_watermark: where the partition ended when the records were fetched.
-        tenure: of the member of a group that got them; None: it is none.
+        topic: its name.
+        partition: number of the partition.
+        high_watermark: end of the partition when the records were fetched.
+        tenure: the ownership mark of the group member that got them; None without a group.
     """
 
     def __init__(
@@ -105,7 +112,7 @@ class ConsumedBatch:
 
     @cached_property
     def base_offset(self) -> int:
-        """Of the first record."""
+        """Offset of the first record."""
         part = self._parts[0]
         return part.batch.offsets[part.start]
 
@@ -118,7 +125,7 @@ class ConsumedBatch:
         return part.batch.offsets[part.stop - 1] + 1
 
     def epoch_before(self, offset: int) -> int:
-        """Of the leader that has appended the record before `offset`; -1: it is none of these."""
+        """Leader epoch of the record before `offset`; -1: it is none of these."""
         headers = [part.batch.header for part in self._parts]
         found = [each.leader_epoch for each in headers if each.base_offset < offset]
         return found[-1] if found else ABSENT
@@ -153,21 +160,23 @@ class ConsumedBatch:
         return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
 
 
-# -- Tenure ---------------------------------------------------------------------------------------
-# How long a partition is a member's own: what was handed out meanwhile bears its mark.
+# -- Partition ownership --------------------------------------------------------------------------
+# The time for which a group member owns a partition: records handed out meanwhile bear its mark.
 #
-# Whatever was handed out before a partition went to somebody else, or before its topic was made
-# anew, says nothing of how far it is done now. Records bear the mark in their class: one more field
-# of each would cost something, and programs would see it.
+# Records that were handed out before a partition went to another member, or before its topic was
+# deleted and created anew, say nothing of how far it is done now. Records bear the mark in their
+# class: another field of each would cost time and memory, and programs would see it.
 
 
 Work: TypeAlias = ConsumedBatch | ConsumerRecord
 
 
 class PartitionOwnership:
-    """Attributes:
-    topic_id: of the topic that is read; None: nobody has said so yet.
-    cause: once it is over, why.
+    """One member's ownership of one partition; a mark, compared by identity.
+
+    Attributes:
+        topic_id: of the topic that is read; None: not known yet.
+        cause: once it has ended, why.
     """
 
     def __init__(self, topic_id: bytes | None = None) -> None:
@@ -175,7 +184,7 @@ class PartitionOwnership:
 
     @cached_property
     def new_record(self) -> Callable[[Any], ConsumerRecord]:
-        """Makes a record of its columns, without a Python frame for each."""
+        """Makes a record from its columns, without a Python frame for each."""
         kind = type(
             ConsumerRecord.__name__,
             (ConsumerRecord,),
@@ -190,13 +199,13 @@ class PartitionOwnership:
 
 
 def tenure_of(work: Work) -> PartitionOwnership | None:
-    """In which it was handed out; None: not by a member of a group, or it is a copy."""
+    """The ownership in which it was handed out; None: not in a group, or it is a copy."""
     found: PartitionOwnership | None = getattr(work, "tenure", None)
     return found
 
 
 def known_tenure(work: Work) -> PartitionOwnership:
-    """Raises InvalidRequest: nobody knows when that was handed out."""
+    """Raises InvalidRequest: it bears no mark of ownership."""
     found = tenure_of(work)
     if found is None:
         raise InvalidRequest(
@@ -207,5 +216,5 @@ def known_tenure(work: Work) -> PartitionOwnership:
 
 
 def _as_plain(record: ConsumerRecord) -> tuple[type[ConsumerRecord], tuple[Any, ...]]:
-    """In another process nobody knows of tenures."""
+    """Pickled without the mark, which means nothing in another process."""
     return ConsumerRecord, tuple(record)

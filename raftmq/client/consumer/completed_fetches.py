@@ -1,7 +1,8 @@
-"""What was fetched of one partition and not handed out yet. Pure.
+"""Fetched batches of one partition that were not handed out yet, decoded lazily. Pure.
 
-Owns the batches as they came, in a row, and their bytes; decodes a batch when its records are
-about to be handed out. Control batches are for readers of transactions: they are passed over.
+Kafka: CompletedFetch. Owns the batches in log order, and their bytes; decodes a batch only when its
+records are about to be handed out. Control batches are skipped: only readers of transactions need
+them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LIMITS = DecodeLimits()
 
 
 class CompletedFetch:
-    """One batch as it came, whole at `position` of `data`; header and CRC have been checked."""
+    """One batch, whole at `position` of `data`; its header and CRC have been checked."""
 
     def __init__(self, data: Buffer, position: int, header: BatchHeader, *, where: str) -> None:
         self.header = header
@@ -37,10 +38,10 @@ class CompletedFetch:
         return RecordBatch(self._data, self.header, self._origin, LIMITS)
 
     def part(self, position: int, *, records_max: int) -> BatchPart:
-        """From the first record at or after `position` on; it may be empty.
+        """Its records from the first one at or after `position` on; may be empty.
 
         Raises:
-            CorruptRecord, UnsupportedCompression.
+            CorruptRecord, UnsupportedCompression: it cannot be decoded.
         """
         header, start = self.header, 0
         if header.is_control:
@@ -51,8 +52,10 @@ class CompletedFetch:
 
 
 class CompletedFetches:
-    """Attributes:
-    byte_count: of all batches of which a record may be left.
+    """The batches of one partition that wait to be handed out.
+
+    Attributes:
+        byte_count: of all batches of which a record may be left.
     """
 
     def __init__(self) -> None:
@@ -74,10 +77,10 @@ class CompletedFetches:
     def peek(self, position: int, *, records_max: int) -> list[BatchPart]:
         """The next records from `position` on, out of as many batches as it takes.
 
-        What cannot be decoded ends them, and is told once it is the first.
+        A batch that cannot be decoded ends them; its error is raised once it is the first.
 
         Raises:
-            CorruptRecord, UnsupportedCompression: the first of them cannot be decoded.
+            CorruptRecord, UnsupportedCompression: the first batch cannot be decoded.
         """
         parts: list[BatchPart] = []
         for piece in self._pieces:
@@ -95,10 +98,10 @@ class CompletedFetches:
         return parts
 
     def pass_over(self, offset: int) -> tuple[int, int | None]:
-        """Where records may go on after what ends at `offset`: behind control batches.
+        """The offset at which records go on after `offset`: behind control batches.
 
         Returns:
-            And the epoch of the last of these; None: there is none.
+            That offset, and the leader epoch of the last control batch; None without any.
         """
         epoch = None
         for piece in self._pieces:
@@ -111,11 +114,11 @@ class CompletedFetches:
         return offset, epoch
 
     def drop_before(self, position: int) -> tuple[int, int | None]:
-        """Forget what ends there, and what follows without any records.
+        """Drop batches before `position`, and control batches that follow.
 
         Returns:
-            Where records go on, and the epoch of the batch that reaches up to there; None: it is
-            none of these.
+            Where records go on, and the leader epoch of the batch that reaches up to there; None:
+            it is none of these.
         """
         epoch = None
         while self._pieces:

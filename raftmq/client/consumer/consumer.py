@@ -1,8 +1,7 @@
-"""`Consumer`: records of topics or partitions, in order within each partition.
+"""`Consumer`: iterate over records, commit, seek, pause; opening and closing.
 
-Owns what a program touches: iteration, positions, pausing, opening and closing. Handing out a
-record costs no checkpoint; where a new batch begins there is one. Cancelling a wait loses nothing:
-what was not handed out comes next time.
+Kafka: KafkaConsumer. Handing out a record costs no checkpoint; a new batch is one. Cancelling a
+wait loses nothing: records that were not handed out come next time.
 """
 
 from __future__ import annotations
@@ -41,22 +40,24 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
-QUESTIONS_MAX = 32  # at a time, for the ends of partitions
+# requests at a time for end offsets, so that many partitions do not flood the leaders
+QUESTIONS_MAX = 32
 
 
 class Consumer:
-    """`async with mq.consumer("orders", start="earliest") as c:`, then `async for record in c:`
+    """Reads records: `async with mq.consumer("orders", start="earliest") as c:`, then `async for
+    record in c:`
 
     One task iterates at a time. An error of a partition or a topic is raised where the next record
-    is asked for; one can go on after it, and if it lasts it is raised again.
+    is asked for; the program can go on after it, and if the cause lasts it is raised again.
 
     Args:
-        topics: of which all partitions are read, also those that are added later.
+        topics: all partitions of these are read, including those that are added later.
         options: see `ConsumerOptions`.
 
     Raises:
-        TypeError: an option that is not known.
-        InvalidConfig: values that make no sense; all of them at once.
+        TypeError: an unknown option.
+        InvalidConfig: values that are out of bounds or contradict each other; all of them at once.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class Consumer:
         )
 
     async def __aenter__(self) -> Self:
-        """Waits until the partitions are known, and where "latest" is; a member of a group joins
-        it meanwhile, and gets its partitions later.
+        """Wait until the partitions are known, and the offset of "latest". A member of a group
+        joins it meanwhile, and gets its partitions later.
 
         Raises:
             Closed: it was opened before.
@@ -133,7 +134,8 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """An error of the body goes its own way, past the tasks, which would make it a group.
+        """An error of the block is raised as it is, not through the task group, which would wrap it
+        in an exception group.
 
         Raises:
             Exception: `on_rebalance` has failed over the last revocation.
@@ -144,6 +146,7 @@ class Consumer:
         self._changed.set()
         self._tasks.cancel_scope.cancel()
         with one_error():
+            # A cancellation must go through the task group, which may own it.
             if isinstance(error, Exception):
                 await self._tasks.__aexit__(None, None, None)
                 return False
@@ -153,13 +156,14 @@ class Consumer:
         return False
 
     async def _leave(self, error: BaseException | None) -> Exception | None:
-        """The group, if there is one; callbacks may still commit meanwhile. What goes wrong with
-        that is returned: the tasks have to end in any case.
+        """Leave the group, if there is one; callbacks may still commit meanwhile. Its error is
+        returned, not raised: the tasks have to end in any case.
         """
         was_open, self._is_open = self._is_open, False
         if self._membership is None or not was_open:
             return None
         if error is None:
+            # A block that ends without an error has finished all records it was handed.
             self._finish()
         else:
             self._one.stop()
@@ -181,17 +185,18 @@ class Consumer:
 
         Raises:
             Closed: outside `async with`.
-            RaftmqError: what went wrong with a partition; it is named.
+            RaftmqError: the error of a partition, which it names.
         """
         one = self._one
         try:
+            # The fast path: one record of the open batch, without an await or a call.
             for record in one.records:
                 one.last = record
                 return record
             one.records = await self._next_open(self._as_records)
             record = one.last = next(one.records)
         except RaftmqError:
-            one.close()  # its columns do not run parallel any more
+            one.close()  # a column failed to decode: the rest cannot be iterated
             raise
         return record
 
@@ -199,7 +204,13 @@ class Consumer:
         """`async for batch in c.batches():` records of one partition at a time, as columns.
 
         Args:
-            max_records: of one batch; `max_poll_records` if not said.
+            max_records: of one batch; None: `max_poll_records`.
+
+        Returns:
+            An asynchronous iterator; breaking off and iterating again loses nothing.
+
+        Raises:
+            InvalidConfig: `max_records` is not a whole number from 1.
         """
         count = self._options.max_poll_records if max_records is None else max_records
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -207,8 +218,8 @@ class Consumer:
         return Batches(self, count)
 
     async def _next_lent(self) -> SharedBatch:
-        """The next records of a partition, for other threads to take until something else is wanted
-        of it; each that is taken says that the one before is finished.
+        """The next records of a partition, for other threads to take until the loop wants something
+        else of it; each record that is taken finishes the one before.
         """
         lent = await self._next_open(self._as_lent)
         self._one.lend(lent)
@@ -220,8 +231,8 @@ class Consumer:
         return batch
 
     def _take_back(self, batch: ConsumedBatch) -> None:
-        """The one that was handed out last of its partition is not; if that was others' since, they
-        have gone on from where it is committed.
+        """A batch was not handed out after all: read its partition again from there, unless the
+        partition was another member's since, which has gone on from the committed offset.
         """
         state = self._subscription.states.get((batch.topic, batch.partition))
         offset = batch.base_offset
@@ -230,19 +241,23 @@ class Consumer:
             self._fetcher.on_change(state)
 
     async def _next_open(self, way: Way[Found]) -> Found:
-        """The same, of a batch that is still open: it may be lost as soon as it is found."""
+        """As `_next`, for a batch that stays open: a rebalance may close it before this task runs
+        again.
+        """
         while True:
             found = await self._next(way)
             if self._one.is_open:
                 return found
 
     async def _next(self, way: Way[Found], records_max: int | None = None) -> Found:
-        """What comes next, once there is something; what was handed out before is finished."""
+        """The next records, once there are any; what was handed out before is finished now."""
         self._check_open()
         if self._is_waiting:
             raise RuntimeError("another task is iterating over this consumer: one at a time")
         self._is_waiting = True
         try:
+            # Even a program that always finds records ready must let other tasks run, and see a
+            # cancellation.
             await checkpoint()
             self._finish()
             count = records_max or self._options.max_poll_records
@@ -253,6 +268,7 @@ class Consumer:
             self._is_waiting = False
 
     async def _wait_for(self, take: Callable[[int], Found | None], records_max: int) -> Found:
+        """What `take` finds, as soon as it finds something."""
         while True:
             self._check_open()
             self._one.close()
@@ -263,6 +279,7 @@ class Consumer:
             found = take(records_max)
             if found is not None:
                 return found
+            # Ends with new records, an error, a change of the assignment, or at close.
             await self._wait_for_change()
 
     def _problem(self) -> Exception | None:
@@ -271,42 +288,52 @@ class Consumer:
         return self._subscription.take_problem()
 
     def _finish(self) -> None:
-        """Whoever asks for more has finished with what there was."""
+        """A program that asks for more has finished what it was handed."""
         self._one.stop()
         self._reader.in_hand.put_down()
 
     # -- as a member of a group ------------------------------------------------------------
 
     async def commit(self, work: ConsumedBatch | ConsumerRecord | None = None) -> None:
-        """Everything up to and including `work` is done; without it, all that was handed out.
+        """Commit everything up to and including `work`; without it, all that was handed out.
 
-        Return once that is in the quorum: whoever reads on after this member begins behind it.
-        While the group deals anew it waits, as long as this member keeps the partition.
+        Returns once the coordinator has it in the quorum: the next member to read the partition
+        begins behind it. During a rebalance it waits, as long as this member keeps the partition.
+
+        Args:
+            work: a record or batch as it was handed out, not a copy.
 
         Raises:
-            IllegalGeneration: the partition is not this member's any more, or was somebody else's
-                since, who has begun with it where it was committed then; nothing was committed.
+            IllegalGeneration: the partition is not this member's any more, or was another member's
+                since, which began at the offset committed then; nothing was committed. Definite.
             UnknownMemberId: with `assign`, while the group has members; nothing was committed.
-            OutcomeUnknown: it may have been committed.
-            InvalidRequest: `work` is a copy of what was handed out.
-            InvalidConfig: it is no member of a group.
+                Definite.
+            OutcomeUnknown: it may have been committed. Indefinite.
+            InvalidRequest: `work` is a copy of what was handed out. Definite.
+            InvalidConfig: the consumer is not in a group. Definite.
         """
         await self._group("commit").commit(work)
 
     async def committed(self, topic: str, partition: int) -> int | None:
-        """The offset at which the group goes on, as its coordinator says; None: nothing is.
+        """The committed offset of a partition, where the group goes on; None: nothing is committed.
 
-        Raises UnknownTopicOrPartition, and InvalidConfig: it is no member of a group.
+        Raises:
+            UnknownTopicOrPartition: there is no such partition.
+            InvalidConfig: the consumer is not in a group.
         """
         return await self._group("committed").committed(topic, partition)
 
     def processing(self, work: ConsumedBatch | ConsumerRecord) -> Processing:
-        """`with consumer.processing(batch):` what takes long, or is done beside the iteration.
+        """`with consumer.processing(batch):` for work that takes long, or runs beside the
+        iteration.
 
-        `work` is not finished before the block ends, even if more is asked for: neither is it
-        committed, nor is its partition given to others. If it fails, nobody waits for it, and it is
-        not committed before more is asked for. As long as some block is open,
-        `max_poll_interval_ms` does not count.
+        `work` is not finished before the block ends, even if more is asked for: until then it is
+        not committed, and its partition is not given to another member. If the block fails, the
+        group does not wait for it, and it is not committed before more is asked for. While any
+        block is open, `max_poll_interval_ms` does not count.
+
+        Args:
+            work: a record or batch as it was handed out, not a copy.
 
         Raises:
             InvalidRequest: `work` is a copy of what was handed out.
@@ -315,12 +342,12 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """Of the group, as this member knows it; -1: it is not in it now."""
+        """The group's generation, as this member knows it; -1: it is not a member now."""
         return self._group("generation").generation
 
     @property
     def member_id(self) -> str:
-        """As the coordinator calls this member; empty before it has joined."""
+        """The id that the coordinator has given this member; empty before it has joined."""
         return self._group("member_id").member_id
 
     def _group(self, call: str) -> GroupConsumption:
@@ -346,7 +373,7 @@ class Consumer:
         return self._one.position(self._subscription.find(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
-        """Where the partition ended when it was fetched last; None: it was not yet."""
+        """End of the partition as of the last fetch; None: not fetched yet."""
         return self._subscription.find(topic, partition).high_watermark
 
     def lag(self, topic: str, partition: int) -> int | None:
@@ -355,10 +382,13 @@ class Consumer:
         return None if position is None or end is None else max(0, end - position)
 
     async def end_offsets(self) -> dict[Key, int]:
-        """Where each partition ends now, as its leader says.
+        """The end offset of each assigned partition now, as its leader says.
+
+        Returns:
+            By pair of topic and partition: one past the last committed record.
 
         Raises:
-            RaftmqError: a leader has not answered.
+            RaftmqError: a leader has not answered, or refused.
         """
         self._check_open()
         found: dict[Key, int] = {}
@@ -398,6 +428,10 @@ class Consumer:
         Args:
             timestamp: milliseconds since 1970-01-01 UTC, or a datetime with a time zone. If no
                 record is so young, at the end. It is looked up when the partition is fetched.
+
+        Raises:
+            InvalidConfig: the partition is not read by this consumer, or not exactly one place is
+                given.
         """
         start = seek_start(offset=offset, timestamp=timestamp)
         state = self._subscription.find(topic, partition)
@@ -406,7 +440,7 @@ class Consumer:
         self._fetcher.on_change(state)
 
     def pause(self, *partitions: Key) -> None:
-        """Hand out nothing of them, and fetch nothing, until `resume`."""
+        """Hand out and fetch nothing of these partitions until `resume`."""
         for state in self._states_of("pause", partitions):
             self._one.put_back(state)
             state.is_paused = True
@@ -428,7 +462,7 @@ class Consumer:
         return [self._subscription.find(*key) for key in partitions]
 
     def _on_change(self, states: Iterable[ConsumedPartition]) -> None:
-        """Something else is wanted of these, or may be handed out."""
+        """What is wanted of these partitions has changed, or they may be handed out again."""
         states = list(states)
         for state in states:
             self._fetcher.on_change(state)
@@ -454,7 +488,9 @@ class Consumer:
 
     @property
     def _is_started(self) -> bool:
-        """Whatever is sent from now on is "later", unless some leader cannot be asked."""
+        """Whether the start of every partition is known, so that all that is sent from now on is
+        "later" than "latest", unless some leader cannot be reached.
+        """
         return self._subscription.is_told and not any(
             state.start == FROM_LATEST
             and state.position is None
@@ -466,7 +502,7 @@ class Consumer:
 
 
 class Batches:
-    """What `Consumer.batches` returns; breaking off and going on later loses nothing."""
+    """What `Consumer.batches` returns; breaking off and iterating again loses nothing."""
 
     def __init__(self, consumer: Consumer, max_records: int) -> None:
         self._consumer, self._max_records = consumer, max_records

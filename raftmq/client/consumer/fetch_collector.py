@@ -1,7 +1,7 @@
-"""What is handed out next: partitions take turns, each with a batch. Pure.
+"""Which records are handed out next: partitions take turns, a batch each. Pure.
 
-Owns the order, and which records of a batch were handed out one by one so far. Whatever was not
-handed out stays with its partition.
+Kafka: FetchCollector. Owns the order, and the batch whose records are handed out one by one.
+Records that were not handed out stay with their partition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Made = TypeVar("Made")
 
 
 class Opened:
-    """A batch of which records are handed out one by one."""
+    """A batch whose records are being handed out one by one."""
 
     def __init__(self, state: ConsumedPartition, batch: ConsumedBatch) -> None:
         self.state, self.batch = state, batch
@@ -34,26 +34,28 @@ class Opened:
 
 
 class FetchCollector:
-    """
+    """The turns of all partitions.
+
     Args:
-        on_room: told of a partition of which something was handed out.
+        on_room: called with a partition of which records were handed out, so that it can be
+            fetched.
     """
 
     def __init__(self, on_room: Callable[[ConsumedPartition], None]) -> None:
         self._on_room = on_room
-        self._ready: dict[Key, ConsumedPartition] = {}  # whose turn is next comes first
+        self._ready: dict[Key, ConsumedPartition] = {}  # in the order of their turns
         self._opened: Opened | None = None
 
     def offer(self, state: ConsumedPartition) -> None:
-        """Its turn will come, if there is something to hand out."""
+        """Queue the partition, if it has something to hand out."""
         if state.is_deliverable and not self.is_open(state):
             self._ready.setdefault(state.key, state)
 
     def take(self, records_max: int) -> ConsumedBatch | None:
-        """The next batch, which counts as handed out; None: nothing is there.
+        """The next batch, which counts as handed out; None: there is none.
 
         Raises:
-            RaftmqError: what went wrong with a partition.
+            RaftmqError: the error of a partition.
         """
         found = self._next(records_max)
         if found is None:
@@ -63,18 +65,18 @@ class FetchCollector:
         return batch
 
     def open(self, records_max: int) -> Iterator[ConsumerRecord] | None:
-        """The same for records that are handed out one by one, see `close`.
+        """As `take`, for records that are handed out one by one, see `close`.
 
         Raises:
-            RaftmqError: as well if the records cannot be decoded.
+            RaftmqError: also if the records cannot be decoded.
         """
         return self.open_as(records_max, iter)
 
     def open_as(self, records_max: int, make: Callable[[ConsumedBatch], Made]) -> Made | None:
-        """The same for what `make` makes of the batch.
+        """As `open`, for the result of `make`.
 
         Raises:
-            RaftmqError: as well what `make` raises.
+            RaftmqError: also what `make` raises.
         """
         batch = self.open_batch(records_max)
         if batch is None:
@@ -89,7 +91,7 @@ class FetchCollector:
         """The next batch, of which nothing counts as handed out yet: see `close`, `end_batch`.
 
         Raises:
-            RaftmqError: what went wrong with a partition; its records cannot be decoded.
+            RaftmqError: the error of a partition, or of decoding.
         """
         assert self._opened is None, "another one is open"
         found = self._next(records_max)
@@ -104,21 +106,24 @@ class FetchCollector:
         return batch
 
     def has_open(self, batch: ConsumedBatch) -> bool:
-        """Whether nobody has closed it: something else may be wanted of its partition since."""
+        """Whether the batch is still open: a seek or rebalance may have closed it."""
         return self._opened is not None and self._opened.batch is batch
 
     def end_batch(self) -> None:
-        """All of it was handed out."""
+        """All records of the open batch were handed out."""
         opened, self._opened = self._opened, None
         assert opened is not None, "none is open"
         self._hand_out(opened.state, opened.batch.end_offset)
 
     def close(self, last: ConsumerRecord | None) -> None:
-        """What comes after `last` is handed out another time; None: nothing was handed out."""
+        """Close the open batch; records after `last` come another time. None: nothing was handed
+        out.
+        """
         opened, self._opened = self._opened, None
         if opened is None:
             return
         position = opened.position_after(last)
+        # Nothing was handed out: the partition keeps its records, and its turn.
         if last is None or position is None:
             self.offer(opened.state)
         else:
@@ -132,7 +137,7 @@ class FetchCollector:
         return self._opened is not None and self._opened.state is state
 
     def position(self, state: ConsumedPartition, last: ConsumerRecord | None) -> int | None:
-        """Of the next record of a partition."""
+        """Offset of the next record of a partition."""
         if self._opened is not None and self._opened.state is state:
             position = self._opened.position_after(last)
             return None if position is None else state.behind(position)[0]
@@ -141,6 +146,7 @@ class FetchCollector:
     def _next(self, records_max: int) -> tuple[ConsumedPartition, ConsumedBatch] | None:
         while self._ready:
             state = self._ready.pop(next(iter(self._ready)))
+            # Paused, sought or released since it was queued.
             if not state.is_deliverable:
                 continue
             batch = self._peek(state, records_max)

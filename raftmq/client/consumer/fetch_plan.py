@@ -1,7 +1,8 @@
-"""What to ask of which broker now. Pure; `intake.py` takes in what comes.
+"""What to fetch from which leader now: partitions, byte limits, prefetch bound, long poll. Pure.
 
-Owns the bounds of what lies undelivered: each leader has an equal share of them, and is asked for
-no more than fits into it. At most one question per broker is under way.
+Kafka: AbstractFetch.prepareFetchRequests. Owns the bound of fetched but undelivered bytes: each
+leader has an equal share, and is asked for no more than fits into it. At most one request per
+broker is in flight. `fetch_response.py` applies the answers.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.offsets import FoundOffset
 
 
-# -- Questions ------------------------------------------------------------------------------------
-# One question to a broker, and for which partitions, as they were when it was asked. Pure.
+# -- Requests -------------------------------------------------------------------------------------
+# One fetch or offsets request to a broker, with the state of each partition when it was sent. Pure.
 #
-# Owns how states become requests, and how the parts of an answer are matched with what was asked.
+# Owns how states become requests, and how the parts of an answer are matched with them.
 
 
 class PartitionRequest(NamedTuple):
-    """One partition of a question."""
+    """One partition of a request."""
 
     state: ConsumedPartition
     place: LeaderPlace
@@ -44,20 +45,25 @@ class PartitionRequest(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether an answer is still of use."""
+        """Whether the answer is still of use: no seek, rebalance or earlier answer has moved the
+        position.
+        """
         return self.state.version == self.version
 
     @property
     def is_caught_up(self) -> bool:
-        """There was nothing more when the leader was asked last."""
+        """The position is at the end, as of the leader's last answer."""
         high_watermark = self.state.high_watermark
         return high_watermark is not None and self.offset >= high_watermark
 
 
 class PlannedRequest(NamedTuple):
-    """Attributes:
-    wait_seconds: how long the broker may think.
-    is_idle: it is about news only: whatever was there has been fetched.
+    """One request to one broker.
+
+    Attributes:
+        asked: its partitions by key.
+        wait_seconds: how long the broker may hold the request (long poll).
+        is_idle: it only waits for new records: all partitions are caught up.
     """
 
     broker_id: int
@@ -67,11 +73,14 @@ class PlannedRequest(NamedTuple):
     is_idle: bool = False
 
     def covers(self, state: ConsumedPartition) -> bool:
+        """Whether an answer to it is of use for the partition."""
         asked = self.asked.get(state.key)
         return asked is not None and asked.is_current
 
 
 class FetchLimits(NamedTuple):
+    """The limits of one fetch request, in milliseconds and bytes."""
+
     max_wait_ms: int
     bytes_min: int
     bytes_max: int
@@ -108,7 +117,9 @@ def fetch_question(
 
 
 def offsets_question(broker_id: int, asked: Sequence[PartitionRequest]) -> PlannedRequest:
-    """Where to start. Of a point in time also where the log ends, and that before."""
+    """Where to start. For a timestamp also where the log ends, in case no record is so young; it is
+    asked first, so that no record comes between.
+    """
     wanted = [each for one in asked for each in _wanted_offsets(one)]
     return PlannedRequest(
         broker_id, ListOffsets(tuple(wanted)), {one.state.key: one for one in asked}
@@ -127,7 +138,7 @@ def _wanted_offsets(asked: PartitionRequest) -> list[WantedOffset]:
 def match_fetched(
     question: PlannedRequest, answer: Answer
 ) -> list[tuple[PartitionRequest, PartitionFetched, memoryview]]:
-    """Raises RemoteProtocolError: it answers something else."""
+    """Raises RemoteProtocolError: the answer does not fit the request."""
     told = answer.body.partitions
     by_id = {(one.place.topic_id, one.place.partition): one for one in question.asked.values()}
     data = split_payload([one.length for one in told], answer.payload)
@@ -146,7 +157,7 @@ def match_fetched(
 def match_offsets(
     question: PlannedRequest, answer: Answer
 ) -> list[tuple[PartitionRequest, list[FoundOffset]]]:
-    """Raises RemoteProtocolError: it answers something else."""
+    """Raises RemoteProtocolError: the answer does not fit the request."""
     assert isinstance(question.body, ListOffsets)
     wanted = [(one.topic_id, one.partition) for one in question.body.partitions]
     told = [(one.topic_id, one.partition) for one in answer.body.partitions]
@@ -167,13 +178,15 @@ def match_offsets(
 # -- Fetch plan -----------------------------------------------------------------------------------
 
 
-PARTITIONS_ASKED_MAX = 1000  # at a time; a broker tells of no more
-WAIT_MS_MIN = 10
+PARTITIONS_ASKED_MAX = 1000  # in one request; a broker answers for no more
+WAIT_MS_MIN = 10  # a pause that is nearly over must not make the long poll a busy loop
 
 
 class FetchPlan:
-    """Attributes:
-    out: the question that is under way, by broker.
+    """The fetch requests of one consumer.
+
+    Attributes:
+        out: the request in flight, by broker.
     """
 
     def __init__(
@@ -183,7 +196,7 @@ class FetchPlan:
         self.out: dict[int, PlannedRequest] = {}
 
     def leaders(self) -> set[int]:
-        """Brokers that lead what is read."""
+        """Brokers that lead a partition that is read."""
         return {place.leader for _, place in self._placed()}
 
     def leader_of(self, state: ConsumedPartition) -> int | None:
@@ -191,7 +204,9 @@ class FetchPlan:
         return None if place is None or place.leader == ABSENT else place.leader
 
     def ask(self, broker_id: int, *, now: float) -> PlannedRequest | None:
-        """The next question to it, which is under way from now on; None: there is none now."""
+        """The next request to the broker, which counts as in flight from now on; None: nothing to
+        request.
+        """
         assert broker_id not in self.out, "two questions at a time"
         question = self._question(broker_id, now=now)
         if question is not None:
@@ -199,12 +214,14 @@ class FetchPlan:
         return question
 
     def end(self, question: PlannedRequest) -> None:
-        """It was answered, or will never be."""
+        """The request was answered, or never will be."""
         assert self.out[question.broker_id] is question, "another one is under way"
         del self.out[question.broker_id]
 
     def is_late(self, broker_id: int, *, now: float) -> bool:
-        """Whether the question under way waits for news while others are wanted at once."""
+        """Whether the request in flight is an idle long poll while other partitions are wanted at
+        once.
+        """
         question = self.out.get(broker_id)
         return (
             question is not None
@@ -216,7 +233,7 @@ class FetchPlan:
         )
 
     def is_late_for(self, state: ConsumedPartition, broker_id: int, *, now: float) -> bool:
-        """The same, if only this partition may be wanted: costs less."""
+        """The same for this partition alone, which costs less."""
         question = self.out.get(broker_id)
         place = self._routes.find(*state.key)
         return (
@@ -228,7 +245,7 @@ class FetchPlan:
         )
 
     def wake_at(self, broker_id: int, *, now: float) -> float:
-        """When the next pause of one of its partitions is over."""
+        """When the next backoff of one of its partitions is over."""
         return self._wake_at(self._led_by(broker_id), now=now)
 
     def _wake_at(
@@ -249,9 +266,11 @@ class FetchPlan:
             for state, place in led
             if self._is_wanted(state, place, now=now) and _is_same_topic(state, place)
         ][:PARTITIONS_ASKED_MAX]
+        # Not all fit into one request: the others come first in the next one.
         if len(wanted) == PARTITIONS_ASKED_MAX:
             self._subscription.rotate([one.state.key for one in wanted])
         starting = [one for one in wanted if one.state.position is None]
+        # Partitions without a position need an offset before they can be fetched.
         if starting:
             return offsets_question(broker_id, starting)
         leader_count = len({place.leader for _, place in placed})
@@ -271,11 +290,13 @@ class FetchPlan:
         )
 
     def _room(self, states: Sequence[ConsumedPartition], leader_count: int) -> int:
-        """For so many bytes more; none until a good part of the share is free again.
+        """How many bytes more may be fetched; 0 until a quarter of the share is free again.
 
-        What is paused must not keep the rest from going on: it is fetched another time.
+        Bytes of paused partitions must not keep the others from going on: they are dropped, and
+        fetched again.
         """
         share = -(-self._options.prefetch_bytes // leader_count)
+        # A quarter must be free: many small fetches would cost more than they bring.
         held_max = share // 4 * 3
         held = sum(state.undelivered.byte_count for state in states)
         if held > held_max:
@@ -293,7 +314,7 @@ class FetchPlan:
         return [(state, place) for state, place in self._placed() if place.leader == broker_id]
 
     def _placed(self) -> list[tuple[ConsumedPartition, LeaderPlace]]:
-        """All partitions that somebody leads."""
+        """All partitions with a leader."""
         find, placed = self._routes.find, []
         for state in self._subscription.states.values():
             place = find(*state.key)
@@ -303,7 +324,7 @@ class FetchPlan:
 
 
 def _is_same_topic(state: ConsumedPartition, place: LeaderPlace) -> bool:
-    """Otherwise it was deleted and created anew."""
+    """Whether it is the topic that is read; otherwise it was deleted and created anew."""
     if state.topic_id is None:
         state.read_topic(place.topic_id)
     return state.topic_id == place.topic_id

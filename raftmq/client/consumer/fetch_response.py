@@ -1,8 +1,9 @@
-"""What an answer, or its absence, means for the partitions that were asked about. Pure.
+"""What a fetch answer, or its absence, means: errors, retries, truncation, damage. Pure.
 
-Owns which errors are tried again and which are told. What is retriable is tried for ever, but
-damage: the leader is told of it and has it repaired, or somebody else lead, so it is fetched again
-for a while, and then told. Invariant: an answer to what has changed since is dropped.
+Kafka: AbstractFetch.handleFetchSuccess. Owns which errors are retried and which are raised.
+Retriable errors are retried for ever, except damage: the leader gets a report and repairs it, or
+hands over leadership, so the fetch is repeated for a while before the error is raised. Invariant:
+an answer to a request that is outdated by now is dropped.
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ if TYPE_CHECKING:
 
 
 # -- Checking -------------------------------------------------------------------------------------
-# Whether an answer to a fetch is what it has to be: batches in a row, committed, of known leaders.
+# Whether fetched bytes are what they must be: batches without gaps, committed, of known leader
+# epochs. Pure.
 #
-# Pure. There is no compaction, so a gap between two batches is damage as much as a wrong checksum.
+# There is no compaction, so a gap between two batches is damage as much as a wrong checksum.
 
 
 class Expected(NamedTuple):
-    """What is asked for, and what is known of the partition.
+    """What was requested, and what is known of the partition.
 
     Attributes:
         offset: the first batch holds it.
-        epoch_before: of the batch before, -1: not known. Epochs never decrease ...
-        leader_epoch: ... and none is later than that of the leader that was asked.
+        epoch_before: leader epoch of the batch before, -1: not known. Epochs never decrease ...
+        leader_epoch: ... and none is above that of the leader that was asked.
         where: for messages.
     """
 
@@ -61,7 +63,7 @@ class Expected(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The batches up to the first that is not right, and what is wrong with that one."""
+    """The batches up to the first invalid one, and what is wrong with that one."""
 
     pieces: list[CompletedFetch]
     damage: CorruptRecord | None = None
@@ -85,8 +87,9 @@ def check_answer(data: Buffer, expected: Expected) -> Checked:
 
 
 def _problem_of_place(header: BatchHeader, offset: int | None, expected: Expected) -> str:
-    """`offset`: where the batch before ends, None if this is the first one."""
+    """`offset`: where the batch before ends, None for the first one."""
     if offset is None:
+        # The first batch may begin before the offset: logs are read by whole batches.
         if not header.base_offset <= expected.offset < header.end_offset:
             return (
                 f"offsets {header.base_offset} to {header.end_offset} came, "
@@ -107,21 +110,24 @@ def _problem_of_epoch(header: BatchHeader, before: int, expected: Expected) -> s
     return ""
 
 
-# -- Intake ---------------------------------------------------------------------------------------
+# -- Responses ------------------------------------------------------------------------------------
 
 
-# A broker that finds damage in its log has it repaired, or somebody else lead, which takes a while.
-REPAIR_SECONDS_MAX = 5.0  # of each leader, from the first that it sent
-HANDOVERS_SECONDS_MAX = 30.0  # of one leader after the other
-ANSWER_SECONDS = 3.0  # beyond what a broker is told to wait
-ANSWER_SECONDS_MAX = 48.0  # of one that was silent before: its answers may just be slow
+# A broker that finds damage in its log has it repaired, or hands over leadership, which takes a
+# while.
+REPAIR_SECONDS_MAX = 5.0  # for one leader, from its first damaged answer on
+HANDOVERS_SECONDS_MAX = 30.0  # for all leaders together, one after the other
+ANSWER_SECONDS = 3.0  # beyond the long poll
+# 3 s doubled four times: answers of a slow broker must get through at last
+ANSWER_SECONDS_MAX = 48.0
 
 
 class FetchResponses:
-    """
+    """Applies answers to the partitions' states.
+
     Args:
-        subscription: told whose turn it was.
-        on_given_up: called before what is undelivered of a partition is forgotten.
+        subscription: keeps the order in which partitions are fetched.
+        on_given_up: called before the undelivered records of a partition are dropped.
     """
 
     def __init__(
@@ -135,16 +141,16 @@ class FetchResponses:
         self._refused: list[PartitionRequest] = []
 
     def answer_seconds(self, broker_id: int) -> float:
-        """How long to wait for an answer beyond the time that the broker may think."""
+        """How long to wait for an answer beyond the long poll."""
         return self._answer_seconds.get(broker_id, ANSWER_SECONDS)
 
     def on_answer(
         self, question: PlannedRequest, answer: Answer, *, now: float
     ) -> list[ConsumedPartition]:
-        """The states that were asked about, and of which there may be something to hand out.
+        """Apply an answer. Returns the partitions that may have records to hand out.
 
         Raises:
-            RemoteProtocolError: it is no answer to that; nothing was taken in.
+            RemoteProtocolError: it does not fit the request; nothing was applied.
         """
         self._answer_seconds.pop(question.broker_id, None)
         if isinstance(question.body, ListOffsets):
@@ -158,16 +164,19 @@ class FetchResponses:
             is_shared = sum(bool(data) for _, _, data in matched) > 1
             for asked, told, data in matched:
                 if asked.is_current:
-                    # Whoever is read slowly must not keep the bytes of all the others.
+                    # A copy: a partition that is read slowly must not keep the whole answer in
+                    # memory.
                     self._on_fetched(asked, told, bytes(data) if is_shared else data, now=now)
         return [asked.state for asked in question.asked.values()]
 
     def on_failure(
         self, question: PlannedRequest, error: RaftmqError, *, now: float
     ) -> list[ConsumedPartition]:
-        """There was no answer."""
+        """There was no answer. Returns the partitions that it was about."""
         broker_id = question.broker_id
         if isinstance(error, RequestTimedOut):
+            # Slow or dead cannot be told apart: wait longer next time, so that a slow broker gets
+            # through.
             seconds = min(2 * self.answer_seconds(broker_id), ANSWER_SECONDS_MAX)
             self._answer_seconds[broker_id] = seconds
         for asked in question.asked.values():
@@ -178,7 +187,9 @@ class FetchResponses:
     def _on_offsets(
         self, asked: PartitionRequest, error: int, offsets: list[int], *, now: float
     ) -> None:
-        """The last one: where the log ends counts if no record is so young."""
+        """Set the start. The last offset counts: without a record so young that is the log's
+        end.
+        """
         if error or not offsets:
             text = "where to start is not known" if error else "no offset was told"
             self._on_error(asked, error_for(error or -1, f"{asked.state}: {text}"), now=now)
@@ -193,7 +204,7 @@ class FetchResponses:
         *,
         now: float,
     ) -> None:
-        """1. Refused. 2. Another history. 3. Batches, perhaps damaged ones, or none."""
+        """1. An error. 2. A diverging history. 3. Batches, perhaps damaged ones, or none."""
         if told.error:
             place = asked.place
             self._routes.on_leader(
@@ -237,12 +248,12 @@ class FetchResponses:
                 self._refused.append(asked)
 
     def _on_damage(self, asked: PartitionRequest, damage: RaftmqError, *, now: float) -> None:
-        """Fetched once more, and for a while again and again: but not from a leader that says that
-        what stands on its disk is right.
+        """Fetch again for a while, unless the leader has checked its disk and found the batch
+        intact.
         """
         state, place = asked.state, asked.place
         met = state.damage or DamageMet(place, since=now, first=now)
-        if met.place != place:  # who leads now has not been told yet
+        if met.place != place:  # a new leader has its own time to repair
             met = met._replace(place=place, since=now)
         is_over = now >= min(met.since + REPAIR_SECONDS_MAX, met.first + HANDOVERS_SECONDS_MAX)
         if is_over or state.vouched_at == place:
@@ -252,17 +263,19 @@ class FetchResponses:
         self._retry(asked, is_doubted=True, now=now)
 
     def take_refused(self) -> list[PartitionRequest]:
-        """What came of these questions failed its check, and the leader does not know it yet."""
+        """Requests whose answer was damaged, and of which the leader has no report yet."""
         refused, self._refused = self._refused, []
         return refused
 
     def on_verdict(self, asked: PartitionRequest, verdict: int) -> None:
-        """What the leader found where it sent what was refused."""
+        """The leader's finding about the damage that was reported."""
         if asked.is_current and verdict == CorruptionVerdict.WHOLE:
             asked.state.vouched_at = asked.place
 
     def _on_diverging(self, asked: PartitionRequest, end_offset: int) -> None:
-        """What was not handed out yet may be all that the leader has not: then nothing is lost."""
+        """The log was truncated. If only undelivered records are gone, nothing is lost: fetch
+        again.
+        """
         state = asked.state
         state.on_cut()
         if state.undelivered:
@@ -280,7 +293,7 @@ class FetchResponses:
         )
 
     def _on_error(self, asked: PartitionRequest, error: RaftmqError, *, now: float) -> None:
-        """1. Damage. 2. What another attempt may find changed. 3. What it takes a program for."""
+        """1. Damage. 2. Retriable. 3. An error that only the program can resolve."""
         if isinstance(error, CorruptRecord):
             self._on_damage(asked, error, now=now)
         elif error.retriable:

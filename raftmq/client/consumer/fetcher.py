@@ -1,8 +1,8 @@
-"""The tasks that fetch: one for each leader, and one that follows the metadata.
+"""The consumer's fetch tasks: one per leader, and one that refreshes metadata.
 
-Owns tasks, waiting and cancelling. What is asked, and what an answer means, `fetch_plan.py` and
-`intake.py` decide. A question that waits for news is dropped when something else is wanted of the
-same broker; its answer is nothing that another one would not bring.
+Owns tasks, waiting and cancelling. `fetch_plan.py` decides what is requested, `fetch_response.py`
+what an answer means. An idle long poll is dropped when another partition of the same broker is
+wanted; the next request brings all that its answer would have.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ logger = logging.getLogger("raftmq.client")
 
 
 # -- Metadata watch -------------------------------------------------------------------------------
-# The task that asks for fresh metadata of the topics that are read.
+# The task that refreshes the metadata of the topics that are read.
 #
-# Owns the pace. What is doubted is asked for at once (`Refreshing` makes that rarer while nothing
-# new comes); what a broker says is outdated, or is not complete, now and then.
+# Owns the pace. Topics in doubt are refreshed at once (`Refreshing` slows down while nothing
+# changes); outdated or incomplete ones now and then.
 
 
-LOOK_SECONDS = 0.5  # without any other reason
-OUTDATED_SECONDS_MIN = 0.5  # between two questions only because a newer version is out
-REFRESH_SECONDS = 10.0  # without any reason: while nothing is fetched nobody tells of versions
-ANSWER_SECONDS_MAX = 5.0
+LOOK_SECONDS = 0.5  # how often topics without a leader are refreshed, and all are checked
+OUTDATED_SECONDS_MIN = 0.5  # between two refreshes only because a broker named a newer version
+# without another reason: an idle consumer gets no answers that name versions
+REFRESH_SECONDS = 10.0
+ANSWER_SECONDS_MAX = 5.0  # for one refresh; the next is due soon anyway
 
 
 class MetadataWatch:
-    """`on_metadata` is called after each answer, with the partitions that have a new error."""
+    """Calls `on_metadata` after each refresh, with the partitions that have a new error."""
 
     def __init__(
         self,
@@ -60,12 +61,12 @@ class MetadataWatch:
         self._wanted = anyio.Event()
 
     def look(self) -> None:
-        """Something may be doubted or outdated now."""
+        """Wake the task if a topic is in doubt or outdated now."""
         if not self._wanted.is_set() and self._due(anyio.current_time()):
             self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             self._wanted = anyio.Event()
             due = self._due(anyio.current_time())
@@ -73,13 +74,14 @@ class MetadataWatch:
                 await self._ask(due)
             self._on_metadata(self._subscription.on_metadata(now=anyio.current_time()))
             with anyio.move_on_after(LOOK_SECONDS):
+                # Until `look` finds a reason, or half a second has passed.
                 await self._wanted.wait()
 
     def _due(self, now: float) -> list[str]:
         return [topic for topic in self._subscription.topics if self._is_due(topic, now)]
 
     def _is_due(self, topic: str, now: float) -> bool:
-        """1. Unknown or doubted. 2. Outdated. 3. Not complete, or long ago."""
+        """1. Unknown or in doubt. 2. Outdated. 3. Without all leaders, or long ago."""
         routes, silence = self._cluster.routes, now - self._asked_at
         if not routes.use(topic):
             return True
@@ -109,15 +111,18 @@ class MetadataWatch:
 # -- Fetcher --------------------------------------------------------------------------------------
 
 
-# So long a question is out at least before it is dropped: a broker goes on waiting for a while.
+# A dropped long poll keeps occupying the broker, so it is dropped 20 ms after it was sent at the
+# earliest.
 OUT_SECONDS_MIN = 0.02
-REPORT_SECONDS_MAX = 5.0
+REPORT_SECONDS_MAX = 5.0  # a report of damage is only a help for the broker
 
 
 class _Leader:
-    """Attributes:
-    question: the scope of the one that is under way.
-    is_failing: the last one was not answered.
+    """A broker that leads partitions, as its fetch task sees it.
+
+    Attributes:
+        question: the cancel scope of the request in flight.
+        is_failing: the last request failed.
     """
 
     def __init__(self, broker_id: int) -> None:
@@ -136,7 +141,7 @@ class _Leader:
             await self._woken.wait()
 
     def begin(self) -> None:
-        """Whatever woke it up before is looked at now."""
+        """Reset the wake-up: the next step sees all that caused it."""
         if self._woken.is_set():
             self._woken = anyio.Event()
 
@@ -146,10 +151,11 @@ class _Leader:
 
 
 class Fetcher:
-    """
+    """All fetch tasks of one consumer.
+
     Args:
-        on_news: called with partitions of which there may be something to hand out.
-        on_metadata: called when something is known of topics that may not have been known before.
+        on_news: called with partitions that may have records to hand out.
+        on_metadata: called when metadata of a topic have come.
     """
 
     def __init__(
@@ -168,7 +174,7 @@ class Fetcher:
         self._tasks: TaskGroup | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._watch.run)
@@ -188,7 +194,7 @@ class Fetcher:
             leader.drop_question()
 
     def on_topics(self) -> None:
-        """Others are read now: the metadata of these is looked at."""
+        """The set of topics has changed: check their metadata."""
         self._watch.look()
         if self._tasks is not None:
             self._find_leaders()
@@ -199,7 +205,7 @@ class Fetcher:
         self._on_news(failed)
 
     def _find_leaders(self) -> None:
-        """Somebody may lead something else now."""
+        """Start tasks for new leaders; wake all, as partitions may have moved."""
         assert self._tasks is not None, "not running"
         for broker_id in self._plan.leaders() - self._leaders.keys():
             leader = self._leaders[broker_id] = _Leader(broker_id)
@@ -212,11 +218,13 @@ class Fetcher:
     async def _serve(self, leader: _Leader) -> None:
         broker_id = leader.broker_id
         while True:
+            # Waits while the broker throttles this client.
             await self._cluster.wait_allowed(broker_id, deadline=inf)
             leader.begin()
             now = anyio.current_time()
             question = self._plan.ask(broker_id, now=now)
             if question is None:
+                # Nothing to fetch: until a partition changes, or the next backoff is over.
                 await leader.wait(self._plan.wake_at(broker_id, now=now))
             else:
                 await self._ask(leader, question)
@@ -235,6 +243,7 @@ class Fetcher:
         finally:
             leader.question = None
             self._plan.end(question)
+        # None: the long poll was dropped, which is no failure.
         if outcome is not None:
             self._take_in(leader, question, outcome)
 
@@ -253,19 +262,20 @@ class Fetcher:
         for asked in self._intake.take_refused():
             assert self._tasks is not None, "not running"
             self._tasks.start_soon(self._report, asked)
+        # The answer named another leader for some partition.
         if any(places.find(*key) != asked.place for key, asked in question.asked.items()):
             self._find_leaders()
         self._watch.look()
         self._on_news(changed)
 
     async def _report(self, asked: PartitionRequest) -> None:
-        """Whoever sent what failed its check should look at its disk."""
+        """Ask the leader that sent a batch with a wrong checksum to check its disk."""
         place = asked.place
         body = ReportCorruption(place.topic_id, place.partition, asked.offset, place.leader_epoch)
         deadline = anyio.current_time() + REPORT_SECONDS_MAX
         try:
             reply = (await self._cluster.ask(place.leader, body, deadline=deadline)).body
-        except UnsupportedVersion:  # it looks at nothing
+        except UnsupportedVersion:  # an old broker: it cannot check its disk
             self._intake.on_verdict(asked, CorruptionVerdict.WHOLE)
         except RaftmqError as error:
             logger.info("damage is not reported: broker=%s reason=%s", place.leader, error)

@@ -1,10 +1,11 @@
-"""A consumer as a member of a group: what is committed when, and whether its program is at work.
+"""Commit modes of a group member, `processing` blocks, and the poll interval of its program.
 
-Owns the commit modes. Membership is `client/group/participation.py`'s, records are the consumer's.
+Kafka: ConsumerCoordinator's offset commits. Membership itself is in `client/group/member_shell.py`,
+records are the consumer's.
 
-Invariants: with "before" nothing is handed out that is not committed, and what was committed in
-vain is handed out once, if at all. As long as the program waits for records, or is inside a
-`processing` block, it is not late with asking.
+Invariants: with "before" nothing is handed out that is not committed, and a batch that was
+committed but then revoked is handed out once at most. While the program waits for records, or is
+inside a `processing` block, `max_poll_interval_ms` does not count.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
 
 
 # -- Group commits --------------------------------------------------------------------------------
-# Commits that a program waits for: those that it asks for, and those before it is handed more.
+# Commits that a program waits for: its own, and those before the next records.
 #
-# Owns what a refusal means. While a group deals anew one is refused for a moment; that is repeated,
-# as long as the partitions stay. Invariant: what was handed out in a tenure that is over is never
-# committed, however long the commit waited for its turn.
+# Owns what a refused commit means. During a rebalance a commit is refused for a moment; it is
+# repeated as long as the partitions stay. Invariant: records that were handed out in an ownership
+# that has ended are never committed, however long the commit waited.
 
 
-# The partition may be somebody else's by now.
+# Refusals that mean: the partition may be another member's by now.
 _REFUSED = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
 
 
@@ -68,7 +69,9 @@ class ConsumerCommits:
             )
 
     async def commit_each(self) -> None:
-        """What is done. What somebody else has now, somebody else will do again."""
+        """Commit what is done. Records of a revoked partition are left to its new owner, who reads
+        them again.
+        """
         try:
             await self._insist(self._offsets.commit_done, self._at_stake(is_all=False))
         except RaftmqError as error:
@@ -76,7 +79,7 @@ class ConsumerCommits:
                 raise
 
     async def commit_first(self, batch: ConsumedBatch) -> bool:
-        """False: not now, or not any more."""
+        """Commit before handing out. False: not now, or not any more."""
         try:
             await self._offsets.commit(lambda: self._positions(batch))
         except RaftmqError as error:
@@ -86,7 +89,7 @@ class ConsumerCommits:
         return True
 
     def _is_others_turn(self, error: RaftmqError) -> bool:
-        """Not where somebody reads partitions of his own choice: he would wait for ever."""
+        """Not with `assign`: no assignment would ever end the wait."""
         return isinstance(error, _REFUSED) and self._subscription.reads_what_is_dealt
 
     async def _insist(
@@ -94,9 +97,13 @@ class ConsumerCommits:
         attempt: Callable[[], Awaitable[None]],
         at_stake: Mapping[Key, PartitionOwnership | None],
     ) -> None:
-        """Until it is accepted, or one of these is over. Who is no member is refused for good."""
+        """Repeat until it is accepted, or one of the ownerships at stake has ended. With `assign`,
+        a refusal is final.
+        """
         refusal: RaftmqError | None = None
-        while (over := self._over(at_stake)) is None:  # else nothing may be left to commit
+        while (
+            over := self._over(at_stake)
+        ) is None:  # else an attempt with nothing left would succeed
             try:
                 return await attempt()
             except _REFUSED as error:
@@ -104,6 +111,7 @@ class ConsumerCommits:
                     raise
                 refusal = error
             if self._over(at_stake) is None:
+                # The rebalance is going on: the coordinator accepts again when it is over.
                 await anyio.sleep(PAUSE_SECONDS)
         raise too_late(over, at_stake[over], self._member) from refusal
 
@@ -112,7 +120,7 @@ class ConsumerCommits:
         return {key: states[key].tenure for key in self._offsets.news(is_all=is_all)}
 
     def _over(self, at_stake: Mapping[Key, PartitionOwnership | None]) -> Key | None:
-        """One of them that is."""
+        """A partition at stake whose ownership has ended."""
         states = self._subscription.states
         for key, tenure in at_stake.items():
             if key not in states or states[key].tenure is not tenure:
@@ -120,7 +128,7 @@ class ConsumerCommits:
         return None
 
     def _positions(self, work: Work) -> dict[Key, Position]:
-        """Raises IllegalGeneration."""
+        """Raises IllegalGeneration: the ownership has ended."""
         (key, end_offset), tenure = end_of(work), tenure_of(work)
         state = self._subscription.states.get(key)
         if state is None or tenure is None or state.tenure is not tenure or not tenure.topic_id:
@@ -131,8 +139,8 @@ class ConsumerCommits:
         return {key: Position(tenure.topic_id, offset, epoch)}
 
 
-# -- Processing -----------------------------------------------------------------------------------
-# A block in which a program works on what it was handed out, for long or beside the iteration.
+# -- Processing blocks ----------------------------------------------------------------------------
+# A block in which a program works on records for long, or beside the iteration.
 
 
 class Processing:
@@ -171,19 +179,21 @@ class Processing:
 # -- Group consumption ----------------------------------------------------------------------------
 
 
+# for the last commit and LeaveGroup; then the session timeout ends the membership
 LEAVE_SECONDS_MAX = 5.0
-LEAVE_HURRIED_SECONDS_MAX = 1.0  # after an error, or while it is cancelled
-# So often it is seen how far a program is that gets records one by one.
+LEAVE_HURRIED_SECONDS_MAX = 1.0  # after an error, or when cancelled: the program wants to end
+# How often the progress of a program that gets single records is checked, in seconds.
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.02, 1.0
-LOOKS_PER_POLL = 20  # or more often, in `max_poll_interval_ms`
+LOOKS_PER_POLL = 20  # checks in one max_poll_interval_ms: late by 5 % at most
 
 Found = TypeVar("Found")
 
 
 class Way(NamedTuple, Generic[Found]):
-    """In which form records are handed out: found where they lie, or made of a batch.
+    """How records are handed out: taken as they are, or made from a batch.
 
     Attributes:
+        take: with a number of records; None: there are none.
         is_whole: all records of a batch count as handed out at once.
     """
 
@@ -193,7 +203,7 @@ class Way(NamedTuple, Generic[Found]):
 
 
 class BatchWait(Protocol):
-    """Until `take` finds something."""
+    """Waits until `take` finds something."""
 
     async def __call__(self, take: Callable[[int], Found | None], records_max: int) -> Found: ...
 
@@ -214,9 +224,9 @@ class GroupConsumption:
         self._is_dealt = subscription.reads_what_is_dealt
         topics = subscription.topics if self._is_dealt else ()
         self._member = MemberShell(cluster, options, topics, reader, random=random)
-        self._own = list(subscription.states)  # chosen by the program itself
+        self._own = list(subscription.states)  # chosen by the program itself (`assign`)
         self._commits = ConsumerCommits(self._member.offsets, subscription, options.member)
-        self._is_waiting = False  # the program, for records
+        self._is_waiting = False  # the program waits for records
         self._opened = anyio.Event()
 
     @property
@@ -232,7 +242,7 @@ class GroupConsumption:
         return self._member.membership.member_id
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._member.run)
             tasks.start_soon(self._watch_records)
@@ -241,18 +251,24 @@ class GroupConsumption:
                 tasks.start_soon(watch.run)
 
     async def begin(self) -> None:
-        """Partitions that the program has chosen are read from where they are committed."""
+        """With `assign`: begin at the committed offsets."""
         if self._own:
+            # Ends when the coordinator has answered with the committed offsets.
             await self._member.resume(self._own)
 
     async def leave(self, error: BaseException | None) -> Exception | None:
-        """What was handed out counts as done, unless the program has failed over it: `error`.
+        """Commit what was handed out, unless the program has failed over it (`error`), and leave
+        the group.
 
-        What has gone wrong with that, and was not told before.
+        Returns:
+            What has gone wrong with that, unless it was raised before.
         """
         known = self.problem
+        # Cancelled: even a last commit would wait.
         is_abandoned = error is not None and not isinstance(error, Exception)
         seconds = LEAVE_SECONDS_MAX if error is None else LEAVE_HURRIED_SECONDS_MAX
+        # Shielded: a cancelled block still leaves the group, so that others need not wait for its
+        # session.
         with anyio.move_on_after(seconds, shield=True):
             if is_abandoned:
                 await self._member.leave_at_once()
@@ -281,23 +297,30 @@ class GroupConsumption:
             if not way.is_whole:
                 self._opened.set()
             return found
-        finally:  # also whoever has stopped waiting is at something else now
+        finally:  # also when the wait was cancelled
             self._is_waiting = False
             self._on_busy()
 
     def on_look(self) -> None:
-        """For something to hand out: after a pause of the process it may be others'."""
+        """Before records are handed out: after a pause of the process, the partitions may be
+        another member's.
+        """
         self._member.on_look()
+        # Not a member, but waiting for records: the program is ready to take part.
         if self._member.membership.state in (State.OUTSIDE, State.LEAVING):
             self._member.on_asked()
 
     def _on_busy(self) -> None:
-        """The program works now, unless it waits, or has said that it takes its time."""
+        """The program works now, unless it waits or is in a `processing` block: the poll interval
+        counts.
+        """
         if not self._is_waiting and not self._reader.in_hand.is_held:
             self._member.on_handed_out()
 
     async def _watch_records(self) -> None:
-        """Whoever gets records one by one asks for each, but tells nobody: that costs too much."""
+        """Check the progress of a program that iterates over single records: a call per record
+        would cost too much.
+        """
         options, one_by_one = self._options, self._reader.one_by_one
         seconds = min(LOOK_SECONDS_MAX, options.member.poll_seconds_max / LOOKS_PER_POLL)
         if options.commit == "batch":
@@ -309,13 +332,14 @@ class GroupConsumption:
                 if one_by_one.has_moved():
                     self._reader.on_progress()
                     self._on_busy()
+            # Until the next batch is opened.
             await self._opened.wait()
 
     async def _committed_first(
         self, way: Way[Found], records_max: int, wait_for: BatchWait
     ) -> Found:
-        """Whatever happens to the partition meanwhile closes the batch: then it was committed in
-        vain, and whoever reads on commits that it was.
+        """Commit a batch, then hand it out. If its partition is revoked, or sought, meanwhile, the
+        batch is closed, and its records are lost to the group, as "before" allows.
         """
         delivery = self._delivery
         while True:
@@ -333,6 +357,7 @@ class GroupConsumption:
                 delivery.end_batch()
             if is_ours:
                 return found
+            # A refused commit: the coordinator may accept after the rebalance.
             await anyio.sleep(PAUSE_SECONDS)
 
     # -- what a program says ---------------------------------------------------------------
@@ -351,24 +376,23 @@ class GroupConsumption:
 
 
 def _made(way: Way[Found], batch: ConsumedBatch) -> Found:
-    """Raises RaftmqError: what cannot be decoded is not committed, either."""
+    """Raises RaftmqError: a batch that cannot be decoded must not be committed."""
     try:
         return way.of_batch(batch)
     except RaftmqError as error:
         raise error.at(batch.topic, batch.partition) from error
 
 
-# -- Refused --------------------------------------------------------------------------------------
-# What a program is told whose commit comes too late: why, who has the records, what to do. Pure.
+# -- Refused commits ------------------------------------------------------------------------------
+# The message of a commit that comes too late: why, which member has the records, what to do. Pure.
 #
-# Coordinators say what they think of a member, in words that a member understands; a program has
-# never joined anything itself.
+# Coordinators refuse in terms of membership; a program has never joined anything itself.
 
 
 def too_late(
     key: Key, tenure: PartitionOwnership | None, member: MemberOptions
 ) -> IllegalGeneration:
-    """The commit of something that was handed out in a tenure that is over."""
+    """The error of a commit of records whose ownership has ended."""
     where = f"{key[0]}-{key[1]}"
     cause = LossCause.OTHER if tenure is None else tenure.cause
     if cause is LossCause.OTHER:

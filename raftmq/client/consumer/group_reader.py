@@ -1,7 +1,7 @@
-"""What a member of a group does to the partitions that it reads: begins, holds back, lets go.
+"""The partitions of a group member: assign, hold back, release; how far each is done.
 
-Owns how far each partition is done: up to what a program has in hand. Pure but for the events of
-whoever waits.
+Owns the work in flight, up to which a partition counts as done. Pure but for the events that tasks
+wait for.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
     Place: TypeAlias = tuple[PartitionOwnership | None, int]  # with the first offset
 
 
-# -- In hand --------------------------------------------------------------------------------------
-# What a program is working on: handed out, and not finished. Pure.
+# -- Records in flight ----------------------------------------------------------------------------
+# Records that were handed out and are not finished. Pure.
 #
-# Owns the one thing that was handed out last, which is finished once the next is asked for, and
-# what is held beyond that (`Consumer.processing`). Nothing is noted per record: of records that are
-# handed out one by one, whoever does so knows the last (`more` below). What was handed out in an
-# earlier tenure of a partition holds up nothing of a later one.
+# Owns the record or batch that was handed out last, which is finished once the next is asked for,
+# and what is held beyond that (`Consumer.processing`). Nothing is noted per record: for records
+# that are handed out one by one, the caller passes the last one (`more` below). Records of an
+# earlier ownership of a partition do not delay a later one.
 
 
 class InFlightRecords:
-    """
+    """What the program is working on.
+
     Args:
         on_finished: called when something is finished.
     """
@@ -54,21 +55,21 @@ class InFlightRecords:
         self._current = place_of(work)
 
     def put_down(self) -> None:
-        """The next is asked for: the program has got over whatever went wrong."""
+        """The next is asked for, so the program has finished, or has got over its error."""
         if self._current is not None or self._failed:
             self._current = None
             self._failed.clear()
             self._on_finished()
 
     def hold(self, work: Work) -> int:
-        """It is not finished before `release` is called with what this returns."""
+        """It is not finished before `release` is called with the token that this returns."""
         token = next(self._tokens)
         self._held[token] = place_of(work)
         return token
 
     def release(self, token: int, *, is_finished: bool = True) -> None:
-        """What has failed is not done as long as the program may end over it. Nobody waits for
-        it.
+        """A failed block: its records are not done, as the program may end over the error, but a
+        rebalance does not wait for them.
         """
         place = self._held.pop(token, None)
         if place is not None and not is_finished:
@@ -76,7 +77,7 @@ class InFlightRecords:
         self._on_finished()
 
     def drop_all(self) -> None:
-        """Nobody works on anything any more, finished or not."""
+        """Nothing is in flight any more, finished or not."""
         self._current = None
         self._held.clear()
         self._failed.clear()
@@ -84,15 +85,15 @@ class InFlightRecords:
 
     @property
     def is_held(self) -> bool:
-        """Somebody has said that it takes long."""
+        """A `processing` block is open."""
         return bool(self._held)
 
     def is_busy(self, tenures: Collection[PartitionOwnership | None], more: Work | None) -> bool:
-        """Whether the program works on something that was handed out in one of these."""
+        """Whether records of one of these ownerships are in flight."""
         return any(tenure in tenures for tenure, _ in self._in_work(more))
 
     def first_offset(self, tenure: PartitionOwnership | None, more: Work | None) -> int | None:
-        """Of what is not finished of a tenure; None: nothing is in hand."""
+        """The first unfinished offset of an ownership; None: nothing is in flight."""
         places = (*self._in_work(more), *self._failed)
         return min((offset for at, offset in places if at is tenure), default=None)
 
@@ -105,7 +106,7 @@ class InFlightRecords:
 
 
 def place_of(work: Work) -> Place:
-    """Where what was handed out begins."""
+    """Ownership and first offset of a record or batch."""
     return tenure_of(work), work.offset if isinstance(work, tuple) else work.base_offset
 
 
@@ -116,7 +117,7 @@ def end_of(work: Work) -> tuple[Key, int]:
 
 
 def epoch_before_end(work: Work) -> int:
-    """Of the leader that has appended the last record; -1: not known."""
+    """Leader epoch of the last record; -1: not known."""
     return ABSENT if isinstance(work, tuple) else work.epoch_before(work.end_offset)
 
 
@@ -124,11 +125,12 @@ def epoch_before_end(work: Work) -> int:
 
 
 class GroupReader:
-    """
+    """The member's view of its partitions.
+
     Args:
-        one_by_one: records that are handed out so; what is left of them is put back.
-        on_change: told of partitions of which something else is wanted now.
-        on_topics: told that other topics are read.
+        one_by_one: hands out single records; what is left of them is put back.
+        on_change: called with partitions of which something else is wanted now.
+        on_topics: called when the set of topics has changed.
 
     Attributes:
         in_hand: what the program is working on.
@@ -149,20 +151,20 @@ class GroupReader:
         subscription.on_found, subscription.on_passed = self._on_begun, self._on_passed
 
     def read_topics(self, topics: Sequence[str], watched: Sequence[str]) -> None:
-        """Of these, partitions are dealt out; of those that are watched the number is needed."""
+        """Partitions of `topics` are assigned; of `watched` only the number of partitions is
+        needed.
+        """
         self._subscription.read_topics(topics, watched)
         self._on_topics()
 
     def assign(self, committed: Mapping[Key, Position], keys: Iterable[Key]) -> None:
-        """Read these, too, from where they are committed, but hand out nothing of them before
-        `hand_out`.
-        """
+        """Fetch these, too, from the committed offsets, but hand out nothing before `hand_out`."""
         for state in self._subscription.assign(keys):
             state.is_held_back = True
         self.begin(committed)
 
     def begin(self, committed: Mapping[Key, Position]) -> None:
-        """Read from there, if nothing was handed out yet."""
+        """Begin at the committed offsets, if nothing was handed out yet."""
         for state in self._states(committed):
             state.begin_at(*committed[state.key])
         self._on_change(self._states(committed))
@@ -180,7 +182,7 @@ class GroupReader:
             state.is_held_back = True
 
     def release(self, keys: Iterable[Key], cause: LossCause) -> None:
-        """Somebody else reads them. `cause`: if they are lost, why."""
+        """These are another member's now. `cause`: if they are lost, why."""
         keys = list(keys)
         for state in self._states(keys):
             self.one_by_one.put_back(state)
@@ -190,37 +192,38 @@ class GroupReader:
         self._on_finished()
 
     def outdated(self) -> list[Key]:
-        """What was read of a topic that was deleted, where there is another one of that name."""
+        """Partitions of a deleted topic where another topic has its name now."""
         return self._subscription.outdated()
 
     async def wait_finished(self, keys: Collection[Key]) -> None:
-        """Until the program has nothing of these in hand."""
+        """Wait until no record of these is in flight."""
         tenures = {state.tenure for state in self._states(keys)}
         while self.in_hand.is_busy(tenures, self.one_by_one.in_hand):
+            # Set each time that something is finished; `MemberShell` bounds the wait.
             await self._finished.wait()
 
     def on_progress(self) -> None:
-        """Of records that are handed out one by one some were finished."""
+        """Some of the records that are handed out one by one were finished."""
         self._on_finished()
 
     @property
     def finished(self) -> anyio.Event:
-        """Set as soon as something is finished, or passed over, from now on."""
+        """Set as soon as something is finished, or skipped, from now on."""
         return self._finished
 
     @property
     def passed(self) -> anyio.Event:
-        """Set as soon as reading passes over what is no record from now on."""
+        """Set as soon as reading skips offsets without records from now on."""
         return self._passed
 
     def done(
         self, keys: Iterable[Key] | None = None, *, is_all: bool = False
     ) -> dict[Key, Position]:
-        """How far partitions are done; those of which nothing is known are left out.
+        """How far partitions are done; those without a known position are left out.
 
         Args:
             keys: of these; None: of all.
-            is_all: what the program has in hand counts as done.
+            is_all: records in flight count as done.
         """
         states = self._states(self._subscription.states if keys is None else keys)
         found = {state.key: self._done(state, is_all=is_all) for state in states}
@@ -240,11 +243,11 @@ class GroupReader:
 
     @property
     def begun(self) -> anyio.Event:
-        """Set as soon as another beginning is found from now on."""
+        """Set as soon as another start offset is found from now on."""
         return self._begun
 
     def beginnings(self) -> dict[Key, Position]:
-        """Of partitions that were begun where nobody else may begin later."""
+        """Start offsets that must be committed, as a later lookup may find others."""
         found = {}
         for state in self._subscription.states.values():
             topic_id = self._subscription.topic_id_of(state)
@@ -253,11 +256,11 @@ class GroupReader:
         return found
 
     def drop_work(self) -> None:
-        """The program works on nothing any more, finished or not."""
+        """The program has stopped: nothing is in flight any more."""
         self.in_hand.drop_all()
 
     def on_problem(self) -> None:
-        """Whoever waits for records is told."""
+        """Wake the task that waits for records: it raises the problem."""
         self._on_change(())
 
     def _states(self, keys: Iterable[Key]) -> list[ConsumedPartition]:

@@ -1,6 +1,7 @@
-"""What a program may ask of a consumer, checked. Pure.
+"""Consumer options: names, defaults, bounds, commit modes, `delivery`. Checked. Pure.
 
-Owns names, defaults and bounds. Kafka's names where the meaning is Kafka's.
+Kafka's names where the meaning is Kafka's. Options of group membership itself are in
+`group/member_options.py`.
 """
 
 from __future__ import annotations
@@ -25,36 +26,37 @@ if TYPE_CHECKING:
 
 
 # -- Group options --------------------------------------------------------------------------------
-# What a program may ask of a consumer that is a member of a group, checked. Pure.
-#
-# Owns names and defaults of what goes beyond membership itself (`group/member_options.py`): which
-# topics, and when what was read counts as done.
+# Options of a consumer that is a member of a group, beyond membership itself
+# (`group/member_options.py`): which topics, and when records count as done. Pure.
 
 
 COMMITS = ("batch", "record", "manual", "none", "before")
-INTERVAL_MS_MAX = 3_600_000
+INTERVAL_MS_MAX = 3_600_000  # an hour: a longer pause between commits is most likely a wrong unit
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupReading:
-    """Attributes:
-    member: how it is a member.
-    pattern: a regular expression that a topic's whole name matches, in place of names of topics.
-    commit: when what was read counts as done, for whoever reads on after this member:
-        "batch": once more is asked for, be it the next batch or, one by one, the next record;
-            written down in the background.
-        "record": the same for each record, and written down before the next one is handed out.
-        "before": written down before records are handed out, so that none comes twice.
-        "manual": when the program calls `commit`. "none": never.
-        `delivery="at_most_once"` is another word for "before", and "at_least_once" for "batch".
-    commit_interval_ms: with "batch", the pause between two commits.
-    on_rebalance: called with each `Rebalance`; while it runs, what is revoked is not given to
-        anybody else yet.
+    """How a member of a group reads.
+
+    Attributes:
+        member: the options of membership itself.
+        pattern: a regular expression that a topic's whole name matches, in place of topic names.
+        commit: when records count as done, which the next member to read the partition relies on:
+            "batch": once more is asked for, be it the next batch or, one by one, the next record;
+                committed in the background.
+            "record": the same for each record, and committed before the next one is handed out.
+            "before": committed before records are handed out, so that none comes twice.
+            "manual": when the program calls `commit`. "none": never.
+            `delivery="at_most_once"` sets "before", and "at_least_once" sets "batch".
+        commit_interval_ms: with "batch", the pause between two commits, in milliseconds.
+        on_rebalance: called with each `Rebalance`; until it returns, revoked partitions are not
+            given to another member.
     """
 
     member: MemberOptions
     pattern: str | None = None
     commit: str = "batch"
+    # so much work may come again after a crash; a commit per batch would load the quorum
     commit_interval_ms: int = 100
     on_rebalance: OnRebalance | None = None
 
@@ -78,7 +80,7 @@ class GroupReading:
 
 
 class GroupArguments(TypedDict, total=False):
-    """The same as arguments of a call, for editors and type checkers."""
+    """The same options as keyword arguments, for editors and type checkers."""
 
     group: str | None
     pattern: str | None
@@ -98,13 +100,14 @@ class GroupArguments(TypedDict, total=False):
 ARGUMENTS = tuple(GroupArguments.__annotations__)
 _ALLOWED: Allowed = {
     AT_MOST_ONCE: {"commit": ("before",)},
+    # The first value is the default of the word, the others do not contradict it.
     AT_LEAST_ONCE: {"commit": ("batch", "record", "manual")},
 }
 _OF_MEMBER = tuple(field.name for field in fields(MemberOptions))
 
 
 def group_reading(given: Mapping[str, Any]) -> GroupReading | None:
-    """From those arguments of a call that need a group; None: no group was asked for.
+    """Options from those arguments of a call that need a group; None: without a group.
 
     Raises:
         InvalidConfig: all bad values at once.
@@ -146,7 +149,7 @@ def _bad_pattern(pattern: object) -> list[str]:
 # -- Options --------------------------------------------------------------------------------------
 
 
-# Names that are taken already, each with what it is for.
+# Reserved names, each with what it will be for.
 _LATER = {
     "isolation_level": "transactions are",
     "tags": "filtering by tags is",
@@ -157,33 +160,37 @@ RESETS = {"none": None, "earliest": FROM_EARLIEST, "latest": FROM_LATEST}
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerOptions:
-    """Attributes:
-    assign: exactly these partitions, as pairs of topic and number, in place of whole topics.
-    group: of whoever reads as a member of a group; else None.
-    start: where reading begins, in a group where it has committed nothing yet: "earliest";
-        "latest", which is after what is there when the consumer is opened; an offset; or a
-        datetime with a time zone.
-    auto_offset_reset: where to go on if an offset is not there (any more): "earliest", "latest",
-        or "none": OffsetOutOfRange is raised.
-    fetch_min_bytes: a broker waits until it has so much ...
-    fetch_max_wait_ms: ... but not longer than so long.
-    fetch_max_bytes: of one answer.
-    max_partition_fetch_bytes: of one partition in one answer; a batch that is larger comes
-        nevertheless.
-    max_poll_records: so many records of a partition in a row, then it is another one's turn.
-    prefetch_bytes: of records that were fetched and not handed out; each broker may exceed it by
-        one batch.
+    """Options of a consumer.
+
+    Attributes:
+        assign: exactly these partitions, as pairs of topic and number, in place of whole topics.
+        group: the group options of a member; None without a group.
+        start: where reading begins, in a group where nothing is committed yet: "earliest";
+            "latest", which is the end when the consumer is opened; an offset; or a datetime with a
+            time zone.
+        auto_offset_reset: where to go on if an offset is not in the log (any more): "earliest",
+            "latest", or "none": OffsetOutOfRange is raised.
+        fetch_min_bytes: a broker waits until it has so many bytes ...
+        fetch_max_wait_ms: ... but not longer than this (long poll), in milliseconds.
+        fetch_max_bytes: bytes of one answer.
+        max_partition_fetch_bytes: bytes of one partition in one answer; a larger batch comes
+            nevertheless.
+        max_poll_records: records of one partition in a row; then it is another one's turn.
+        prefetch_bytes: bytes of records that were fetched and not handed out; each broker may
+            exceed its share by one batch.
     """
 
     assign: Sequence[Key] | None = None
     group: GroupReading | None = None
-    start: object = "latest"
-    auto_offset_reset: str = "none"
-    fetch_min_bytes: int = 1
-    fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = 8 << 20
-    max_partition_fetch_bytes: int = 1 << 20
-    max_poll_records: int = 500
+    start: object = "latest"  # Kafka's default
+    auto_offset_reset: str = "none"  # a gap must not go unnoticed
+    fetch_min_bytes: int = 1  # Kafka's default: an answer as soon as there is a record
+    fetch_max_wait_ms: int = 500  # Kafka's default
+    # a fraction of prefetch_bytes, so that several leaders get their share
+    fetch_max_bytes: int = 8 << 20  # a quarter of prefetch_bytes
+    max_partition_fetch_bytes: int = 1 << 20  # Kafka's default, and that of max.message.bytes
+    max_poll_records: int = 500  # Kafka's default
+    # bounds the memory of a consumer that is slower than its leaders
     prefetch_bytes: int = 32 << 20
 
     def __post_init__(self) -> None:
@@ -200,12 +207,12 @@ class ConsumerOptions:
 
     @property
     def reset(self) -> Start | None:
-        """None: an offset that is not there is an error."""
+        """None: an offset that is not in the log is an error."""
         return RESETS[self.auto_offset_reset]
 
 
 class ConsumerArguments(GroupArguments, total=False):
-    """The same as arguments of a call, for editors and type checkers."""
+    """The same options as keyword arguments, for editors and type checkers."""
 
     assign: Sequence[Key] | None
     start: GivenStart
@@ -219,11 +226,11 @@ class ConsumerArguments(GroupArguments, total=False):
 
 
 def consumer_options(topics: Sequence[object], given: Mapping[str, Any]) -> ConsumerOptions:
-    """From the arguments of a call.
+    """Options from the arguments of a call.
 
     Raises:
-        TypeError: an option that is not known, and which one may be meant.
-        InvalidConfig: all bad values at once; options whose time has not come.
+        TypeError: an unknown option; suggests the one that may be meant.
+        InvalidConfig: all bad values at once; reserved options.
     """
     own = [field.name for field in fields(ConsumerOptions)]
     check_options("consumer", given, [*own, *ARGUMENTS], later=_LATER)
@@ -240,7 +247,7 @@ def consumer_options(topics: Sequence[object], given: Mapping[str, Any]) -> Cons
 _BOUNDS = {
     "fetch_min_bytes": (0, ID_MAX),
     "fetch_max_wait_ms": (1, 60_000),
-    "fetch_max_bytes": (1, 50 << 20),
+    "fetch_max_bytes": (1, 50 << 20),  # answers arrive as one frame, which has a size limit
     "max_partition_fetch_bytes": (1, 50 << 20),
     "max_poll_records": (1, ID_MAX),
     "prefetch_bytes": (1, 1 << 40),

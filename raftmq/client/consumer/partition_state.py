@@ -1,8 +1,9 @@
-"""One partition as it is read: how far, what is there to hand out, what keeps it from being asked.
+"""One partition as a consumer reads it: position, fetch offset, undelivered batches, errors. Pure.
 
-Pure. Positions count what was handed out; fetching runs ahead. Invariants: what is undelivered
-reaches from the position to where fetching goes on; whatever changes where fetching goes on
-changes `version`, and answers to questions of an older version are dropped.
+Kafka: SubscriptionState.TopicPartitionState. The position counts records that were handed out;
+fetching runs ahead. Invariants: the undelivered batches reach from the position to the fetch
+offset; each change of the fetch offset changes `version`, and answers to requests of an older
+version are dropped.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
 
 
 # -- Starts ---------------------------------------------------------------------------------------
-# Where reading begins: an end of the log, an offset, or a point in time. Pure.
+# Where reading begins: an end of the log, an offset, or a timestamp. Pure.
 #
-# Owns what programs may say for it. Which offset an end or a time is, only a leader can tell.
+# Owns what programs may pass. Only a leader knows which offset an end or a timestamp is.
 
 
-GivenStart: TypeAlias = str | int | datetime  # as programs say it
+GivenStart: TypeAlias = str | int | datetime  # as programs pass it
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StartKind(Enum):
     OFFSET = auto()
-    TIMESTAMP = auto()  # milliseconds; EARLIEST and LATEST are such ones, too
+    TIMESTAMP = auto()  # milliseconds; EARLIEST and LATEST are negative ones
 
 
 class Start(NamedTuple):
@@ -50,7 +51,7 @@ class Start(NamedTuple):
 
     @property
     def offset(self) -> int | None:
-        """Where it is known without asking."""
+        """The offset, where no leader has to be asked."""
         return self.number if self.kind is StartKind.OFFSET else None
 
 
@@ -60,7 +61,7 @@ _NAMED = {"earliest": FROM_EARLIEST, "latest": FROM_LATEST}
 
 
 def start_of(given: object) -> Start:
-    """What `start=` says.
+    """The start that a program passed.
 
     Raises:
         InvalidConfig: it is none of "earliest", "latest", an offset and a datetime with a zone.
@@ -77,7 +78,7 @@ def start_of(given: object) -> Start:
 
 
 def seek_start(*, offset: object, timestamp: object) -> Start:
-    """What the arguments of a `seek` say, of which one is None.
+    """The start that the arguments of `seek` name, one of which is None.
 
     Raises:
         InvalidConfig: both or none, or not a place in a log.
@@ -98,10 +99,10 @@ def seek_start(*, offset: object, timestamp: object) -> Start:
 
 
 def start_of_added(start: Start) -> Start:
-    """For a partition that is added while others are read.
+    """The start in a partition that is added while others are read.
 
-    All of it is new. So whoever wants new records wants it from its beginning; an offset was meant
-    for the partitions that there were.
+    All its records are new: a program that wants new records wants it from its beginning. An offset
+    was meant for the partitions that existed.
     """
     if start == FROM_LATEST or start.kind is StartKind.OFFSET:
         return FROM_EARLIEST
@@ -130,10 +131,12 @@ Key: TypeAlias = tuple[str, int]  # topic and number
 
 
 class DamageMet(NamedTuple):
-    """Attributes:
-    place: who has sent it last.
-    since: when that leader sent it first.
-    first: when any leader did.
+    """The damage that fetches of a partition have met.
+
+    Attributes:
+        place: the leader that sent it last.
+        since: when that leader sent it first.
+        first: when any leader did.
     """
 
     place: LeaderPlace
@@ -142,29 +145,31 @@ class DamageMet(NamedTuple):
 
 
 class ConsumedPartition:
-    """
+    """The state of one partition.
+
     Args:
-        reset: where to go on if an offset is not there; None: that is an error.
+        reset: where to go on if an offset is not in the log; None: that is an error.
         is_of_group: a group reads it.
-        on_found: called when it is known where to begin, which only a leader could tell.
-        on_passed: called when reading has passed over what is no record.
+        on_found: called when a leader has told the offset of the start.
+        on_passed: called when reading has skipped offsets without records.
 
     Attributes:
-    start: where to begin, as long as only a leader knows which offset that is.
-    found_at: which offset that was, if somebody else may find another one later.
-    position: offset of the next record to hand out; None: not known yet.
-    position_epoch: of the leader that has appended the record before; -1: not known.
-    fetch_offset, fetch_epoch: the same for the next record to fetch.
-    topic_id: of the topic that is read, None before the first question.
-    tenure: what a group's reader is handed out is marked with; another one for another topic.
-    high_watermark: the highest that was told of this topic; None: never, or the log was cut.
-    error: why nothing more comes; told once everything before it was handed out.
-    failures: attempts in a row.
-    failed_since: when the first of them failed.
-    damage: what is known of it if some of them brought damage.
-    vouched_at: the leader there has said that damage is none of its disk's.
-    is_held_back: nothing of it is handed out for now, as it may be somebody else's soon.
-    is_released: it is not read any more.
+        start: where to begin, as long as only a leader knows which offset that is.
+        found_at: which offset that was, if a later request may find another one.
+        position: offset of the next record to hand out; None: not known yet.
+        position_epoch: leader epoch of the record before the position; -1: not known.
+        fetch_offset, fetch_epoch: the same for the next record to fetch.
+        topic_id: of the topic that is read, None before the first request.
+        tenure: the mark of ownership that a group member's records bear; another one for another
+            topic.
+        high_watermark: the highest of this topic in any answer; None: no answer yet, or truncated.
+        error: why nothing more comes; raised once everything before it was handed out.
+        failures: failed attempts in a row.
+        failed_since: when the first of them failed.
+        damage: set if some of them brought damaged batches.
+        vouched_at: the leader that has found its disk intact.
+        is_held_back: nothing of it is handed out for now, as another member may get it soon.
+        is_released: it is not read any more.
     """
 
     def __init__(
@@ -184,7 +189,7 @@ class ConsumedPartition:
         self.is_paused = self.is_held_back = self.is_released = False
         self.undelivered = CompletedFetches()
         self.high_watermark: int | None = None
-        self._told_of = b""  # the topic whose high watermark that is
+        self._told_of = b""  # the topic that the high watermark is of
         self._backoff = Backoff(random, PAUSES)
         self.tenure = PartitionOwnership() if is_of_group else None
         self._begin(start)
@@ -196,7 +201,8 @@ class ConsumedPartition:
         self.start = start
         self.found_at: int | None = None
         self.position = start.offset
-        self._read_end = start.offset or 0  # from there to the position there is no record
+        # from there to the position there are only control batches
+        self._read_end = start.offset or 0
         self.position_epoch = self.fetch_epoch = ABSENT
         self.fetch_offset = self.position or 0
         self.topic_id: bytes | None = None
@@ -205,19 +211,19 @@ class ConsumedPartition:
         self.on_success()
 
     def seek(self, start: Start) -> None:
-        """Forget everything that was fetched, and what went wrong."""
+        """Drop everything that was fetched, and errors; go on at `start`."""
         self.version += 1
         self._begin(start)
 
     def begin_at(self, topic_id: bytes, offset: int, leader_epoch: int) -> None:
-        """There a group goes on with this topic; the epoch is that of the record before."""
+        """Go on at a group's committed offset; `leader_epoch` is that of the record before."""
         self.version += 1
         self._begin(Start(StartKind.OFFSET, offset))
         self.read_topic(topic_id)
         self.position_epoch = self.fetch_epoch = leader_epoch
 
     def read_topic(self, topic_id: bytes) -> None:
-        """This one, of those that had the name."""
+        """Of the topics that had the name, read the one with this id."""
         self.topic_id = topic_id
         if self.tenure is None or self.tenure.topic_id == topic_id:
             return
@@ -227,15 +233,17 @@ class ConsumedPartition:
             self.tenure = PartitionOwnership(topic_id)
 
     def release(self) -> None:
-        """Somebody else reads it now: nothing of it is handed out."""
+        """Another member reads it now: hand out nothing more of it."""
         self.version += 1
         self.is_released = True
         self.undelivered.clear()
 
     def found(self, offset: int) -> None:
-        """Which offset the start is."""
+        """A leader has told the offset of the start."""
         self.version += 1
         self.position = self.fetch_offset = self._read_end = offset
+        # "earliest" may be looked up again; "latest" and timestamps could move, so a group commits
+        # them.
         self.found_at = None if self.start == FROM_EARLIEST else offset
         self.on_success()
         self._on_found()
@@ -243,7 +251,7 @@ class ConsumedPartition:
     # -- asking ----------------------------------------------------------------------------
 
     def is_wanted(self, place: LeaderPlace, *, buffer_bytes: int, now: float) -> bool:
-        """Whether to ask who leads at `place` about it."""
+        """Whether to fetch it from the leader at `place` now."""
         return (
             not self.is_paused
             and self.error is None
@@ -261,7 +269,7 @@ class ConsumedPartition:
         self._backoff.reset()
 
     def on_failure(self, place: LeaderPlace | None, *, now: float) -> None:
-        """An attempt there came to nothing; another one is due after a pause, or elsewhere."""
+        """An attempt there failed; the next is due after a pause, or at once at another leader."""
         if not self.failures:
             self.failed_since = now
         self.failures += 1
@@ -269,13 +277,13 @@ class ConsumedPartition:
         self.not_before = now + self._backoff.next_seconds()
 
     def fail(self, error: RaftmqError) -> None:
-        """It takes more than another attempt."""
+        """An error that another attempt cannot resolve."""
         self.error = error.at(*self.key)
 
     def take_error(self) -> RaftmqError | None:
-        """To be told; then everything is tried again, and fails again if it still holds.
+        """The error to raise; then everything is tried again, and fails again if the cause lasts.
 
-        None if there is none, or if reading goes on elsewhere instead.
+        None if there is no error, or if `auto_offset_reset` says where to go on.
         """
         error, self.error = self.error, None
         if type(error) is OffsetOutOfRange and self._reset is not None:
@@ -287,17 +295,19 @@ class ConsumedPartition:
     # -- records ---------------------------------------------------------------------------
 
     def on_told(self, topic_id: bytes, high_watermark: int) -> None:
-        """A new leader may know less than the last one did: what was committed stays so."""
+        """Take the high watermark of an answer. A new leader may know a lower one than the last
+        leader did: committed records stay committed.
+        """
         before = self.high_watermark if topic_id == self._told_of else None
         self.high_watermark = max(high_watermark, before or 0)
         self._told_of = topic_id
 
     def on_cut(self) -> None:
-        """The log is not what it was: what was told of it does not hold."""
+        """The log was truncated: the known high watermark does not hold."""
         self.high_watermark = None
 
     def add(self, pieces: Sequence[CompletedFetch]) -> None:
-        """Batches that begin where fetching goes on."""
+        """Add batches that begin at the fetch offset."""
         assert self.position is not None, "fetched from nowhere"
         if not pieces:
             return
@@ -308,7 +318,7 @@ class ConsumedPartition:
         self._pass_over(self.position)
 
     def forget_undelivered(self) -> None:
-        """Fetching goes back to the position."""
+        """Drop undelivered batches; fetching goes back to the position."""
         if self.undelivered:
             assert self.position is not None, "fetched from nowhere"
             self.version += 1
@@ -317,7 +327,7 @@ class ConsumedPartition:
 
     @property
     def is_deliverable(self) -> bool:
-        """Whether there is something to hand out, or to tell."""
+        """Whether there are records to hand out, or an error to raise."""
         is_read = not (self.is_paused or self.is_held_back or self.is_released)
         return is_read and (bool(self.undelivered) or self.error is not None)
 
@@ -345,10 +355,10 @@ class ConsumedPartition:
         self._pass_over(position)
 
     def behind(self, end_offset: int) -> tuple[int, int | None]:
-        """Where reading goes on after what was handed out and ends there: behind control batches.
+        """Where reading goes on after records that end at `end_offset`: behind control batches.
 
         Returns:
-            And the epoch of the leader that has appended what is before; None: nothing is known.
+            That offset, and the leader epoch of what is before it; None: not known.
         """
         if self.position is not None and self._read_end <= end_offset <= self.position:
             return self.position, self.position_epoch
@@ -362,7 +372,7 @@ class ConsumedPartition:
             self._on_passed()
 
     def take_back(self, position: int, *, epoch: int) -> None:
-        """What was handed out from `position` on comes again; `epoch`: of the record before."""
+        """Records from `position` on are handed out again; `epoch`: of the record before."""
         self.version += 1
         self.undelivered.clear()
         self.position = self.fetch_offset = self._read_end = position

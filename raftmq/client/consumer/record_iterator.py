@@ -1,7 +1,7 @@
-"""The batch whose records are handed out one by one: here, or to other threads.
+"""Hands out the open batch record by record: to the program's task, or to other threads.
 
-Owns which of them was the last. Invariant: whatever else is wanted of the partition ends it, and
-what was not handed out of it comes another time.
+Owns which record was the last. Invariant: a seek, pause or rebalance of the partition ends the
+batch, and its remaining records come another time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.partition_state import ConsumedPartition
 
 
-# -- Lent -----------------------------------------------------------------------------------------
-# Records of one batch that other threads take, one by one.
+# -- Shared batch ---------------------------------------------------------------------------------
+# Records of one batch that several threads take, one by one.
 #
-# Owns who gets which: each is either taken, or left when the loop stops the lending, and then it
-# comes another time. Invariant: nothing is taken after `stop`, and `last` is exact from then on;
-# before, it may be one behind, so that less counts as done, never more.
+# Owns which thread gets which record. Each is either taken, or left when the event loop calls
+# `stop`, and then it comes another time. Invariant: nothing is taken after `stop`, and `last` is
+# exact from then on; before, it may be one behind, so that fewer records count as done, never more.
 
 
 class SharedBatch:
-    """Attributes:
-    last: that was taken.
+    """A batch whose records threads take under a lock.
+
+    Attributes:
+        last: the record that was taken last.
     """
 
     def __init__(self, batch: ConsumedBatch) -> None:
@@ -41,7 +43,7 @@ class SharedBatch:
         self._taker, self._is_shared = 0, False
 
     def __bool__(self) -> bool:
-        """Whether there is something to take."""
+        """Whether a record is left."""
         return bool(self._rest)
 
     def take(self, taker: int) -> ConsumerRecord | None:
@@ -55,18 +57,20 @@ class SharedBatch:
             return record
 
     def stop(self) -> None:
-        """What was not taken is not handed out."""
+        """The remaining records are not handed out."""
         with self._lock:
             self._rest.clear()
 
     @property
     def in_hand(self) -> ConsumedBatch | ConsumerRecord | None:
-        """What may be worked on. Several threads ask each for its own work, not for the others'."""
+        """The work in flight: the whole batch once several threads take from it, as each finishes
+        only its own record by asking for the next.
+        """
         return self._batch if self._is_shared else self.last
 
 
 def _decodable(batch: ConsumedBatch) -> list[ConsumerRecord]:
-    """What cannot be decoded ends them, and is told once it is the first."""
+    """Records up to the first that cannot be decoded; its error is raised once it is the first."""
     found: list[ConsumerRecord] = []
     try:
         found.extend(batch)
@@ -76,20 +80,21 @@ def _decodable(batch: ConsumedBatch) -> list[ConsumerRecord]:
     return found
 
 
-# -- One by one -----------------------------------------------------------------------------------
+# -- Record iterator ------------------------------------------------------------------------------
 
 
 _NOTHING: Iterator[Any] = iter(())
 
 
 class RecordIterator:
-    """
+    """The open batch, and the last record handed out of it.
+
     Args:
-        on_stopped: told what stays in the program's hand.
+        on_stopped: gets the work that the program still has in flight.
 
     Attributes:
         records: those that are left.
-        last: whoever takes one from `records` notes it here.
+        last: set by the caller that takes a record from `records`, as a call per record costs time.
     """
 
     def __init__(self, delivery: FetchCollector, on_stopped: Callable[[Work], None]) -> None:
@@ -100,7 +105,7 @@ class RecordIterator:
         self._seen: ConsumerRecord | None = None
 
     def lend(self, lent: SharedBatch) -> None:
-        """To other threads, the batch that is open."""
+        """The open batch goes to other threads."""
         self._lent = lent
 
     @property
@@ -109,26 +114,26 @@ class RecordIterator:
 
     @property
     def in_hand(self) -> Work | None:
-        """What the program works on; None: nothing was handed out yet."""
+        """The record or batch in flight; None: nothing was handed out yet."""
         return self.last if self._lent is None else self._lent.in_hand
 
     def position(self, state: ConsumedPartition) -> int | None:
-        """Of the next record of a partition."""
+        """Offset of the next record of a partition."""
         return self._delivery.position(state, self._newest)
 
     def has_moved(self) -> bool:
-        """Whether something was handed out since this was asked last."""
+        """Whether a record was handed out since the last call."""
         newest, seen = self._newest, self._seen
         self._seen = newest
         return newest is not None and newest is not seen
 
     def put_back(self, state: ConsumedPartition) -> None:
-        """Something else is wanted of that partition."""
+        """A seek, pause or rebalance of that partition: close its batch."""
         if self._delivery.is_open(state):
             self.stop()
 
     def stop(self) -> None:
-        """The rest comes another time; what was handed out last stays in hand."""
+        """Close the batch; the record handed out last stays in flight."""
         if self._lent is not None:
             self._lent.stop()
         if (work := self.in_hand) is not None:
@@ -136,7 +141,7 @@ class RecordIterator:
         self.close()
 
     def close(self) -> None:
-        """The same, and nothing is in hand."""
+        """Close the batch; nothing stays in flight."""
         if self._lent is not None:
             self._lent.stop()
         self._delivery.close(self._newest)

@@ -1,8 +1,8 @@
-"""Which partitions are read: all of some topics, a fixed set, or what a group deals out. Pure.
+"""Which partitions a consumer reads: whole topics, an explicit list, or a group's assignment. Pure.
 
-Owns what the metadata means for it: partitions that are new, topics and partitions that are not
-there. Invariant: a partition that is read is read for ever, unless a group takes it away; what
-becomes of it is an error.
+Kafka: SubscriptionState. Owns what metadata mean for it: new partitions, and topics and partitions
+that do not exist. Invariant: a partition that is read stays so, unless a group revokes it; if it
+disappears, that is an error.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.partition_state import Key, Start
     from raftmq.client.routing.routes import Routes, TopicRoutes
 
-# So long a cluster may say that there is no such topic: it may have been created a moment ago.
+# So long metadata may lack a topic before that is an error: it may have been created a moment ago.
 UNKNOWN_SECONDS_MAX = 5.0
 
 
 class Subscription:
-    """Attributes:
-    topics: of which something is read.
-    reads_what_is_dealt: by a group, among its members.
-    states: every partition that is read; whose turn to be asked about is next comes first.
-    on_found: called when it is known where one of them begins.
-    on_passed: called when reading of one has passed over what is no record.
+    """The topics and partitions of one consumer.
+
+    Attributes:
+        topics: of which something is read.
+        reads_what_is_dealt: the group assigns the partitions.
+        states: every partition that is read, in the order in which they are fetched next.
+        on_found: called when the offset at which one of them begins is known.
+        on_passed: called when reading of one has skipped offsets without records.
     """
 
     def __init__(
@@ -54,7 +56,8 @@ class Subscription:
             self._add((key[0], key[1]), self._start)
         self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
         self._own = frozenset(self.topics)
-        self._first_counts: dict[str, int] = {}  # partitions that there were at first
+        # number of partitions when the topic was seen first
+        self._first_counts: dict[str, int] = {}
         self._first_ids: dict[str, bytes] = {}
         self._untold = set(self.topics)
         self._unknown_since: dict[str, float] = {}
@@ -62,7 +65,7 @@ class Subscription:
 
     @property
     def is_told(self) -> bool:
-        """Whether the cluster has said something of every topic."""
+        """Whether metadata have answered for every topic."""
         return not self._untold
 
     @property
@@ -70,11 +73,11 @@ class Subscription:
         return bool(self._problems)
 
     def take_problem(self) -> RaftmqError | None:
-        """Of a topic as a whole, to be told; it comes again if it lasts."""
+        """The next error of a topic as a whole, to be raised; it comes again if the cause lasts."""
         return self._problems.pop(0) if self._problems else None
 
     def find(self, topic: str, partition: int) -> ConsumedPartition:
-        """Raises InvalidConfig: it is not read."""
+        """Raises InvalidConfig: the partition is not read."""
         state = self.states.get((topic, partition))
         if state is None:
             known = ", ".join(map(str, list(self.states.values())[:5])) or "none yet"
@@ -84,17 +87,18 @@ class Subscription:
         return state
 
     def topic_id_of(self, state: ConsumedPartition) -> bytes | None:
-        """Of the topic that is read, or will be: after a seek nobody has been asked yet."""
+        """Of the topic that is read, or will be: after a seek no request was sent yet."""
         if state.topic_id is not None:
             return state.topic_id
         told = self._routes.topic(state.topic)
         return None if told is None else told.topic_id
 
     def read_topics(self, topics: Sequence[str], watched: Sequence[str] = ()) -> None:
-        """Of these, what a group deals out is read.
+        """Set the topics of which the group assigns partitions.
 
         Args:
-            watched: others whose partitions have to be known; nobody is told what is wrong there.
+            watched: further topics whose number of partitions is needed, as the leader of the group
+                plans for others; their errors are not raised here.
         """
         self._own = frozenset(topics)
         before, self.topics = self.topics, tuple(dict.fromkeys([*topics, *watched]))
@@ -104,9 +108,10 @@ class Subscription:
             del self._unknown_since[topic]
 
     def assign(self, keys: Iterable[Key]) -> list[ConsumedPartition]:
-        """A group has dealt these out; what is read already goes on."""
+        """The group assigns these; partitions that are read already go on."""
         added = [key for key in keys if key not in self.states]
         for topic, partition in added:
+            # Partitions that were added since are read from their beginning, see `start_of_added`.
             is_new = partition >= self._first_counts.get(topic, partition + 1)
             is_new = is_new or self._is_made_anew(topic)
             start = start_of_added(self._start) if is_new else self._start
@@ -114,24 +119,24 @@ class Subscription:
         return [self.states[key] for key in added]
 
     def _is_made_anew(self, topic: str) -> bool:
-        """Since this consumer knows it: all of it is new."""
+        """Deleted and created anew since this consumer saw it first: all of it is new."""
         told = self._routes.topic(topic)
         known = None if told is None else told.topic_id
         return known is not None and known != self._first_ids.get(topic, known)
 
     def release(self, keys: Iterable[Key]) -> list[ConsumedPartition]:
-        """A group takes these away. What was fetched of them is dropped."""
+        """The group revokes these. Their undelivered records are dropped."""
         released = [self.states.pop(key) for key in keys if key in self.states]
         for state in released:
             state.release()
         return released
 
     def on_unreachable(self) -> None:
-        """Nobody says anything: so nobody says that a topic is unknown."""
+        """No broker answers, so that none says that a topic is unknown: its time starts anew."""
         self._unknown_since.clear()
 
     def on_metadata(self, *, now: float) -> list[ConsumedPartition]:
-        """Look at what is known of the topics; partitions with a new error."""
+        """Apply refreshed metadata. Returns partitions with a new error."""
         for topic in self.topics:
             told = self._routes.topic(topic)
             if told is None:
@@ -144,7 +149,7 @@ class Subscription:
         return [state for state in self.states.values() if self._is_gone(state, now=now)]
 
     def outdated(self) -> list[Key]:
-        """What is read of a topic that was deleted, where there is another one of that name."""
+        """Partitions of a deleted topic where another topic has its name now."""
         return [key for key, state in self.states.items() if self._is_outdated(state)]
 
     def _is_outdated(self, state: ConsumedPartition) -> bool:
@@ -154,11 +159,12 @@ class Subscription:
         return state.topic_id not in (None, told.topic_id)
 
     def rotate(self, keys: Iterable[Key]) -> None:
-        """These have had their turn."""
+        """These were fetched: they go to the end of the order."""
         for key in keys:
             self.states[key] = self.states.pop(key)
 
     def _on_unknown(self, topic: str, number: int, *, now: float) -> None:
+        # A watched topic: its reader, another member, gets the error.
         if topic not in self._own:
             return
         error = error_for(number or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
@@ -174,7 +180,7 @@ class Subscription:
                 )
 
     def _tell(self, error: RaftmqError) -> None:
-        """Once, however often it is found before somebody is told."""
+        """Keep an error for the program, once however often it is found."""
         if str(error) not in map(str, self._problems):
             self._problems.append(error)
 
@@ -190,7 +196,7 @@ class Subscription:
                     self._add((topic, partition), start)
 
     def _is_gone(self, state: ConsumedPartition, *, now: float) -> bool:
-        """It is read, and is not there any more, or not for too long: now it has an error."""
+        """The partition has disappeared, or has not appeared for too long: now it has an error."""
         told = self._routes.topic(state.topic)
         if told is None or told.topic_id is None or state.error is not None:
             return False
@@ -222,7 +228,7 @@ class Subscription:
 
 
 def _is_missing(state: ConsumedPartition, *, now: float) -> bool:
-    """For too long already."""
+    """The partition is missing for longer than a new topic needs."""
     if not state.failures:
         state.on_failure(None, now=now)
     return now >= state.failed_since + UNKNOWN_SECONDS_MAX

@@ -1,3 +1,1 @@
-"""Finding partition leaders, retries and metadata refreshes of the client. Begin at
-`cluster.py`.
-"""
+"""Partition leaders, retries and metadata refreshes of the client. Begin at `cluster.py`."""

@@ -1,7 +1,7 @@
 """Cached metadata of a client: topics, partition leaders, broker addresses. Pure.
 
-Kafka: Metadata, MetadataCache. Also owns which topics are in doubt and must be asked for again, and
-which are forgotten: only the 10,000 topics used last are kept.
+Kafka: Metadata. Also owns which topics are in doubt and must be asked for again, and which are
+forgotten: only the 10,000 topics used last are kept.
 
 Invariants, as long as a topic is not forgotten: an answer never replaces one of a newer metadata
 version; a partition's leader never gives way to one of a lower leader epoch.
