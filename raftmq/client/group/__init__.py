@@ -1,1 +1,1 @@
-"""A consumer's part in a consumer group: joining, staying, planning, leaving."""
+"""Consumer group membership: joining, heartbeats, rebalance, assignment, commits, leaving."""

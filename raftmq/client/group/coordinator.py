@@ -1,12 +1,12 @@
-"""The way to the broker that coordinates a group: found through any broker, again if it moves.
+"""Finds a group's coordinator and sends requests to it; looks it up again when it moves.
 
-Owns who that is, as far as is known, and the loop in which a question to it is repeated. What a
-repetition would do, the caller says (`RepeatEffect`).
+Kafka: AbstractCoordinator.lookupCoordinator. Owns which broker that is, as far as is known, and the
+loop that repeats a request. The caller says what a repetition would do (`RepeatEffect`).
 
-Invariant: whatever changes something bears the slot epoch under which the broker that it is sent to
-was found. So it takes effect there and then or never: not when it arrives late, and the slot has
-been elsewhere. What deletes looks first, and bears what it has seen: when it arrives late it
-deletes nothing that was committed since.
+Invariant (decision 0025): every change carries the slot epoch under which its broker was found, so
+it takes effect there and then or never: not when it arrives late and the slot has moved meanwhile.
+A deletion reads first, and carries what it has read: when it arrives late it deletes nothing that
+was committed since.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.group_offsets import OffsetFetchReply
 
-FIND_SECONDS_MAX = 2.0  # for one broker's word on who coordinates: others may be asked
-# Whoever answered so, or not at all, may not coordinate the group any more.
+FIND_SECONDS_MAX = 2.0  # for one broker's answer; then another one is asked
+# After these errors another broker may coordinate the group.
 _DOUBTFUL = (
     CoordinatorNotAvailable,
     Disconnected,
@@ -57,14 +57,14 @@ _DOUBTFUL = (
     Unreachable,
 )
 
-_CHANGES = (Heartbeat, JoinGroup, LeaveGroup, OffsetCommit, SyncGroup)
-_DELETIONS = (DeleteGroups, OffsetDelete)
+_CHANGES = (Heartbeat, JoinGroup, LeaveGroup, OffsetCommit, SyncGroup)  # carry the slot epoch
+_DELETIONS = (DeleteGroups, OffsetDelete)  # carry the slot's last change, too
 
 T = TypeVar("T")
 
 
 class CoordinatorReply(Protocol):
-    """A body that says by itself whether it is an error."""
+    """An answer that has an error code of its own."""
 
     @property
     def error(self) -> int: ...
@@ -76,18 +76,18 @@ OutcomeT = TypeVar("OutcomeT", bound=CoordinatorReply)
 
 
 class FoundCoordinator(NamedTuple):
-    """Who coordinates, and under which epoch of the slot."""
+    """The coordinating broker, and the slot epoch under which it was found."""
 
     broker_id: int
     slot_epoch: int
 
 
 class CoordinatorLookup:
-    """Of one group.
+    """The coordinator of one group.
 
     Attributes:
-        found: who it is; None: not known, or in doubt.
-        sender: what to call whoever asks through this, and is no member.
+        found: the coordinator; None: not known, or in doubt.
+        sender: the name in commits of a program that is no member.
     """
 
     def __init__(self, cluster: Cluster, group: str) -> None:
@@ -104,15 +104,15 @@ class CoordinatorLookup:
         deadline: float,
         repeats: RepeatEffect,
     ) -> T:
-        """What `read` makes of the body of an answer.
+        """Send a request, again and again until it succeeds or must not. The result of `read`.
 
         Args:
-            make: the request, made anew for each attempt.
-            read: may raise what the body says; an error that is worth another try leads to one.
+            make: builds the request, anew for each attempt.
+            read: gets the answer's body, and may raise its error; a retriable one is repeated.
 
         Raises:
-            OutcomeUnknown: a change was asked for, and may have been made.
-            RaftmqError: what the last attempt met.
+            OutcomeUnknown: a change may have been made. Indefinite.
+            RaftmqError: of the last attempt.
         """
         attempts = self._cluster.new_attempts(deadline=deadline, repeats=repeats)
         while True:
@@ -126,11 +126,11 @@ class CoordinatorLookup:
             attempts.check_time(anyio.current_time())
 
     async def ask_once(self, body: Request, *, deadline: float) -> Answer:
-        """The answer to one attempt, whatever it says. The slot epoch is filled in here, and what
-        a deletion has to bear.
+        """One attempt; the answer, even if it is an error. Fills in the slot epoch, and what a
+        deletion must carry.
 
         Raises:
-            RaftmqError: there is none.
+            RaftmqError: there is no answer.
         """
         found = await self._find(deadline)
         if isinstance(body, _CHANGES):
@@ -144,10 +144,10 @@ class CoordinatorLookup:
             raise
 
     async def _seen(self, body: Request, found: FoundCoordinator, *, deadline: float) -> Request:
-        """A deletion of what is there now. Older brokers say no epoch, and know only their own.
+        """The deletion with the state that was read just before. Older brokers name no epoch.
 
         Raises:
-            RaftmqError: nobody knows what is there. Definite.
+            RaftmqError: the state cannot be read. Definite.
         """
         timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         look = OffsetFetch(self._group, (), timeout_ms=timeout_ms)
@@ -160,12 +160,12 @@ class CoordinatorLookup:
         )
 
     def doubt(self, error: RaftmqError) -> None:
-        """After such an error somebody else may coordinate the group."""
+        """Forget the coordinator after an error that may mean that it has moved."""
         if isinstance(error, _DOUBTFUL):
             self.found = None
 
     async def _find(self, deadline: float) -> FoundCoordinator:
-        async with self._finding:  # whoever waits for the same is told with it
+        async with self._finding:  # one lookup serves all callers that wait
             if self.found is None:
                 self.found = await self._find_anew(deadline)
             return self.found
@@ -185,7 +185,9 @@ class CoordinatorLookup:
         return found
 
     async def _without_effect(self, broker_id: int, body: Request, *, deadline: float) -> Answer:
-        """Without an answer nothing has happened, whatever it is that is to be asked then."""
+        """A preparatory request: without its answer the caller's change was not sent, so the error
+        is definite.
+        """
         try:
             return await self._cluster.ask(broker_id, body, deadline=deadline)
         except RaftmqError as error:
@@ -204,7 +206,7 @@ def _found(group: str, reply: FindCoordinatorReply) -> FoundCoordinator:
 
 
 def checked(body: OutcomeT) -> OutcomeT:
-    """`body`. Raises what it says, if that is an error."""
+    """`body`. Raises its error, if it has one."""
     if body.error:
         raise error_for(body.error, body.message)
     return body

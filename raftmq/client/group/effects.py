@@ -1,7 +1,7 @@
-"""What the rules of a member ask their surroundings to do. Data only.
+"""Effects that the rules of a group member return: requests, assignments, revocations. Data only.
 
-They are to be done in the order in which they are given. Partitions are pairs of a topic's name and
-a number, sorted.
+They must be carried out in the order in which they are returned. Partitions are pairs of a topic's
+name and a number, sorted. Also the program's `Rebalance`, and the states of a member.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AskCoordinator:
-    """Ask the coordinator, and hand what it says to `Membership.on_answer` with `token`.
+    """Send a request to the coordinator, and pass the answer to `GroupMembership.on_answer` with
+    `token`.
 
     All requests go to one coordinator, over one connection and in order, until ForgetCoordinator:
     an answer to a later one shows that the earlier ones have arrived.
 
     Attributes:
-        deadline: nobody waits for an answer any longer.
+        deadline: after it no answer is waited for.
     """
 
     token: int
@@ -37,15 +38,16 @@ class AskCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class ForgetCoordinator:
-    """Find out who coordinates before anything is asked again; what was asked may be broken off."""
+    """Look up the coordinator before the next request; requests in flight may be cancelled."""
 
     error: RaftmqError
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTopics:
-    """The topics whose partition counts it needs from now on: its own, and those of the members
-    for which it plans. Told to `Membership.on_metadata` as soon as known, and whenever they change.
+    """The topics whose partition counts the member needs from now on: its own, and those of the
+    members for which it plans. `GroupMembership.on_metadata` takes them as soon as known, and
+    whenever they change.
     """
 
     topics: tuple[str, ...]
@@ -53,9 +55,9 @@ class WatchTopics:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """A rebalance is over. Read these, too, from where the group has committed.
+    """A rebalance is over. Read these, too, from the group's committed offsets.
 
-    Told of each rebalance that is completed, so they may be none; what is not named stays.
+    Comes with each completed rebalance, so there may be none; partitions that are not named stay.
     """
 
     partitions: tuple[Key, ...]
@@ -64,13 +66,13 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Hand out nothing more of these, see what was handed out finished, and commit it; then call
-    `Membership.on_revoked` with `token`.
+    """Hand out nothing more of these, wait until what was handed out is finished, and commit it;
+    then call `GroupMembership.on_revoked` with `token`.
 
-    A later one says everything that is being revoked by then, and takes the place of this one.
+    A later one names everything that is being revoked by then, and replaces this one.
 
     Attributes:
-        deadline: from then on somebody else may have them, and they are Lost.
+        deadline: from then on another member may own them, and they are Lost.
     """
 
     token: int
@@ -79,8 +81,8 @@ class Revoke:
 
 
 class LossCause(Enum):
-    """NOT_ASKED, NOT_FINISHED: the program took too long to ask for more, or to finish with what is
-    being revoked. OTHER: whatever else.
+    """NOT_ASKED, NOT_FINISHED: the program took too long to ask for more records, or to finish
+    those of revoked partitions. OTHER: any other cause.
     """
 
     NOT_ASKED = auto()
@@ -90,11 +92,11 @@ class LossCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Somebody else may read these already: hand out nothing more of them, commit nothing. Whatever
-    was being revoked of them is not waited for any longer.
+    """Other members may read these already: hand out nothing more of them, commit nothing. A
+    revocation of them is not waited for any longer.
 
     Attributes:
-        cause: to be told to the program.
+        cause: for the program's error message.
     """
 
     partitions: tuple[Key, ...]
@@ -103,14 +105,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What `Membership.leave` has begun is done: nothing follows."""
+    """What `GroupMembership.leave` has begun is done: nothing follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """This member is at its end, for a reason that no repetition mends: nothing follows.
+    """The membership has ended with an error that no repetition resolves: nothing follows.
 
-    A LeaveGroup asked right before is a courtesy: nobody waits for what is answered.
+    A LeaveGroup sent right before is a courtesy: its answer is not waited for.
     """
 
     error: RaftmqError
@@ -122,18 +124,18 @@ Effect: TypeAlias = (
 
 
 # -- Rebalance ------------------------------------------------------------------------------------
-# What a program is told when its partitions change. Pure.
+# What `on_rebalance` gets when a member's partitions change. Pure.
 
 
 class Rebalance(NamedTuple):
     """One change of what a member reads; partitions are pairs of topic and number.
 
     Attributes:
-        revoked: are given to others once the callback returns; what was done of them is committed,
-            as the commit mode says, before it is called.
+        revoked: go to other members once the callback returns; finished records were committed
+            before it is called, as the commit mode says.
         assigned: are read from now on.
-        lost: belong to others already, perhaps: the member was silent for too long, or was put
-            out. What it did of them since its last commit will be done again.
+        lost: other members may read them already: the member was silent for too long, or was
+            fenced. Records finished since its last commit are handed out again.
         generation: of the group, as this member knows it.
     """
 
@@ -147,13 +149,13 @@ OnRebalance: TypeAlias = "Callable[[Rebalance], Awaitable[None] | None]"
 
 
 # -- States ---------------------------------------------------------------------------------------
-# What a member of a group may be doing.
+# The states of a group member.
 
 
 class State(Enum):
-    """OUTSIDE: nothing. JOINING, SYNCING: the group deals anew; it waits for the others, or for
-    the plan. STABLE: it reads. REVOKING: it reads, and the program finishes what it gives up.
-    FENCED: it is at its end.
+    """OUTSIDE: no member. JOINING, SYNCING: a rebalance is under way; it waits for the other
+    members, or for the plan. STABLE: it reads. REVOKING: it reads, and the program finishes records
+    of partitions that it gives up. LEAVING: LeaveGroup is in flight. FENCED: ended with an error.
     """
 
     OUTSIDE = auto()

@@ -1,13 +1,16 @@
-"""The moves of a member from one state to another. Pure; `membership.py` says what always holds.
+"""State machine of a group member: join, sync, heartbeat, revoke, leave, and its timeouts. Pure.
+
+Kafka: the rules of AbstractCoordinator and ConsumerCoordinator. `membership.py` states what holds
+after every step.
 
     OUTSIDE --> JOINING --> SYNCING --> STABLE --+
-                   ^  ^--------------------------+  the group deals anew
+                   ^  ^--------------------------+  a rebalance begins
                    +------- REVOKING <-----------+  ... once the program has finished
     any --> LEAVING --> OUTSIDE                     at once for static members
-    any --> FENCED                                  what no repetition mends
+    any --> FENCED                                  after an error that no repetition resolves
 
-Eager members give everything up before they join again. Cooperative ones keep it, give up what the
-new plan does not leave them, and join once more to hand it over.
+Eager members give up all partitions before they join again. Cooperative ones keep them, give up
+what the new plan assigns to others, and join once more to hand it over.
 """
 
 from __future__ import annotations
@@ -64,21 +67,19 @@ if TYPE_CHECKING:
 
 
 # -- Requests -------------------------------------------------------------------------------------
-# What a member has asked of its coordinator, and when it asks next. Pure.
+# The requests of a member to its coordinator that are in flight, and when the next is due. Pure.
 #
-# Two things at a time at most: a heartbeat, and one step of joining or leaving. Answers to anything
-# else are dropped: what has been asked anew is not awaited any more. Pauses grow while it fails.
-# Each JoinGroup has a number, the token: of two the coordinator lets the later one count, whichever
-# comes first.
+# Two at a time at most: a heartbeat, and one step of joining or leaving. Answers to any other, such
+# as a step that was repeated, are dropped. Pauses grow while requests fail. Each JoinGroup has a
+# number, the token: of two the coordinator counts the later one, whichever arrives first.
 
 
+# 1 s at most, so that a member is back soon after its coordinator is
 PAUSES = Pauses(seconds_min=0.05, seconds_max=1.0)
 
 
 class OutstandingRequest(NamedTuple):
-    """Attributes:
-    step: for a heartbeat: what else was out when it was sent; None: nothing was.
-    """
+    """A request in flight. `step`, of a heartbeat: the step in flight when it was sent, if any."""
 
     token: int
     request: GroupRequest
@@ -88,10 +89,8 @@ class OutstandingRequest(NamedTuple):
 
 
 class Requests:
-    """Attributes:
-    step: the step of joining or leaving that is out.
-    beat: the heartbeat that is out.
-    step_at, beat_at: when to ask next if none is out; endless: not at all.
+    """`step`: of joining or leaving; `beat`: heartbeat in flight; `step_at`, `beat_at`: when to
+    send the next if none is in flight, math.inf: not at all.
     """
 
     def __init__(self, random: Random) -> None:
@@ -102,7 +101,7 @@ class Requests:
         self.step_at = self.beat_at = math.inf
 
     def ask(self, request: GroupRequest, *, now: float, seconds_max: float) -> AskCoordinator:
-        """A step takes the place of the one before, a heartbeat that of the last one."""
+        """Send a request: a step replaces the step before, a heartbeat the last heartbeat."""
         step = self.step.request if self.step is not None else None
         token = next(self._tokens)
         if isinstance(request, JoinGroup):
@@ -115,7 +114,9 @@ class Requests:
         return AskCoordinator(asked.token, request, asked.deadline)
 
     def take(self, token: int) -> OutstandingRequest | None:
-        """What that answers; it is not out any more. None: nothing that is awaited."""
+        """The request that this answers, which is not in flight any more. None: an outdated
+        answer.
+        """
         for asked in (self.step, self.beat):
             if asked is not None and asked.token == token:
                 if asked is self.step:
@@ -129,19 +130,19 @@ class Requests:
         return any(asked is not None and asked.token == token for asked in (self.step, self.beat))
 
     def overdue(self, now: float) -> list[int]:
-        """Tokens of what should have been answered by now."""
+        """Tokens of requests whose deadline has passed."""
         out = [asked for asked in (self.step, self.beat) if asked is not None]
         return [asked.token for asked in out if asked.deadline <= now]
 
     def repeat_step(self, *, now: float) -> None:
-        """Once more, after a pause."""
+        """Send it once more, after a pause."""
         self.step, self.step_at = None, now + self._step_pauses.next_seconds()
 
     def repeat_beat(self, *, now: float) -> None:
         self.beat, self.beat_at = None, now + self._beat_pauses.next_seconds()
 
     def beat_next(self, at: float) -> None:
-        """The last one was answered."""
+        """The last heartbeat was answered."""
         self.beat, self.beat_at = None, at
         self._beat_pauses.reset()
 
@@ -158,23 +159,25 @@ class Requests:
 
     @property
     def look_at(self) -> float:
-        """When the next of all this is due."""
+        """When the next of these is due."""
         out = [asked.deadline for asked in (self.step, self.beat) if asked is not None]
         return min(self.step_at, self.beat_at, *out, math.inf)
 
 
 # -- Session --------------------------------------------------------------------------------------
-# Until when a member may believe that what it has is its own. Pure.
+# Until when a member may assume that its partitions are its own. Pure.
 #
-# A coordinator gives partitions away once it has heard nothing for the session timeout, or once it
-# has waited for something for the rebalance timeout. Its clocks start when it receives, ours when
-# the request was sent: so ours end first.
+# A coordinator reassigns them once it has received nothing for the session timeout, or once it has
+# waited for the member for the rebalance timeout. Its clocks start when it receives, ours when the
+# request was sent: so ours end first.
+#
+# !    member        send --------------------- session timeout -----| stops reading
+# !    coordinator          receive ----------- session timeout ----------| reassigns
 
 
 class MemberSession:
-    """Attributes:
-    heard_at: a request was sent then that found the coordinator, and this member known there.
-    settled_at: so late at least the group did not wait for this member.
+    """`heard_at`: when the last request was sent that the coordinator has answered as of a member.
+    `settled_at`: up to then at least the group did not wait for this member.
     """
 
     def __init__(self, *, session_seconds: float, rebalance_seconds: float) -> None:
@@ -182,27 +185,27 @@ class MemberSession:
         self.heard_at = self.settled_at = -math.inf
 
     def hear(self, sent_at: float, *, is_settled: bool) -> None:
-        """The coordinator has answered what was sent at `sent_at`."""
+        """The coordinator has answered a request that was sent at `sent_at`."""
         self.heard_at = max(self.heard_at, sent_at)
         if is_settled:
             self.settled_at = max(self.settled_at, sent_at)
 
     @property
     def ends_at(self) -> float:
-        """From then on others may have been given what this member had."""
+        """From then on other members may have been given the partitions."""
         return min(self.heard_at + self._session_seconds, self.rejoin_by)
 
     @property
     def rejoin_by(self) -> float:
-        """If the group has begun to deal anew, so long it waits at least."""
+        """If a rebalance has begun, the coordinator waits at least until then."""
         return self.settled_at + self._rebalance_seconds
 
 
 # -- Verdicts -------------------------------------------------------------------------------------
-# What an answer says of itself, and of who gave it. Pure.
+# Errors in answers, and what they mean for the coordinator's identity. Pure.
 
 
-# What a coordinator thinks of a member, whatever that has asked.
+# Errors that say something of the member, independent of its request.
 VERDICTS = (RebalanceInProgress, IllegalGeneration, UnknownMemberId, FencedInstanceId)
 
 
@@ -213,7 +216,7 @@ def error_in(answer: Reply | RaftmqError) -> RaftmqError | None:
 
 
 def doubts(error: RaftmqError) -> list[Effect]:
-    """Whether the next attempt is to be made elsewhere."""
+    """The effect of looking up the coordinator again, unless the error comes from the right one."""
     is_there = isinstance(error, CoordinatorLoadInProgress | RebalanceInProgress)
     return [] if is_there else [ForgetCoordinator(error)]
 
@@ -221,14 +224,18 @@ def doubts(error: RaftmqError) -> list[Effect]:
 # -- Member ---------------------------------------------------------------------------------------
 
 
-ANSWER_SECONDS = 5.0  # beyond what the group itself waits for
-LEAVE_SECONDS_MAX = 5.0
+# for the network, beyond the time that the coordinator may wait for other members
+ANSWER_SECONDS = 5.0
+LEAVE_SECONDS_MAX = 5.0  # then the session timeout ends the membership anyway
 
 
 class MemberRules:
-    """Attributes:
-    busy_since: when the program got records that it works on; None: it asks, or takes its time.
-    is_closing: it leaves for good.
+    """The rules of one member.
+
+    Attributes:
+        busy_since: when the program got the records that it works on; None: it waits for records,
+            or is in a `processing` block.
+        is_closing: it leaves for good.
     """
 
     def __init__(self, options: MemberOptions, topics: Iterable[str], random: Random) -> None:
@@ -256,7 +263,9 @@ class MemberRules:
         return [self._ask_step(now)]
 
     def maybe_rejoin(self, now: float) -> list[Effect]:
-        """The subscription, or what the leader has planned with, is not what it was."""
+        """Join again if the subscription, or the partition counts that the leader planned with,
+        have changed.
+        """
         is_other = self.topics != self._joined_topics
         if self.state is State.JOINING and is_other:
             return self.join(now)
@@ -265,7 +274,7 @@ class MemberRules:
         return []
 
     def on_counts(self, now: float) -> list[Effect]:
-        """Partition counts were told."""
+        """Partition counts have come."""
         return self._maybe_plan(now) or self.maybe_rejoin(now)
 
     def on_answer(
@@ -275,7 +284,7 @@ class MemberRules:
         error: RaftmqError | None,
         now: float,
     ) -> list[Effect]:
-        """1. A heartbeat. 2. Leaving. 3. Something went wrong. 4. and 5. The next step."""
+        """1. A heartbeat. 2. Leaving. 3. An error. 4. and 5. The next step of joining."""
         if isinstance(asked.request, Heartbeat):
             return self._on_heartbeat(asked, error, now)
         if self.state is State.LEAVING:
@@ -310,7 +319,9 @@ class MemberRules:
     def _on_step_failed(
         self, answer: Reply | RaftmqError, error: RaftmqError, now: float
     ) -> list[Effect]:
-        """1. The id to join with. 2. and 3. Joining begins anew. 4. Once more. 5. The end."""
+        """1. The id to join with. 2. and 3. Joining begins anew. 4. A repetition. 5. A fatal
+        error.
+        """
         if isinstance(error, MemberIdRequired) and isinstance(answer, JoinGroupReply):
             self.member_id = answer.member_id
             return [self._ask_step(now)]
@@ -326,13 +337,13 @@ class MemberRules:
 
     @property
     def _may_be_replaced(self) -> bool:
-        """By another process of this static member, which it must not put out. Joining with the id
-        that it had tells: only once nobody has its place, it joins anew.
+        """By another process with this static member's id, which it must not displace. Joining with
+        the old member id finds out: only if the coordinator has no such member, it joins anew.
         """
         return self._options.is_static and self.state is not State.JOINING
 
     def _repeat_step(self, now: float) -> None:
-        """With it, the heartbeat that is out may have been lost, too."""
+        """Repeat the step; the heartbeat in flight may have been lost with it."""
         self.requests.repeat_step(now=now)
         if self.requests.beat is not None:
             self.requests.repeat_beat(now=now)
@@ -345,6 +356,7 @@ class MemberRules:
         self.member_id, self.generation = reply.member_id, reply.generation
         self.protocol, self.state = reply.protocol, State.SYNCING
         self.requests.beat_next(now + self._options.heartbeat_seconds)
+        # Another member is the leader and plans: sync with an empty plan.
         if reply.leader != reply.member_id:
             self.planning.follow()
             return [self._ask_step(now)]
@@ -365,14 +377,15 @@ class MemberRules:
         return [self._ask_step(now)] if is_made else []
 
     def _on_synced(self, reply: SyncGroupReply, now: float) -> list[Effect]:
-        """The rebalance is over. What is not ours any more is given up, then we join once more;
-        also where a process had it that was this static member before.
+        """The rebalance is over. Give up partitions that the plan assigns to others, then join once
+        more; also where an earlier process of this static member had them.
         """
         try:
             assigned = decode_assignment(reply.assignment)
         except RaftmqError as error:
             return self._fail(error, now)
-        if now >= self.session.ends_at:  # it may have gone to somebody else meanwhile
+        # The answer was so late that another member may own the partitions.
+        if now >= self.session.ends_at:
             return self._lose(now, keeps_id=True)
         self.planning.on_synced(assigned.counts)
         self.requests.on_progress()
@@ -387,10 +400,9 @@ class MemberRules:
     # -- staying ---------------------------------------------------------------------------
 
     def learn(self, asked: OutstandingRequest, error: RaftmqError | None) -> None:
-        """What an answer says of the coordinator's clocks.
-
-        It waits for us where the group deals anew and our part of that was not out before. A
-        heartbeat that is fine says that it does not deal anew, unless we have joined already.
+        """Note what an answer says of the coordinator's clocks. It waits for this member where a
+        rebalance is under way and no step of it was in flight before. A successful heartbeat says
+        that none is under way, unless the member has joined it already.
         """
         if error is None:
             is_beat = isinstance(asked.request, Heartbeat)
@@ -400,7 +412,9 @@ class MemberRules:
             self.session.hear(asked.sent_at, is_settled=isinstance(asked.step, JoinGroup))
 
     def on_verdict(self, error: RaftmqError, now: float) -> list[Effect]:
-        """What the coordinator thinks of us. While we join, the generation is about to be over."""
+        """An error that says something of the member. While it joins, its generation is about to
+        end anyway.
+        """
         if isinstance(error, RebalanceInProgress):
             is_news = self.state in (State.STABLE, State.SYNCING)
             return self._rejoin(now) if is_news else []
@@ -411,7 +425,7 @@ class MemberRules:
         return [] if error.retriable else self._fail(error, now)
 
     def tick(self, now: float) -> list[Effect]:
-        """1. Answers that do not come. 2. Programs that do not. 3. What is due."""
+        """1. Missing answers. 2. A program that takes too long. 3. What is due."""
         effects: list[Effect] = []
         for token in self.requests.overdue(now):
             effects += self._on_overdue(token, now)
@@ -442,7 +456,7 @@ class MemberRules:
 
     @property
     def _poll_by(self) -> float:
-        """When the program has to ask for records at the latest."""
+        """When the program has to ask for records at the latest (max_poll_interval_ms)."""
         is_out = self.state in (State.OUTSIDE, State.LEAVING, State.FENCED)
         if self.busy_since is None or is_out or self.is_closing:
             return math.inf
@@ -454,7 +468,9 @@ class MemberRules:
         if error is not None and error.retriable:
             self.requests.repeat_beat(now=now)
             doubted = doubts(error)
-            if doubted and self.requests.step is not None:  # it may wait where nobody answers
+            if (
+                doubted and self.requests.step is not None
+            ):  # it may have gone to a broker that is gone
                 self.requests.repeat_step(now=now)
             return doubted
         self.requests.beat_next(asked.sent_at + self._options.heartbeat_seconds)
@@ -462,7 +478,7 @@ class MemberRules:
 
     def _on_overdue(self, token: int, now: float) -> list[Effect]:
         asked = self.requests.take(token)
-        if asked is None:  # the one before has ended it
+        if asked is None:  # handling the one before has dropped it
             return []
         what = f"{type(asked.request).__name__} of group {self._options.group!r}"
         error = RequestTimedOut(f"{what}: no answer in {now - asked.sent_at:.1f} s")
@@ -486,7 +502,7 @@ class MemberRules:
         return self._lose(now, keeps_id=True)
 
     def _revoke(self, partitions: Iterable[Key], now: float) -> list[Effect]:
-        """Joining or leaving goes on when the program has finished with them."""
+        """Joining or leaving goes on when the program has finished its records of these."""
         self.state = State.REVOKING
         self.planning.end()
         self.requests.drop_step()
@@ -501,7 +517,7 @@ class MemberRules:
         return [Lost(lost, LossCause.NOT_FINISHED), *after]
 
     def _lose(self, now: float, *, keeps_id: bool, is_hurried: bool = True) -> list[Effect]:
-        """What it had may be others' by now. It joins anew, at once if `is_hurried`."""
+        """Other members may own the partitions by now. Join anew, at once if `is_hurried`."""
         lost = self._drop_all()
         if not keeps_id:
             self.member_id = ""
@@ -524,6 +540,7 @@ class MemberRules:
     def _fail(self, error: RaftmqError, now: float) -> list[Effect]:
         effects = self._drop_all()
         is_known = not isinstance(error, FencedInstanceId)
+        # A courtesy: the group need not wait for the session timeout.
         if self.member_id and is_known and not self._options.is_static:
             leave = self._questions.leave(self.member_id)
             effects.append(self.requests.ask(leave, now=now, seconds_max=LEAVE_SECONDS_MAX))
@@ -534,7 +551,9 @@ class MemberRules:
     # -- leaving ---------------------------------------------------------------------------
 
     def close(self, now: float) -> list[Effect]:
-        """1. It is out. 2. It is on its way, as far as the program lets it. 3. and 4. It goes."""
+        """1. It is out. 2. It is leaving already. 3. and 4. Leave, after a revocation if it has
+        partitions.
+        """
         if self.state in (State.OUTSIDE, State.FENCED):
             return [Left()]
         held = self.holdings.held
@@ -543,19 +562,21 @@ class MemberRules:
         return self._revoke(held, now) if held else self._depart(now)
 
     def come_back(self, now: float) -> list[Effect]:
-        """The program asks again; if it has left because of that, it joins."""
+        """The program asks for records again: join, if the member left because it did not."""
         was_away, self._is_away = self._is_away, False
         is_out = self.state is State.OUTSIDE and not self.is_closing
         return self.join(now) if was_away and is_out else []
 
     def _step_out(self, now: float) -> list[Effect]:
-        """The program does not ask for records: others get what it had until it does."""
+        """The program did not ask for records in time: leave, so that other members get its
+        partitions.
+        """
         self._is_away, self.busy_since = True, None
         lost = self._drop_all(LossCause.NOT_ASKED)
         return [*lost, *self._depart(now)]
 
     def _depart(self, now: float) -> list[Effect]:
-        """A static member says nothing: it may be back within its session."""
+        """A static member sends nothing: it may be back within its session."""
         self._drop_all()
         if self._options.is_static or not self.member_id:
             return self._on_left(now)

@@ -1,4 +1,4 @@
-"""What a member of a group may be told, checked. Pure.
+"""Options of group membership: session, heartbeat, poll and rebalance timeouts, assignor. Pure.
 
 Kafka's names where the meaning is Kafka's. Times are in milliseconds here and in seconds for the
 rules.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from raftmq.client.group.assignors.assignor import Assignor
     from raftmq.client.group.assignors.registry import GivenAssignor
 
-GROUP_CHARS_MAX = 200  # what the metadata quorum takes
-USER_DATA_BYTES_MAX = 16 << 10
+GROUP_CHARS_MAX = 200  # longer names are refused by the metadata quorum
+USER_DATA_BYTES_MAX = 16 << 10  # the leader gets that of all members in one answer
 _TIMES = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
@@ -31,28 +31,31 @@ _TIMES = (
 
 @dataclass(frozen=True, kw_only=True)
 class MemberOptions:
-    """Attributes:
-    group: its name.
-    assignor: by name, or a function of the program's own; or several, the one liked best first, of
-        which the group takes one that all its members know.
-    group_instance_id: of a static member, which may restart within its session and keep what it
-        had. No two members of a group may run with the same.
-    session_timeout_ms: a member that is silent for so long has lost its partitions.
-    heartbeat_interval_ms: between signs of life; they go on while the program works.
-    max_poll_interval_ms: between two times that the program asks for records, else it leaves.
-    rebalance_timeout_ms: so long the group waits for a member that finishes what it has begun;
-        None: as long as `max_poll_interval_ms`. A member hears of it with a heartbeat, so two of
-        them have to fit in.
-    user_data: for an assignor of the program's own.
-    rack: where it runs.
+    """Options of one member of a group.
+
+    Attributes:
+        group: its name.
+        assignor: by name, or a function of the program's own; or several in order of preference, of
+            which the group takes one that all its members know.
+        group_instance_id: of a static member, which may restart within its session and keep its
+            partitions. No two members of a group may run with the same.
+        session_timeout_ms: a member that is silent for so long loses its partitions.
+        heartbeat_interval_ms: between two heartbeats; they go on while the program works.
+        max_poll_interval_ms: the longest time between two calls that ask for records; then the
+            member leaves.
+        rebalance_timeout_ms: how long the group waits for a member to finish its records; None:
+            `max_poll_interval_ms`. A member learns of a rebalance with a heartbeat, so two of them
+            have to fit in.
+        user_data: for an assignor of the program's own.
+        rack: where it runs.
     """
 
     group: str
     assignor: GivenAssignor | Sequence[GivenAssignor] = "cooperative_sticky"
     group_instance_id: str | None = None
-    session_timeout_ms: int = 15_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 15_000  # five heartbeats: a few lost ones do not cause a rebalance
+    heartbeat_interval_ms: int = 3_000  # Kafka's default; how soon a member learns of a rebalance
+    max_poll_interval_ms: int = 300_000  # Kafka's default
     rebalance_timeout_ms: int | None = None
     user_data: bytes = b""
     rack: str = ""
@@ -74,7 +77,9 @@ class MemberOptions:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether it keeps what it has while the group deals anew: whichever is agreed on."""
+        """Whether it keeps its partitions during a rebalance: only if every assignor allows it, as
+        any may be agreed on.
+        """
         return all(assignor.is_cooperative for assignor in self.assignors)
 
     @property
@@ -136,7 +141,7 @@ def _bad_times(options: MemberOptions) -> list[str]:
 
 
 def _contradictions(options: MemberOptions) -> list[str]:
-    """A member that hears too late that the group deals anew has lost what it had, each time."""
+    """A member that learns of a rebalance too late has lost its partitions, each time."""
     problems, heartbeat_ms = [], options.heartbeat_interval_ms
     if heartbeat_ms * 2 > options.session_timeout_ms:
         problems.append(

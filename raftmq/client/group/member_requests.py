@@ -1,4 +1,4 @@
-"""The requests of a member, out of its options and its state. Pure."""
+"""Builds a group member's requests: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Pure."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class MemberQuestions:
+    """The requests of one member."""
+
     def __init__(self, options: MemberOptions) -> None:
         self._options = options
         self._names = [assignor.name for assignor in options.assignors]
@@ -30,7 +32,9 @@ class MemberQuestions:
     def join(
         self, member_id: str, topics: Iterable[str], owned: Iterable[Key], generation: int
     ) -> JoinGroup:
-        """`owned` in `generation`. All assignors are told the same."""
+        """JoinGroup with the partitions owned in `generation`. All assignors get the same
+        subscription.
+        """
         options = self._options
         subscription = encode_subscription(
             topics,
@@ -52,7 +56,7 @@ class MemberQuestions:
     def sync(
         self, member_id: str, generation: int, protocol: str, plan: tuple[MemberAssignment, ...]
     ) -> SyncGroup:
-        """`plan`: empty, but of the leader."""
+        """SyncGroup; `plan`: empty, except from the leader."""
         options = self._options
         return SyncGroup(
             options.group, generation, member_id, options.group_instance_id, protocol, plan

@@ -1,7 +1,7 @@
-"""A member of a group at work: what its rules ask for, done.
+"""The tasks of a group member: requests to the coordinator, timers, rebalance callbacks, commits.
 
-Owns the tasks: questions to the coordinator, and time. The rules are those of `membership.py`; what
-becomes of partitions, `RebalanceListeners` below sees to.
+Carries out the effects that the rules in `membership.py` return. `RebalanceListeners` below applies
+them to the partitions; `PeriodicCommits` commits in the background.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.client")
 
 
-# -- Changes --------------------------------------------------------------------------------------
-# Changes of what a member reads, carried out one after the other.
+# -- Rebalance listeners --------------------------------------------------------------------------
+# Changes of a member's partitions, carried out one after the other.
 #
-# Owns the order of the steps: what is dealt out is looked up, told, handed out; what is revoked is
-# held back, finished, committed, told, let go. What is lost is let go at once, whatever else is
-# under way, and is told in its turn.
+# Owns the order of the steps. Assigned partitions: look up committed offsets, call `on_rebalance`,
+# hand out. Revoked ones: hold back, wait until finished, commit, call `on_rebalance`, release. Lost
+# ones are released at once, even during another change; `on_rebalance` hears of them in turn.
 #
-# Invariant: nothing is handed over before what was done of it is committed, as far as the commit
-# mode says so; but somebody else begins when the time is over, and does it again.
+# Invariant: no partition is handed over before its finished records are committed, as the commit
+# mode says; but after the deadline another member begins all the same, and reads them again.
 
 
-PAUSE_SECONDS = 0.2  # before committed offsets are asked for again
+PAUSE_SECONDS = 0.2  # between attempts while a rebalance refuses them; short against any rebalance
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Their topic was deleted and made anew. What was read of the old one is as good as lost; they
-    stay with this member, and are assigned next.
+    """The topic of these was deleted and created anew. Records of the old one count as lost; the
+    partitions stay with this member, and are assigned next.
     """
 
     partitions: tuple[Key, ...]
@@ -79,14 +79,15 @@ Change: TypeAlias = Assign | Revoke | Lost | Renewed
 
 
 class RebalanceListeners:
-    """
+    """Applies changes to the reader, the program's callback and the offsets.
+
     Args:
-        on_revoked: told the token of what is finished and committed.
-        on_failed: told why the program, or the cluster, cannot go on with this. What is revoked is
-            handed over all the same.
+        on_revoked: called with the token of a revocation that is finished and committed.
+        on_failed: called with the error over which the program, or the cluster, cannot go on.
+            Revoked partitions are handed over all the same.
 
     Attributes:
-        commits: what was done is committed before it is handed over.
+        commits: finished records are committed before a partition is handed over.
     """
 
     def __init__(
@@ -104,11 +105,13 @@ class RebalanceListeners:
         self.commits = options.commits_by_itself
         self._waiting: deque[Change] = deque()
         self._current: tuple[Change, anyio.CancelScope] | None = None
-        self._lost: set[Key] = set()  # since the current one began
+        self._lost: set[Key] = set()  # lost since the current change began
         self._added = anyio.Event()
 
     def add(self, change: Change) -> None:
-        """A revocation says all that is revoked by now, and takes the place of those before."""
+        """Queue a change. A revocation names all that is revoked by now, and replaces earlier
+        ones.
+        """
         if isinstance(change, Revoke | Lost):
             self._drop_revocations()
         if isinstance(change, Revoke):
@@ -121,7 +124,7 @@ class RebalanceListeners:
         self._added.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             self._added = anyio.Event()
             while self._waiting:
@@ -135,11 +138,14 @@ class RebalanceListeners:
 
     def _drop_revocations(self) -> None:
         self._waiting = deque(one for one in self._waiting if not isinstance(one, Revoke))
+        # A revocation may be waiting for the program; the later change must not wait with it.
         if self._current is not None and isinstance(self._current[0], Revoke):
             self._current[1].cancel()
 
     def _withdraw(self, keys: tuple[Key, ...]) -> None:
-        """What was dealt out before is not assigned; it may be dealt out anew meanwhile."""
+        """Remove lost partitions from assignments that wait; they may be assigned anew
+        afterwards.
+        """
         self._lost.update(keys)
         for place, one in enumerate(self._waiting):
             if isinstance(one, Assign):
@@ -158,7 +164,7 @@ class RebalanceListeners:
                 await self._revoke(change)
             else:
                 await self._tell(Rebalance(lost=change.partitions))
-        except RaftmqError as error:  # one without a remedy
+        except RaftmqError as error:  # one that no repetition resolves
             self._on_failed(error)
 
     async def _assign(self, change: Assign) -> None:
@@ -171,7 +177,9 @@ class RebalanceListeners:
             self._reader.hand_out(self._to_hand_out(mine))
 
     async def _find_committed(self, change: Assign) -> dict[Key, Position] | None:
-        """None: the partitions are not this member's any more."""
+        """Committed offsets, repeated until they come. None: the partitions are not this member's
+        any more.
+        """
         while keys := self._still_held(change.partitions):
             try:
                 return await self._offsets.find(keys)
@@ -183,9 +191,11 @@ class RebalanceListeners:
 
     async def _revoke(self, change: Revoke) -> None:
         keys = change.partitions
+        # Ends when the program asks for more; at the deadline the rules send Lost, which cancels
+        # this.
         await self._reader.wait_finished(keys)
         if self.commits:
-            with suppress(RaftmqError):  # it will be done again
+            with suppress(RaftmqError):  # the next owner reads these records again
                 await self._offsets.commit_done(keys, deadline=change.deadline)
         await self._tell(Rebalance(revoked=keys, generation=self._membership.generation))
         self._let_go(keys)
@@ -196,16 +206,17 @@ class RebalanceListeners:
         return tuple(key for key in keys if key in held and key not in self._lost)
 
     def _to_hand_out(self, keys: Iterable[Key]) -> list[Key]:
-        """What is to be revoked next stays held back."""
+        """Without those that are to be revoked next: they stay held back."""
         now, may = anyio.current_time(), self._membership.may_hand_out
         return [key for key in self._still_held(keys) if may(key, now=now)]
 
     async def _tell(self, rebalance: Rebalance) -> bool:
-        """False: the program has failed over it."""
+        """Call `on_rebalance`. False: it has raised."""
         if self._options.on_rebalance is None:
             return True
         try:
             answer = self._options.on_rebalance(rebalance)
+            # The callback may be a plain or an async function.
             if isawaitable(answer):
                 await answer
         except Exception as error:
@@ -214,18 +225,23 @@ class RebalanceListeners:
         return True
 
 
-# -- Commits along --------------------------------------------------------------------------------
-# Commits that nobody waits for: as far as the program has come, where it has begun, and at last.
+# -- Periodic commits -----------------------------------------------------------------------------
+# Commits that no caller waits for: the program's progress, start offsets, and the last commit.
 #
-# Owns when these are made, and made again. Whatever was refused is committed later; what others
-# have by then, they do again.
+# Owns when these are made, and repeated. What was refused is committed later; records of partitions
+# that other members own by then, these read again.
 
 
-COMMITTING_SHARE = 0.8  # of the time for leaving
+COMMITTING_SHARE = 0.8  # of the time for leaving; the rest is for LeaveGroup
 
 
 class PeriodicCommits:
-    """`is_member`: else the program has chosen its partitions itself, and refusals are for good."""
+    """The background commits of one member.
+
+    Args:
+        is_member: False: the program has chosen its partitions itself (`assign`), and refusals are
+            final.
+    """
 
     def __init__(
         self,
@@ -238,8 +254,8 @@ class PeriodicCommits:
         self._is_member = is_member
 
     async def along(self) -> None:
-        """In the background, as far as the program has come. What it finishes meanwhile, or what
-        was refused, is committed next, also if nothing else ever comes.
+        """Commit the program's progress. What it finishes during a commit, or what was refused, is
+        committed next, even if no further record ever comes.
         """
         while True:
             finished, is_committed = self._reader.finished, False
@@ -250,14 +266,16 @@ class PeriodicCommits:
                 logger.debug("not committed: group=%s %s", self._options.member.group, error)
                 await anyio.sleep(PAUSE_SECONDS)
             if is_committed:
+                # Nothing more to commit before the program finishes something.
                 await finished.wait()
             await anyio.sleep(self._options.commit_interval_ms / 1000)
 
     async def passed(self) -> None:
-        """In the background, where the program's asking commits: control batches that come when it
-        has all records already would count as what it has not read.
+        """Commit control batches that were skipped, for modes in which only the program's calls
+        commit: behind the last record they would show as lag.
         """
         while True:
+            # Set when reading has skipped a control batch.
             await self._reader.passed.wait()
             is_committed = False
             while not is_committed:
@@ -270,8 +288,8 @@ class PeriodicCommits:
                     await anyio.sleep(PAUSE_SECONDS)
 
     async def beginnings(self) -> None:
-        """In the background: so a member that ends before it has finished anything leaves behind
-        where it has begun, and nothing that came since is passed over.
+        """Commit where reading began: if a member ends before it has finished any record, the next
+        one begins there, and records that came since are not skipped.
         """
         while True:
             begun = self._reader.begun
@@ -282,11 +300,12 @@ class PeriodicCommits:
                 if self._is_member() or error.retriable:
                     await anyio.sleep(PAUSE_SECONDS)
                     continue
+            # Until another partition's start offset is found.
             await begun.wait()
 
     async def at_last(self, *, is_all: bool) -> RaftmqError | None:
-        """What is done, in most of the time that there is: while the group deals anew it takes no
-        commits. Why it was in vain, if it was; what others have by now, they will do again.
+        """The last commit, in most of the time for leaving: during a rebalance the coordinator
+        refuses commits. Returns its error, if it failed; the next owners read those records again.
         """
         now, group = anyio.current_time(), self._options.member.group
         deadline = now + COMMITTING_SHARE * (anyio.current_effective_deadline() - now)
@@ -308,16 +327,17 @@ class PeriodicCommits:
         return problem
 
 
-# -- Participation --------------------------------------------------------------------------------
+# -- Member shell ---------------------------------------------------------------------------------
 
 
 class MemberShell:
-    """
+    """One group member at work.
+
     Attributes:
-        options: how it is a member.
+        options: of the member.
         membership: its rules.
-        offsets: what it commits.
-        problem: why it is none any more.
+        offsets: its commits.
+        problem: why it is no member any more.
     """
 
     def __init__(
@@ -357,7 +377,7 @@ class MemberShell:
     # -- tasks -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with anyio.create_task_group() as self._tasks:
             for task in (self._dispatch, self._changes.run, self._watch_time):
                 self._tasks.start_soon(task)
@@ -370,21 +390,22 @@ class MemberShell:
             self._maybe_start()
 
     async def leave(self, *, is_clean: bool) -> None:
-        """Commit what is done, and leave. `is_clean`: what the program has in hand is done, too; if
-        that cannot be committed, it is a `problem`.
+        """Commit what is done, and leave. `is_clean`: records in flight are done, too; if they
+        cannot be committed, that is a `problem`.
         """
         if self.options.commits_by_itself:
             problem = await self._commits.at_last(is_all=is_clean)
             if is_clean:
                 self.problem = self.problem or problem
-        self._changes.commits = False  # what is in hand is not done
+        self._changes.commits = False  # records still in flight are not done
         self._reader.drop_work()
         if self._is_started:
             self._perform(self.membership.leave(now=anyio.current_time()))
+            # Ends with Left or Fail; the caller bounds the time.
             await self._left.wait()
 
     async def leave_at_once(self) -> None:
-        """The same where the tasks are cancelled: no callbacks, and nobody is waited for."""
+        """As `leave`, where the tasks are cancelled: no callbacks, one attempt each."""
         with suppress(RaftmqError):
             if self.options.commits_by_itself:
                 await self.offsets.commit_done()
@@ -395,15 +416,15 @@ class MemberShell:
                 await self._coordinator.ask_once(leaving, deadline=inf)
 
     async def resume(self, keys: Collection[Key]) -> None:
-        """Read these, which the program has chosen, from where they are committed.
+        """Read partitions that the program has chosen (`assign`) from their committed offsets.
 
         Raises:
-            RaftmqError: nobody can tell.
+            RaftmqError: the coordinator has not answered.
         """
         self._reader.begin(await self.offsets.find(keys))
 
     def _maybe_start(self) -> None:
-        """Join, if there is something to read."""
+        """Join, once there is a topic to read: a pattern may not match any yet."""
         if self._tasks is not None and not self._is_started and self.membership.topics:
             self._is_started = True
             self._perform(self.membership.start(now=anyio.current_time()))
@@ -412,17 +433,18 @@ class MemberShell:
         while True:
             self._woken = anyio.Event()
             with anyio.CancelScope(deadline=self.membership.deadline()):
+                # Until the rules' next deadline, or an effect that may have changed it.
                 await self._woken.wait()
             self._perform(self.membership.on_tick(now=anyio.current_time()))
 
     async def _dispatch(self) -> None:
-        """Questions leave in their order; answers come in any."""
+        """Requests are sent in their order; answers come in any."""
         assert self._tasks is not None, "not running"
         while True:
             self._asked = anyio.Event()
             while self._asks:
                 self._tasks.start_soon(self._ask, self._asks.popleft())
-                await checkpoint()  # it runs up to its first wait before the next one begins
+                await checkpoint()  # it is sent before the next one: one connection keeps the order
             await self._asked.wait()
 
     async def _ask(self, asked: AskCoordinator) -> None:
@@ -435,6 +457,7 @@ class MemberShell:
             outcome = error
         finally:
             del self._scopes[asked.token]
+        # Otherwise it was dropped, or its deadline has passed, which `on_tick` handles.
         if not scope.cancelled_caught:
             now = anyio.current_time()
             self._perform(self.membership.on_answer(asked.token, outcome, now=now))
@@ -474,29 +497,29 @@ class MemberShell:
         self.problem = self.problem or error
         self._reader.on_problem()
 
-    # -- what its rules are told -----------------------------------------------------------
+    # -- inputs of the rules ---------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """To these, from now on."""
+        """Subscribe to these topics instead."""
         self._perform(self.membership.subscribe(topics, now=anyio.current_time()))
         self._maybe_start()
 
     def on_look(self) -> None:
-        """Something is about to be handed out; what should have been lost by now, is."""
+        """Records are about to be handed out: apply a session timeout that has passed unnoticed."""
         membership, now = self.membership, anyio.current_time()
         if membership.held and now >= membership.held_until:
             self._perform(membership.on_tick(now=now))
 
     def on_handed_out(self) -> None:
-        """The program works on something now."""
+        """The program works on records now: max_poll_interval_ms counts."""
         self._perform(self.membership.on_handed_out(now=anyio.current_time()))
 
     def on_asked(self) -> None:
-        """The program asks for more, or has said that it takes long."""
+        """The program asks for more records, or is in a `processing` block."""
         self._perform(self.membership.on_asked(now=anyio.current_time()))
 
     def on_metadata(self, topics: Iterable[str]) -> None:
-        """Something is known of `topics` that may not have been known before."""
+        """Metadata of `topics` may have changed."""
         counts = {}
         for topic in topics:
             told = self._cluster.routes.topic(topic)
@@ -508,8 +531,9 @@ class MemberShell:
         self._renew(self._reader.outdated())
 
     def _renew(self, keys: Iterable[Key]) -> None:
-        """Their topic was made anew, which is no business of the group: they stay with this member.
-        It looks up whether anybody has committed of the new one, else that is read from its start.
+        """The topic of these was deleted and created anew, which the group's plan does not depend
+        on: they stay with this member. It looks up whether an offset of the new topic is committed;
+        otherwise it is read from its beginning.
         """
         now, may_hand_out = anyio.current_time(), self.membership.may_hand_out
         kept = tuple(key for key in keys if may_hand_out(key, now=now))
@@ -521,7 +545,9 @@ class MemberShell:
         self._perform(self.membership.on_revoked(token, now=anyio.current_time()))
 
     def _on_refused(self, error: RaftmqError, generation: int) -> None:
-        """While it waits for the plan, commits are refused: that is no reason to join anew."""
+        """A commit was refused. While the member waits for the plan all are: no reason to join
+        anew.
+        """
         if isinstance(error, RebalanceInProgress) and self.membership.state is not State.STABLE:
             return
         now = anyio.current_time()

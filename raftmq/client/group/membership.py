@@ -1,18 +1,20 @@
-"""One member of a consumer group, without I/O: what it may be told, and what it wants done.
+"""A group member's inputs and what they lead to; the invariants M1 to M6 of membership. Pure.
 
 Each input returns what is to be done (`effects.py`), in order; after each, `deadline` says when
-`on_tick` is due at the latest. `now` is a monotonic clock in seconds and never goes back. The moves
-from one state to another are `member.py`'s; here stands what holds after every one of them.
+`on_tick` is due at the latest. `now` is a monotonic clock in seconds. The steps from one state to
+another are in `member.py`; here is what holds after every one of them.
 
 Invariants:
-  M1  One step of joining or leaving is out at a time, and one heartbeat; whatever else is answered
-      is dropped.
-  M2  What is held came with an answered SyncGroup, and was neither revoked nor lost since.
-  M3  Nothing is held once the coordinator may give it away, by this member's own clock
+  M1  One step of joining or leaving is in flight at a time, and one heartbeat; other answers are
+      dropped.
+  M2  A held partition came with an answered SyncGroup, and was neither revoked nor lost since.
+  M3  Nothing is held once the coordinator may reassign it, by this member's own clock
       (`member.py`).
   M4  An eager member joins holding nothing.
-  M5  Who is outside, leaving or fenced holds nothing; who is outside or fenced awaits nothing.
-  M6  What is being revoked is held, and said to be, until the program has finished with it.
+  M5  A member that is outside, leaving or fenced holds nothing; one that is outside or fenced has
+      no request in flight.
+  M6  A partition that is being revoked is held, and named as owned, until the program has finished
+      with it.
 """
 
 from __future__ import annotations
@@ -35,14 +37,16 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
 
 
+# The states in which the coordinator may count it as a member that takes part.
 _IN = (State.JOINING, State.SYNCING, State.STABLE, State.REVOKING)
 
 
 class GroupMembership:
-    """
+    """One member of a group.
+
     Args:
-        topics: what it subscribes to, by name; patterns are resolved by whoever knows all topics.
-        random: for pauses.
+        topics: what it subscribes to, by name; `pattern.py` resolves patterns.
+        random: for backoff.
     """
 
     def __init__(self, options: MemberOptions, topics: Iterable[str], *, random: Random) -> None:
@@ -52,36 +56,36 @@ class GroupMembership:
     # -- what the program does -------------------------------------------------------------
 
     def start(self, *, now: float) -> list[Effect]:
-        """Join. Once."""
+        """Join. Called once."""
         assert self.state is State.OUTSIDE, "started twice"
         return self._run(self._member.join, now)
 
     def subscribe(self, topics: Iterable[str], *, now: float) -> list[Effect]:
-        """To these instead: if they are others, the group deals anew."""
+        """Subscribe to these instead: a changed subscription leads to a rebalance."""
         self._member.topics = tuple(sorted(set(topics)))
         return self._run(self._member.maybe_rejoin, now)
 
     def leave(self, *, now: float) -> list[Effect]:
-        """Give everything up, and leave, but for static members, who may come back. It ends with
+        """Give up everything, and leave, except for static members, which may come back. Ends with
         Left, or with Fail; nothing follows.
         """
         self._member.is_closing = True
         return self._run(self._member.close, now)
 
     def on_revoked(self, token: int, *, now: float) -> list[Effect]:
-        """The program has finished with what Revoke named, and that is committed."""
+        """The program has finished the records of what Revoke named, and that is committed."""
         return self._run(lambda now: self._member.on_revoked(token, now), now)
 
     def on_handed_out(self, *, now: float) -> list[Effect]:
-        """The program has got records, and should ask for more before `max_poll_interval_ms` is
-        over. The end of a `processing` block counts as well.
+        """The program has got records, and must ask for more within `max_poll_interval_ms`. The end
+        of a `processing` block counts as well.
         """
         self._member.busy_since = now
         return self._run(_nothing, now)
 
     def on_asked(self, *, now: float) -> list[Effect]:
-        """The program asks for records, or says that it is processing: it takes as long as it may
-        take. Who has left because it did not ask joins again.
+        """The program asks for records, or is in a `processing` block: the poll interval does not
+        count. A member that had left because of it joins again.
         """
         self._member.busy_since = None
         return self._run(self._member.come_back, now)
@@ -89,29 +93,29 @@ class GroupMembership:
     # -- what comes from outside -----------------------------------------------------------
 
     def on_answer(self, token: int, answer: Reply | RaftmqError, *, now: float) -> list[Effect]:
-        """What came of an Ask: the body of the answer, whatever it says, or why there is none.
+        """The outcome of an AskCoordinator: the answer's body, or why there is none.
 
-        No answer at all is dealt with in `on_tick`.
+        A missing answer is noticed in `on_tick`.
         """
         asked = self._member.requests.take(token)
         if asked is None:
             return []
         error = error_in(answer)
         self._member.learn(asked, error)
-        lost = self._member.maybe_lose(now)  # then everything begins anew
+        lost = self._member.maybe_lose(now)  # the session had ended: join anew
         return self._finish(lost or self._member.on_answer(asked, answer, error, now), now)
 
     def on_metadata(self, counts: Mapping[str, int], *, now: float) -> list[Effect]:
-        """Topics and how many partitions they have; 0: it is certain that there is no such topic.
+        """Partition counts by topic; 0: there certainly is no such topic.
 
-        What is not named stays as it was told last.
+        Topics that are not named keep their last count.
         """
         self._member.planning.learn(counts)
         return self._run(self._member.on_counts, now)
 
     def on_refused(self, error: RaftmqError, *, generation: int, now: float) -> list[Effect]:
-        """Why a commit, or a question for committed offsets, was refused; `generation`: with which
-        it was asked. What says nothing of membership does nothing here.
+        """A commit, or an OffsetFetch, was refused; `generation`: the one it was sent with. Errors
+        that say nothing of membership have no effect.
         """
         is_current = generation == self.generation != ABSENT
         if not is_current or not isinstance(error, VERDICTS):
@@ -122,7 +126,7 @@ class GroupMembership:
         """Time has passed."""
         return self._run(self._member.tick, now)
 
-    # -- what to know ----------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -130,7 +134,7 @@ class GroupMembership:
 
     @property
     def member_id(self) -> str:
-        """Given by the coordinator; empty: not yet, or not any more."""
+        """Assigned by the coordinator; empty before and after membership."""
         return self._member.member_id
 
     @property
@@ -140,7 +144,7 @@ class GroupMembership:
 
     @property
     def protocol(self) -> str:
-        """The assignor that the group has agreed on; empty: none yet."""
+        """The assignor that the group has agreed on; empty before."""
         return self._member.protocol
 
     @property
@@ -150,37 +154,37 @@ class GroupMembership:
 
     @property
     def is_leader(self) -> bool:
-        """Whether it deals out for the group."""
+        """Whether it plans for the group."""
         return self._member.planning.is_leader
 
     @property
     def held(self) -> frozenset[Key]:
-        """What it has, including what is being revoked."""
+        """Its partitions, including those that are being revoked."""
         return self._member.holdings.held
 
     @property
     def held_until(self) -> float:
-        """When all that is held is lost, if nothing is heard until then."""
+        """When all partitions are lost, unless the coordinator answers before."""
         return self._member.session.ends_at
 
     def may_hand_out(self, partition: Key, *, now: float) -> bool:
-        """To be asked before records are handed out, as a late tick notices late."""
+        """Checked before records are handed out, as a late tick notices a lost session late."""
         holdings = self._member.holdings
         is_kept = partition in holdings.held and partition not in holdings.revoking
         return is_kept and now < self.held_until
 
     def expects(self, token: int) -> bool:
-        """Whether an answer to that would still be taken; else asking may be broken off."""
+        """Whether an answer would still be used; otherwise the request may be cancelled."""
         return self._member.requests.expects(token)
 
     def deadline(self) -> float:
-        """When `on_tick` is due at the latest; endless: not before another input."""
+        """When `on_tick` is due at the latest; math.inf: not before another input."""
         return self._member.look_at
 
     # -- inside ----------------------------------------------------------------------------
 
     def _run(self, act: Callable[[float], list[Effect]], now: float) -> list[Effect]:
-        """Whatever is told, time comes first."""
+        """Apply timeouts first, then the input."""
         lost = self._member.maybe_lose(now)
         return self._finish([*lost, *act(now)], now)
 

@@ -1,7 +1,7 @@
-"""A member's offsets: what it commits when, and where it begins.
+"""Offset commits of a group member: what is committed when, where reading begins.
 
-Owns the way from what was done to what is committed. What the coordinator says of the member on
-that occasion, its membership is told (`on_refused`).
+Owns the way from finished records to committed offsets. Errors that say something of the member go
+to its membership (`on_refused`).
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.group_offsets import FetchedOffset
 
 
-# -- Committing -----------------------------------------------------------------------------------
-# Offsets to and from the coordinator: where a group's reading goes on.
+# -- Offset commits -------------------------------------------------------------------------------
+# OffsetCommit and OffsetFetch requests to the coordinator.
 #
-# Owns the order of commits: one is under way at a time, and each attempt has a number, so that what
-# comes late changes nothing. An offset belongs to a topic id: a topic of the same name made later
-# begins anew.
+# Owns the order of commits: one is in flight at a time, and each attempt has a number, so that a
+# late one changes nothing (decision 0025). An offset belongs to a topic id: a topic that is created
+# later under the same name begins anew.
 
 
-COMMITTED_AT_ONCE_MAX = PARTITIONS_MAX
+COMMITTED_AT_ONCE_MAX = PARTITIONS_MAX  # partitions in one request
+# Errors that say something of the member.
 VERDICTS = (FencedInstanceId, IllegalGeneration, RebalanceInProgress, UnknownMemberId)
 
 
 class Position(NamedTuple):
-    """Of the next record; `leader_epoch` of the one before, -1: not known."""
+    """Offset of the next record; `leader_epoch` of the record before, -1: not known."""
 
     topic_id: bytes
     offset: int
@@ -66,8 +67,8 @@ class Position(NamedTuple):
 
 
 class CommitIdentity(NamedTuple):
-    """Who commits. `is_member`: else a program that has chosen its partitions itself, in charge of
-    a group without members.
+    """Whose commit it is. `is_member` False: a program with `assign`, which may commit only while
+    the group has no members.
     """
 
     member_id: str = ""
@@ -77,13 +78,15 @@ class CommitIdentity(NamedTuple):
 
 
 class OffsetCommits:
-    """
+    """Sends commits, one at a time.
+
     Args:
-        identity: asked when it is a commit's turn, once for the whole of it.
-        on_refused: told an error that says something of the member, and its generation then.
+        identity: called when a commit's turn has come, once for the whole of it.
+        on_refused: called with an error that says something of the member, and the generation of
+            the commit.
 
     Attributes:
-        committed: what this member knows to be committed.
+        committed: committed offsets as far as this member knows them.
     """
 
     def __init__(
@@ -100,21 +103,23 @@ class OffsetCommits:
         self._number = 0
 
     async def commit(self, find: Callable[[], Mapping[Key, Position]], *, deadline: float) -> None:
-        """Return once they are in the quorum. `find` is asked for them when it is their turn.
+        """Commit; returns once the offsets are in the quorum. `find` is called when it is their
+        turn.
 
         Raises:
-            IllegalGeneration, UnknownMemberId, FencedInstanceId: the partitions may be others'
-                now; nothing was committed.
-            RebalanceInProgress: not now; nothing was committed.
-            OutcomeUnknown: they may have been committed.
-            RaftmqError: nothing was committed.
+            IllegalGeneration, UnknownMemberId, FencedInstanceId: other members may own the
+                partitions now; nothing was committed. Definite.
+            RebalanceInProgress: not now; nothing was committed. Definite.
+            OutcomeUnknown: they may have been committed. Indefinite.
+            RaftmqError: nothing was committed. Definite.
         """
+        # Ends when the commits before have ended, each at its deadline at the latest.
         async with self._turn:
             positions, identity = find(), self._identity()
             keys = list(positions)
             for start in range(0, len(keys), COMMITTED_AT_ONCE_MAX):
                 portion = {key: positions[key] for key in keys[start:][:COMMITTED_AT_ONCE_MAX]}
-                self.forget(portion)  # unless it is answered nobody knows
+                self.forget(portion)  # unknown until the answer comes
                 with self._told(identity):
                     await self._commit(portion, identity, deadline=deadline)
                 self.committed.update(portion)
@@ -147,7 +152,7 @@ class OffsetCommits:
     async def fetch(
         self, topic_ids: Mapping[Key, bytes], *, deadline: float
     ) -> dict[Key, Position]:
-        """What is committed of these partitions; those of which nothing is are left out.
+        """Committed offsets of these partitions; those without one are left out.
 
         Raises:
             RaftmqError: the coordinator has not answered, or does not know this member any more.
@@ -198,13 +203,13 @@ class OffsetCommits:
             ) from error
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """What is committed of these may be something else now."""
+        """Other members may commit these from now on."""
         for key in keys:
             self.committed.pop(key, None)
 
 
 def _check_committed(reply: OffsetCommitReply) -> None:
-    """Raises the first error that is told."""
+    """Raises the first error of any partition."""
     checked(reply)
     for one in reply.partitions:
         if one.error:
@@ -223,21 +228,23 @@ def _matched(topic_ids: Mapping[Key, bytes], told: Sequence[FetchedOffset]) -> d
     }
 
 
-# -- Reader ---------------------------------------------------------------------------------------
-# What reads partitions for a member of a group: the consumer, as its membership sees it.
+# -- Assigned reader ------------------------------------------------------------------------------
+# The consumer, as its group membership sees it.
 
 
 class AssignedReader(Protocol):
-    """Partitions are pairs of a topic's name and a number."""
+    """Reads the partitions of a member; these are pairs of a topic's name and a number."""
 
     def read_topics(self, topics: Sequence[str], watched: Sequence[str]) -> None:
-        """Of these, partitions are dealt out; of those that are watched the number is needed."""
+        """Partitions of `topics` are assigned; of `watched` only the number of partitions is
+        needed.
+        """
 
     def assign(self, committed: Mapping[Key, Position], keys: Iterable[Key]) -> None:
-        """Read these, too, from where they are committed, but hand out nothing of them yet."""
+        """Fetch these, too, from the committed offsets, but hand out nothing of them yet."""
 
     def begin(self, committed: Mapping[Key, Position]) -> None:
-        """What is read already is read from there."""
+        """Partitions that are read already begin at the committed offsets."""
 
     def hand_out(self, keys: Iterable[Key]) -> None: ...
 
@@ -245,52 +252,53 @@ class AssignedReader(Protocol):
         """Hand out nothing more of these."""
 
     def release(self, keys: Iterable[Key], cause: LossCause) -> None:
-        """Somebody else reads them. `cause`: if they are lost, why."""
+        """Another member reads them now. `cause`: if they are lost, why."""
 
     def outdated(self) -> list[Key]:
-        """What was read of a topic that was deleted, where there is another one of that name."""
+        """Partitions of a deleted topic where another topic has its name now."""
 
     async def wait_finished(self, keys: Collection[Key]) -> None:
-        """Until the program has nothing of these in hand."""
+        """Wait until no record of these is in flight."""
 
     @property
     def finished(self) -> Event:
-        """Set as soon as something is finished, or passed over, from now on."""
+        """Set as soon as something is finished, or skipped, from now on."""
 
     @property
     def passed(self) -> Event:
-        """Set as soon as reading passes over what is no record from now on."""
+        """Set as soon as reading skips offsets without records from now on."""
 
     def done(
         self, keys: Iterable[Key] | None = None, *, is_all: bool = False
     ) -> dict[Key, Position]:
-        """How far partitions are done, all or these; with `is_all`, what is in hand is done."""
+        """How far partitions are done, all or these; with `is_all`, records in flight are done."""
 
     @property
     def begun(self) -> Event:
-        """Set as soon as another beginning is found from now on."""
+        """Set as soon as another start offset is found from now on."""
 
     def beginnings(self) -> dict[Key, Position]:
-        """Of partitions that were begun where nobody else may begin later."""
+        """Start offsets that must be committed, as a later lookup may find others."""
 
     def drop_work(self) -> None:
-        """The program works on nothing any more, finished or not."""
+        """Nothing is in flight any more, finished or not."""
 
     def on_problem(self) -> None:
-        """Whoever waits for records is told what is wrong."""
+        """Wake the task that waits for records: it raises the problem."""
 
 
-# -- Offsets --------------------------------------------------------------------------------------
+# -- Member offsets -------------------------------------------------------------------------------
 
 
-COMMIT_SECONDS_MAX = 30.0
+COMMIT_SECONDS_MAX = 30.0  # for all attempts at one commit: covers the move of a coordinator
 
 
 class MemberOffsets:
-    """
+    """What a member commits, and what it knows to be committed.
+
     Args:
-        commits_first: what the program has in hand counts as done, always.
-        on_refused: told an error that says something of the member, and its generation then.
+        commits_first: records in flight always count as done (commit="before").
+        on_refused: see `OffsetCommits`.
     """
 
     def __init__(
@@ -306,21 +314,23 @@ class MemberOffsets:
     ) -> None:
         self._cluster, self._reader, self._commits_first = cluster, reader, commits_first
         self._committing = OffsetCommits(coordinator, group, identity, on_refused)
-        self._said: dict[Key, Position] = {}  # by the program, of what it had in hand
-        self._tried: set[Key] = set()  # to be committed, whatever came of it
+        # offsets that the program has committed itself, of records in flight
+        self._said: dict[Key, Position] = {}
+        # Partitions of which a commit was attempted, with any outcome.
+        self._tried: set[Key] = set()
 
     async def commit_done(
         self, keys: Iterable[Key] | None = None, *, is_all: bool = False, deadline: float = inf
     ) -> None:
-        """Commit how far the program has come, where that is news. Raises RaftmqError."""
+        """Commit the program's progress, where it is new. Raises RaftmqError."""
         if is_all:
             self._said.update(self._reader.done(keys, is_all=True))
         is_all = is_all or self._commits_first
         await self._commit(lambda: self.news(keys, is_all=is_all), deadline=deadline)
 
     async def commit_passed(self) -> None:
-        """The same, where that takes the group on: while records of a batch that was committed
-        first are handed out one by one, the program has not come so far yet. Raises RaftmqError.
+        """As `commit_done`, but only forward: with commit="before" the program's position lags
+        behind the committed batch. Raises RaftmqError.
         """
         await self._commit(self._passed)
 
@@ -333,10 +343,11 @@ class MemberOffsets:
         }
 
     async def commit(self, find: Callable[[], Mapping[Key, Position]]) -> None:
-        """The program says so, and `find` how far: now, and again when it is its turn.
+        """The program's own commit. `find` is called now, and again when its turn has come.
 
         Raises:
-            RaftmqError: see `OffsetCommits.commit`; and what `find` raises if that is over by then.
+            RaftmqError: see `OffsetCommits.commit`; and what `find` raises if the ownership has
+                ended by then.
         """
         self._said.update(find())
         await self._commit(find)
@@ -354,32 +365,34 @@ class MemberOffsets:
         await self._committing.commit(find_and_note, deadline=deadline)
 
     def news(self, keys: Iterable[Key] | None = None, *, is_all: bool) -> dict[Key, Position]:
-        """What is not committed yet, as far as anybody knows."""
+        """Offsets that are not known to be committed."""
         read = self._reader.done(keys, is_all=True)
         done = read if is_all else self._reader.done(keys)
         found = {key: self._or_said(key, at, read[key]) for key, at in done.items()}
         return {key: at for key, at in found.items() if self._is_news(key, at, read[key])}
 
     def _or_said(self, key: Key, done: Position, read: Position) -> Position:
-        """What the program has said to be done is, though it may have it in hand."""
+        """The program's own commit counts, though its records may still be in flight."""
         said = self._said.get(key)
         is_more = said is not None and done.offset < said.offset <= read.offset
         return said if said is not None and is_more and said.topic_id == done.topic_id else done
 
     def _is_news(self, key: Key, done: Position, read: Position) -> bool:
-        """Also where the program has gone back, to read something again."""
+        """Also where the program has sought back, to read something again."""
         known = self._committing.committed.get(key)
         if known is None or known.topic_id != done.topic_id:
             return True
         return done.offset > known.offset or read.offset < known.offset
 
     async def commit_beginnings(self) -> None:
-        """Where nothing is committed: whoever reads on begins there, too. Raises RaftmqError."""
+        """Commit start offsets where nothing is committed, so that the next owner begins there,
+        too. Raises RaftmqError.
+        """
         deadline = anyio.current_time() + COMMIT_SECONDS_MAX
         await self._committing.commit(self._beginnings, deadline=deadline)
 
     def _beginnings(self) -> dict[Key, Position]:
-        """Of what may have been committed since, nothing: the group would go back."""
+        """Not of partitions of which a commit was attempted: its late success would be undone."""
         known = self._committing.committed
         return {
             key: at
@@ -388,16 +401,17 @@ class MemberOffsets:
         }
 
     async def find(self, keys: Collection[Key]) -> dict[Key, Position]:
-        """What the group has committed of these. Raises RaftmqError."""
+        """Committed offsets of these. Raises RaftmqError."""
         deadline = anyio.current_time() + COMMIT_SECONDS_MAX
         topic_ids = await self._find_topic_ids(keys, deadline=deadline)
         return await self._committing.fetch(topic_ids, deadline=deadline)
 
     async def find_one(self, key: Key) -> int | None:
-        """
+        """The committed offset of one partition; None: nothing is committed.
+
         Raises:
             UnknownTopicOrPartition: there is no such partition.
-            RaftmqError: nobody can tell.
+            RaftmqError: the coordinator has not answered.
         """
         found = await self.find([key])
         if key in found:
@@ -418,14 +432,14 @@ class MemberOffsets:
         )
 
     def forget(self, keys: Collection[Key]) -> None:
-        """Somebody else commits these now."""
+        """Another member commits these now."""
         self._committing.forget(keys)
         for key in keys:
             self._said.pop(key, None)
         self._tried.difference_update(keys)
 
     async def _find_topic_ids(self, keys: Collection[Key], *, deadline: float) -> dict[Key, bytes]:
-        """Of those that are known to be there."""
+        """Of partitions that exist, as far as refreshed metadata say."""
         routes = self._cluster.routes
         for topic in sorted({topic for topic, _ in keys}):
             if any(routes.find(*key) is None for key in keys if key[0] == topic):

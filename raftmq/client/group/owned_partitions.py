@@ -1,6 +1,6 @@
-"""What a member has, what it is giving up of that, and what it says of it when it joins. Pure.
+"""Partitions that a group member owns, revokes, and claims when it joins. Pure.
 
-Invariant: what is being revoked is held; nothing is revoked without an end in sight.
+Invariant: a partition that is being revoked is still held; every revocation has a deadline.
 """
 
 from __future__ import annotations
@@ -19,31 +19,33 @@ _NOTHING: frozenset[Key] = frozenset()
 
 
 class OwnedPartitions:
-    """Attributes:
-    is_cooperative: it keeps what it has while the group deals anew.
-    held: what it has.
-    revoking: what of that the program still has to finish.
-    revoke_by: until when; endless: nothing is being revoked.
+    """The partitions of one member.
+
+    Attributes:
+        is_cooperative: it keeps partitions during a rebalance.
+        held: all that it owns.
+        revoking: of these, what the program still has to finish.
+        revoke_by: deadline of the revocation; math.inf: nothing is being revoked.
     """
 
     def __init__(self, *, is_cooperative: bool) -> None:
         self.is_cooperative = is_cooperative
         self.held = self.revoking = _NOTHING
         self.revoke_by = math.inf
-        self._assigned = _NOTHING  # with the last rebalance
-        self._generation = ABSENT  # of that
+        self._assigned = _NOTHING  # by the last completed rebalance
+        self._generation = ABSENT  # of that rebalance
         self._token = 0
 
     @property
     def claim(self) -> tuple[frozenset[Key], int]:
-        """What to say it owns, and since which generation. Others should not get what an eager
-        member had, either: it could go on where it stopped.
+        """The partitions to name in JoinGroup, and their generation. An eager member names what it
+        had, too, so that the sticky assignor gives it back.
         """
         owned = self.held if self.is_cooperative else self._assigned
         return owned, self._generation if owned else ABSENT
 
     def to_give_up(self, topics: Iterable[str]) -> frozenset[Key]:
-        """Before it joins again, with a subscription to `topics`."""
+        """What to revoke before joining again with a subscription to `topics`."""
         if not self.is_cooperative:
             return self.held
         subscribed = frozenset(topics)
@@ -52,14 +54,14 @@ class OwnedPartitions:
     def on_assigned(
         self, partitions: frozenset[Key], generation: int
     ) -> tuple[frozenset[Key], frozenset[Key]]:
-        """What is new, and what has to be given up."""
+        """Apply an assignment. Returns what is new, and what has to be revoked."""
         added, gone = partitions - self.held, self.held - partitions
         self.held |= added
         self._assigned, self._generation = partitions, generation
         return added, gone
 
     def begin_to_revoke(self, partitions: Iterable[Key], *, revoke_by: float) -> int:
-        """These, too; the token of all that are being revoked now."""
+        """Revoke these, too. Returns the token of the whole revocation."""
         self.revoking = self.revoking.union(partitions)
         assert self.revoking, "revokes nothing"
         assert self.revoking <= self.held, "revokes what it does not have"
@@ -68,7 +70,7 @@ class OwnedPartitions:
         return self._token
 
     def end_revoking(self, token: int) -> bool:
-        """The program has finished; False: with something else than what is being revoked now."""
+        """The program has finished; False: an earlier revocation, which was extended since."""
         if not self.revoking or token != self._token:
             return False
         self.drop_revoking()
@@ -79,6 +81,6 @@ class OwnedPartitions:
         self.revoking, self.revoke_by = _NOTHING, math.inf
 
     def drop_all(self) -> None:
-        """And claim none of it."""
+        """Own nothing, and claim nothing."""
         self.held = self.revoking = self._assigned = _NOTHING
         self.revoke_by, self._generation = math.inf, ABSENT

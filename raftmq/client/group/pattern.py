@@ -1,6 +1,7 @@
-"""A pattern in place of names: which topics match it now.
+"""Topic pattern subscription: lists topics, and reports which names match a regular expression.
 
-Owns the task that lists topics, once anybody has heard of newer metadata, and now and then.
+Kafka: subscribe(Pattern). Owns the task that lists all topics, once an answer has named newer
+metadata, and every 10 s.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
     from raftmq.client.routing.cluster import Cluster
 
-LOOK_SECONDS = 0.5
-REFRESH_SECONDS = 10.0  # while nothing is asked nobody tells of newer metadata
-ANSWER_SECONDS_MAX = 10.0
+LOOK_SECONDS = 0.5  # between two checks for newer metadata
+REFRESH_SECONDS = 10.0  # an idle consumer gets no answers that name versions
+ANSWER_SECONDS_MAX = 10.0  # for the list of all topics, which may have many pages
 
 logger = logging.getLogger("raftmq.client")
 
 
 class PatternWatch:
-    """
+    """One pattern.
+
     Args:
-        on_topics: called with the names that match, whenever they are others.
+        on_topics: called with the names that match, whenever they change.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class PatternWatch:
         self._asked_at, self._version = float("-inf"), -1
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             now = anyio.current_time()
             is_newer = self._cluster.newest_version > self._version
@@ -51,6 +53,7 @@ class PatternWatch:
             await anyio.sleep(LOOK_SECONDS)
 
     async def _look(self) -> None:
+        # Read before the request: a version that appears meanwhile leads to another list.
         version = self._cluster.newest_version
         deadline = anyio.current_time() + ANSWER_SECONDS_MAX
         try:

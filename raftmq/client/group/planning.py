@@ -1,6 +1,7 @@
-"""A leader's part of a rebalance: waiting for partition counts, planning, noticing changes. Pure.
+"""The group leader's work in a rebalance: partition counts, the plan, and its wire format. Pure.
 
-Knows the partition counts of topics, as they were told last, also while somebody else leads.
+Knows the last partition counts of topics, also while another member leads. Kafka:
+ConsumerCoordinator.onLeaderElected, ConsumerProtocol.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 
 
 # -- Assignment -----------------------------------------------------------------------------------
-# What a leader has dealt out to a member, as bytes. Pure.
+# A member's assignment in a plan, as bytes. Pure.
 #
-# The leader's own says as well with which partition counts it has planned: a static leader that
-# comes back, and is not to plan anew, has to notice what has changed since. For the same reason
-# each is told whether it was seen to hold more: the process that did may be gone by then.
+# The leader's own also names the partition counts with which it has planned: a static leader that
+# restarts, and need not plan anew, must notice what has changed since. For the same reason each
+# member is told whether it claimed more than it gets: the process that did may be gone by then.
 
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # the only one so far; readers refuse others
 
 
 class _Format(Numbered, frozen=True):
@@ -51,9 +52,11 @@ class _Format(Numbered, frozen=True):
 
 
 class Assigned(NamedTuple):
-    """Attributes:
-    counts: by topic; empty, but of a leader.
-    is_awaited: it claims more, which is nobody's until it joins again.
+    """A decoded assignment.
+
+    Attributes:
+        counts: partition counts by topic; only the leader's own has them.
+        is_awaited: the member claims more, which no member gets before it joins again.
     """
 
     partitions: frozenset[Key]
@@ -72,10 +75,11 @@ def encode_assignment(
 
 
 def decode_assignment(data: bytes) -> Assigned:
-    """No bytes at all are no partitions: so a coordinator answers whom the leader did not know.
+    """Empty bytes mean no partitions: the coordinator answers so to a member that the leader did
+    not know.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: it is no assignment.
     """
     if not data:
         return Assigned(frozenset(), {})
@@ -85,25 +89,27 @@ def decode_assignment(data: bytes) -> Assigned:
 
 
 # -- Leading --------------------------------------------------------------------------------------
-# What the leader of a group knows of the others, and the plan that it makes for them. Pure.
+# What the leader knows of the other members, and the plan that it makes for them. Pure.
 #
-# Owns the check that a plan is whole, whoever made it, and with which partition counts it was made:
-# once they change, the group has to deal anew.
+# Owns the check that a plan is complete, for built-in and custom assignors, and the partition
+# counts with which it was made: once they change, the group needs a rebalance.
 
 
 class Leading:
-    """Attributes:
-    topics: to which anybody subscribes.
+    """The leader's view of one generation.
+
+    Attributes:
+        topics: all that any member subscribes to.
     """
 
     def __init__(self, members: tuple[Subscribed, ...]) -> None:
         self._members = members
         self.topics = frozenset[str]().union(*[member.topics for member in members])
-        self._planned_with: Mapping[str, int] | None = None  # None: nobody has told yet
+        self._planned_with: Mapping[str, int] | None = None  # None: not planned yet
 
     @classmethod
     def told(cls, members: Iterable[JoinedMember]) -> Leading:
-        """Raises InconsistentGroupProtocol: a member says what this version cannot read."""
+        """Raises InconsistentGroupProtocol: a member's subscription has another format."""
         try:
             return cls(
                 tuple(
@@ -117,11 +123,13 @@ class Leading:
             raise InconsistentGroupProtocol(str(error)) from error
 
     def missing(self, counts: Mapping[str, int]) -> list[str]:
-        """Topics of which nobody has told how many partitions they have."""
+        """Topics whose number of partitions is not known."""
         return sorted(self.topics.difference(counts))
 
     def is_outdated(self, counts: Mapping[str, int]) -> bool:
-        """Whether the plan was made with other partition counts. Those not known count as none."""
+        """Whether partition counts have changed since the plan. Topics that it lacked count as
+        0.
+        """
         planned = self._planned_with
         return planned is not None and any(
             topic in counts and counts[topic] != planned.get(topic, 0) for topic in self.topics
@@ -130,7 +138,7 @@ class Leading:
     def plan(
         self, assignor: Assignor, counts: Mapping[str, int], *, leader: str
     ) -> tuple[MemberAssignment, ...]:
-        """A part for every member.
+        """An assignment for every member.
 
         Raises:
             InvalidConfig: a program's own assignor has failed.
@@ -153,20 +161,23 @@ class Leading:
         )
 
     def on_synced(self, counts: Mapping[str, int]) -> None:
-        """The plan that is in force was made with these; one of our own says the same."""
+        """The plan in force was made with these counts; if it is our own, they are the same."""
         self._planned_with = counts
 
 
 # -- Planning -------------------------------------------------------------------------------------
 
 
-COUNTS_SECONDS_MAX = 5.0  # a leader waits so long for counts that it does not know
+# a leader waits so long for partition counts, or a quarter of the rebalance timeout
+COUNTS_SECONDS_MAX = 5.0
 
 
 class Planning:
-    """Attributes:
-    plan: what to ask SyncGroup with; None: not made yet. Of who does not lead it is empty.
-    plan_by: when to plan with what is known; endless: there is nothing to plan.
+    """The plan of the current rebalance.
+
+    Attributes:
+        plan: what to send with SyncGroup; None: not made yet. Empty if another member leads.
+        plan_by: when to plan with the counts that are known; math.inf: nothing to plan.
     """
 
     def __init__(self, *, rebalance_seconds: float) -> None:
@@ -180,15 +191,15 @@ class Planning:
         self._counts.update(counts)
 
     def follow(self) -> None:
-        """Somebody else leads."""
+        """Another member leads."""
         self.end()
         self.plan = ()
 
     def lead(self, members: Iterable[JoinedMember], *, is_planned: bool, now: float) -> None:
-        """`is_planned`: the plan that was made before a static leader came back stands.
+        """`is_planned`: the plan from before this static leader's restart stands.
 
         Raises:
-            InconsistentGroupProtocol: a member says what this version cannot read.
+            InconsistentGroupProtocol: a member's subscription has another format.
         """
         self.end()
         self._leading = Leading.told(members)
@@ -198,7 +209,7 @@ class Planning:
             self.plan_by = now + self._patience_seconds
 
     def maybe_plan(self, assignor: Assignor, *, leader: str, now: float) -> bool:
-        """Once all partition counts are known, or have been waited for long enough.
+        """Plan, once all partition counts are known, or the wait for them is over.
 
         Raises:
             InvalidConfig: a program's own assignor has failed.
@@ -212,12 +223,12 @@ class Planning:
         return True
 
     def on_synced(self, counts: Mapping[str, int]) -> None:
-        """The plan in force was made with these."""
+        """The plan in force was made with these counts."""
         if self._leading is not None:
             self._leading.on_synced(counts)
 
     def end(self) -> None:
-        """Of this generation nothing is planned any more."""
+        """The generation is over."""
         self._leading, self.plan, self.plan_by = None, None, math.inf
 
     @property
@@ -230,18 +241,18 @@ class Planning:
         return self._leading is not None and self._leading.is_outdated(self._counts)
 
     def topics(self, own: Iterable[str]) -> tuple[str, ...]:
-        """Whose counts matter here."""
+        """Topics whose partition counts are needed."""
         others = self._leading.topics if self._leading is not None else frozenset[str]()
         return tuple(sorted(others.union(own)))
 
 
-# -- Packing --------------------------------------------------------------------------------------
-# Partitions as bytes, and the frame of what members of a group tell each other. Pure.
+# -- Wire format ----------------------------------------------------------------------------------
+# Partitions as bytes, and the frame of subscriptions and assignments. Pure.
 #
-# Brokers keep these bytes and do not read them. A number of the format comes first: another number
-# is refused, as nobody could tell what it means; fields that are added at the end are passed over
-# by those that do not know them. Partitions of a topic are steps from one to the next, beginning at
-# -1: so they are in order, none is there twice, and most of them take one byte.
+# Brokers store these bytes without reading them. A format version comes first: an unknown version
+# is refused, as its meaning is not known; fields that are added at the end are skipped by members
+# that do not know them. Partitions of a topic are encoded as the steps from one to the next,
+# beginning at -1: so they are sorted, none is there twice, and most take one byte.
 
 
 Step: TypeAlias = Annotated[int, Meta(ge=1, le=ID_MAX + 1)]
@@ -263,7 +274,7 @@ def steps_of(partitions: Iterable[Key]) -> Steps:
 
 
 def partitions_in(steps: Steps, *, what: str) -> frozenset[Key]:
-    """Raises RemoteProtocolError: a number that no partition may have; `what` holds it."""
+    """Raises RemoteProtocolError, naming `what`: a number that no partition may have."""
     found: set[Key] = set()
     for topic, each in steps.items():
         last = sum(each) - 1
@@ -278,7 +289,7 @@ def pack(content: Numbered) -> bytes:
 
 
 def unpack(data: bytes, kind: type[PackedT], *, version: int, what: str) -> PackedT:
-    """Raises RemoteProtocolError: it is none, over a limit, or of another version."""
+    """Raises RemoteProtocolError: malformed, over a limit, or of another version."""
     try:
         told = _decoder(Numbered).decode(data).format_version
         if told == version:
@@ -301,10 +312,10 @@ def _decoder(kind: type[PackedT]) -> Decoder[PackedT]:
 
 
 # -- Subscription ---------------------------------------------------------------------------------
-# What a member says of itself when it joins, as bytes: topics, and what it owns of them. Pure.
+# A member's subscription in JoinGroup, as bytes: topics, and the partitions of them it owns. Pure.
 #
-# Topics go by name, as programs subscribe to names: one that is deleted and made anew is the same
-# subscription. Whose offsets count then, topic ids tell where offsets are committed.
+# Topics are named, as programs subscribe to names: a topic that is deleted and created anew is the
+# same subscription. Committed offsets have topic ids, which tell the two apart.
 
 
 class _SubscriptionFormat(Interest, frozen=True):

@@ -1,1 +1,1 @@
-"""Assignors: rules by which the partitions of topics are dealt out to the members of a group."""
+"""Assignors: rules by which the partitions of topics are assigned to the members of a group."""

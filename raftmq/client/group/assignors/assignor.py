@@ -1,7 +1,8 @@
-"""What an assignor is told, and what it answers. Pure.
+"""The `Assignor` interface, the check of a plan, and claims from earlier generations. Pure.
 
-An assignor deals out the partitions of topics among the members of a group. It runs at one member,
-the leader, and must say the same wherever it runs: from the same input, in whatever order.
+Kafka: ConsumerPartitionAssignor. An assignor divides the partitions of topics among the members of
+a group. It runs at one member, the leader, and must give the same plan wherever it runs: from the
+same input, in any order.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ Plan: TypeAlias = "Mapping[str, Sequence[Key]]"  # by member id
 
 
 class Subscribed(NamedTuple):
-    """A member, as it describes itself.
+    """A member, as it describes itself when it joins.
 
     Attributes:
-        owned: what it got in `generation`, or has kept of that.
+        owned: what it was assigned in `generation`, or has kept of that.
         generation: -1: it owns nothing.
-        is_holding: it reads what it owns while the group deals anew; else it has stopped.
-        user_data: whatever its program says to an assignor of its own.
-        rack: where it runs; empty: not said.
+        is_holding: it reads what it owns during the rebalance; otherwise it has stopped.
+        user_data: from its program, for an assignor of the program's own.
+        rack: where it runs; empty: not given.
     """
 
     member_id: str
@@ -40,10 +41,12 @@ class Subscribed(NamedTuple):
 
 
 class Assignor(Protocol):
-    """Attributes:
-    name: by which the members of a group agree on one.
-    is_cooperative: members may go on reading while it deals anew: it gives nobody what another
-        one holds.
+    """A rule for dividing partitions.
+
+    Attributes:
+        name: by which the members of a group agree on one.
+        is_cooperative: members may go on reading during a rebalance: it assigns no partition that
+            another member holds.
     """
 
     @property
@@ -53,15 +56,15 @@ class Assignor(Protocol):
     def is_cooperative(self) -> bool: ...
 
     def assign(self, partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Plan:
-        """Deal out all partitions of `partitions`, which says how many each topic has.
+        """Assign all partitions of `partitions`, which maps each topic to its number of partitions.
 
-        A topic that is subscribed and not named there has none.
+        A subscribed topic that is not in there has none.
         """
         ...
 
 
 def in_order(members: Iterable[Subscribed]) -> list[Subscribed]:
-    """Static members by the names that they keep when they restart, then the others."""
+    """Static members first, by the ids that they keep when they restart, then the others."""
     return sorted(
         members,
         key=lambda one: (one.instance_id is None, one.instance_id or one.member_id, one.member_id),
@@ -74,10 +77,10 @@ def subscribers_of(topic: str, members: Iterable[Subscribed]) -> list[Subscribed
 
 
 # -- Checking -------------------------------------------------------------------------------------
-# Whether a plan is whole: every partition once, to somebody who subscribes to it. Pure.
+# Whether a plan is complete: every partition once, to a member that subscribes to its topic. Pure.
 
 
-PROBLEMS_MAX = 10  # more say nothing more
+PROBLEMS_MAX = 10  # in one message; more would not help its reader
 
 
 def problems_of(
@@ -87,7 +90,7 @@ def problems_of(
     *,
     is_partial: bool = False,
 ) -> list[str]:
-    """What is wrong with it, in words.
+    """What is wrong with a plan, in words.
 
     Args:
         is_partial: partitions may be left out.
@@ -146,14 +149,14 @@ def _to_deal_out(
 
 
 # -- Claims ---------------------------------------------------------------------------------------
-# Who has a partition already, by what the members say. Pure.
+# Which member owns a partition already, by what the members say. Pure.
 #
-# A claim is as old as the generation in which it was dealt out: of two, the newer one stands. Of
-# two of one generation neither does, as one of them is wrong and nobody knows which.
+# A claim is as old as the generation in which it was assigned: of two, the newer one stands. Of two
+# of the same generation neither stands, as one of them is wrong and cannot be told from the other.
 
 
 def claims_of(members: Iterable[Subscribed]) -> dict[Key, tuple[Subscribed, ...]]:
-    """By partition, those whose claims are the newest: where it is one, the claim stands."""
+    """By partition, the members with the newest claims: if it is one, the claim stands."""
     found: dict[Key, tuple[Subscribed, ...]] = {}
     for member in members:
         for key in member.owned:

@@ -1,4 +1,4 @@
-"""Assignors by name, and out of what a program gives. Pure."""
+"""Assignors by name, and a program's own function as an assignor. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from raftmq.client.group.assignors.assignor import Assignor, Key, Plan, Subscribed
 
 
-# -- Custom ---------------------------------------------------------------------------------------
+# -- Custom assignor ------------------------------------------------------------------------------
 # A program's own function as an assignor. Pure, if the function is.
 #
-# Its members give everything up before it deals anew. What it answers is checked here, as nobody
-# else would notice a partition that nobody reads.
+# Its members give everything up before a rebalance. Its answer is checked here, as a partition that
+# no member reads would go unnoticed.
 
 
 class UserAssignor(Protocol):
@@ -39,19 +39,22 @@ class UserAssignor(Protocol):
 if TYPE_CHECKING:
     GivenAssignor: TypeAlias = str | UserAssignor
 
-Answered: TypeAlias = Any  # whatever a program's function returns
+Answered: TypeAlias = Any  # any result of a program's function
 
 
 class CustomAssignor:
+    """A program's function, with the check of its plan."""
+
     is_cooperative = False
 
     def __init__(self, function: UserAssignor, name: str) -> None:
         self._function, self.name = function, name
 
     def assign(self, partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Plan:
-        """Raises InvalidConfig: it has failed, or what it answered is no plan."""
+        """Raises InvalidConfig: the function has failed, or its answer is no plan."""
         try:
             answered = self._function(dict(partitions), list(members))
+        # The program's function may raise anything; the group must learn which assignor failed.
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise InvalidConfig([f"assignor {self.name!r} has failed: {what}"]) from error
@@ -98,7 +101,7 @@ ASSIGNORS: dict[str, Assignor] = {
 
 
 def assignors_of(given: GivenAssignor | Sequence[GivenAssignor]) -> tuple[Assignor, ...]:
-    """One or several.
+    """The assignors of the option `assignor`, one or several.
 
     Raises:
         InvalidConfig: all problems at once.
@@ -128,6 +131,7 @@ def _assignor_of(given: object) -> Assignor:
         hint = f"did you mean {close[0]!r}?" if close else f"expected {', '.join(ASSIGNORS)}"
         raise InvalidConfig([f"assignor = {given!r}: {hint}"])
     name = getattr(given, "__name__", "")
+    # Members agree on an assignor by its name, and all lambdas have the same one.
     if not callable(given) or not 0 < len(name) <= NAME_CHARS_MAX or name == "<lambda>":
         problem = f"assignor = {given!r}: expected a name, or a function that has one"
         raise InvalidConfig([problem])

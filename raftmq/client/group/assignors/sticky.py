@@ -1,7 +1,8 @@
-"""Nobody has two more than another, and everybody keeps as much as that allows. Pure.
+"""Sticky assignors: balanced to within one partition, moving as few as that allows. Pure.
 
-Where subscriptions differ, it is as even as they allow: whoever has least cannot get another one
-from somebody who has two more, not even over others.
+Kafka: StickyAssignor, CooperativeStickyAssignor. Where subscriptions differ, the plan is as even as
+they allow: the member with the fewest partitions cannot get another one from a member with two
+more, not even by way of others.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ if TYPE_CHECKING:
     from raftmq.client.group.assignors.assignor import Key, Plan, Subscribed
 
 
-# -- Dealing --------------------------------------------------------------------------------------
-# Partitions on their way to members: who may have which, and who has how many. Pure.
+# -- Pools of partitions --------------------------------------------------------------------------
+# Pools: which members may get which partitions, and how many each has. Pure.
 #
-# Topics with the same subscribers are alike: together they are a pool. Members are numbers, in the
+# Topics with the same subscribers are alike: together they are a pool. Members are numbered in the
 # order in which they come first, so that nothing depends on the order of sets and mappings.
 
 
 class Pool:
-    """Attributes:
-    subscribers: who may have its partitions.
-    parts: by member, what it has of them, the last got at the end; never empty.
-    free: in order, what nobody has.
+    """Partitions with the same subscribers.
+
+    Attributes:
+        subscribers: numbers of the members that may get its partitions.
+        parts: by member, its partitions of the pool, the latest at the end; never empty.
+        free: in order, those without an owner.
     """
 
     def __init__(self, subscribers: tuple[int, ...]) -> None:
@@ -46,10 +49,11 @@ class Pool:
 
 
 class Dealing:
-    """Begins with what everybody claims, as far as the claim stands and is allowed.
+    """A plan in the making. Begins with what the members claim, as far as the claim stands and is
+    allowed.
 
     Attributes:
-        loads: how many each member has.
+        loads: how many partitions each member has.
     """
 
     def __init__(self, partitions: Mapping[str, int], members: Sequence[Subscribed]) -> None:
@@ -74,7 +78,7 @@ class Dealing:
         self.loads[member] += 1
 
     def trim(self, pool: Pool, quotas: Mapping[int, int]) -> None:
-        """What is beyond is free."""
+        """Partitions beyond a member's quota become free."""
         for member, quota in quotas.items():
             while len(pool.parts.get(member, ())) > quota:
                 pool.free.append(pool.take_from(member))
@@ -82,7 +86,7 @@ class Dealing:
         pool.free.sort()
 
     def fill(self, pool: Pool) -> None:
-        """Whatever is free goes to whoever has least."""
+        """Each free partition goes to the member with the fewest."""
         heap = [(self.loads[member], member) for member in pool.subscribers]
         heapify(heap)
         for key in pool.free:
@@ -102,7 +106,7 @@ class Dealing:
 def _pools_by_topic(
     partitions: Mapping[str, int], members: Sequence[Subscribed]
 ) -> dict[str, Pool]:
-    """Of topics that anybody subscribes to, in order."""
+    """Of topics with a subscriber, in order."""
     subscribers: dict[str, list[int]] = {topic: [] for topic in sorted(partitions)}
     for number, member in enumerate(members):
         for topic in _named_in(member.topics, subscribers):
@@ -123,12 +127,15 @@ def _named_in(topics: frozenset[str], known: Mapping[str, object]) -> Iterable[s
 
 
 class StickyAssignor:
+    """Eager: members give everything up before, and get most of it back."""
+
     name = "sticky"
     is_cooperative = False
 
     def assign(self, partitions: Mapping[str, int], members: Sequence[Subscribed]) -> Plan:
-        """1. Everybody keeps what it has. 2. If all subscribe to the same, what is too much of that
-        becomes free. 3. What is free goes to whoever has least. 4. Else what is too much moves.
+        """1. All members keep what they have. 2. If all subscribe to the same topics, what is above
+        a quota becomes free. 3. Free partitions go to the members with the fewest. 4. Otherwise the
+        surplus moves.
         """
         dealing = Dealing(partitions, in_order(members))
         if len(dealing.pools) == 1:
@@ -141,7 +148,9 @@ class StickyAssignor:
 
 
 def _quotas(pool: Pool) -> dict[int, int]:
-    """Where it does not come out even, those that have most may keep one more."""
+    """The quota of each member. If the division leaves a remainder, the members with the most may
+    keep one more.
+    """
     had = {member: len(pool.parts.get(member, ())) for member in pool.subscribers}
     low, extra = divmod(sum(had.values()) + len(pool.free), len(had))
     ranked = sorted(had, key=lambda member: (-had[member], member))
@@ -149,16 +158,16 @@ def _quotas(pool: Pool) -> dict[int, int]:
 
 
 # -- Balancing ------------------------------------------------------------------------------------
-# Moving partitions from who has much to who has little, over others where it takes that. Pure.
+# Moves partitions from members with many to members with few, by way of others if necessary. Pure.
 #
-# A member can give to another one what it has of a pool to which both subscribe. Whoever has least
-# is served first: once nobody that can give to it, directly or over others, has two more, that is
-# so for all of those for good, and they are left alone. So what comes out is as even as
+# A member can give another one what it has of a pool to which both subscribe. The member with the
+# fewest is served first: once no member that can give to it, directly or by way of others, has two
+# more, that is final for all of these, and they are left alone. So the result is as even as
 # subscriptions allow (an optimal semi-matching: Harvey, Ladner, Lovász, Tamir, 2006).
 
 
 class StickyMove(NamedTuple):
-    """To whom a member gives, and of which pool."""
+    """To which member a partition goes, and of which pool."""
 
     receiver: int
     pool: int
@@ -171,8 +180,9 @@ def balance(dealing: Dealing) -> None:
     while poorest:
         load, member = heappop(poorest)
         if load != dealing.loads[member] or member in search.settled:
-            continue  # it was served meanwhile
+            continue  # an outdated entry: it was served since
         giver = search.giver_to(member)
+        # As even as it gets: all members that were reached are final.
         if giver is None:
             search.settled.update(search.steps)
             continue
@@ -182,7 +192,7 @@ def balance(dealing: Dealing) -> None:
 
 
 def _move(dealing: Dealing, search: _Search, giver: int) -> None:
-    """One partition along the way that was found, each member handing on another one."""
+    """Move one partition along the path that was found; each member on it passes on another one."""
     dealing.loads[giver] -= 1
     while (step := search.steps[giver]) is not None:
         pool = dealing.pools[step.pool]
@@ -194,9 +204,11 @@ def _move(dealing: Dealing, search: _Search, giver: int) -> None:
 
 
 class _Search:
-    """Attributes:
-    settled: these get no more, and have nothing to spare for those that come later.
-    steps: of the last search: how what each member reached could give comes to the receiver.
+    """Finds a member with a partition to spare.
+
+    Attributes:
+        settled: final members: they get no more, and have nothing to spare for later ones.
+        steps: of the last search: the path by which each member reached could give to the receiver.
     """
 
     def __init__(self, dealing: Dealing) -> None:
@@ -206,18 +218,19 @@ class _Search:
         for number, pool in enumerate(dealing.pools):
             for member in pool.subscribers:
                 self._pools_of[member].append(number)
-        # Of each pool who has of it, the richest first; outdated where somebody has given since.
-        # Who was served is never rich again: by then everybody has as much.
+        # Of each pool its owners, those with the most first; an entry is outdated once the member
+        # has given one away. A member that was served never has the most again: by then all have as
+        # many.
         self._rich = [[(-self._loads[each], each) for each in pool.parts] for pool in self._pools]
         for rich in self._rich:
             heapify(rich)
 
     def on_given(self, pool: int, member: int) -> None:
-        """It has something of that pool."""
+        """The member has got a partition of that pool."""
         heappush(self._rich[pool], (-self._loads[member], member))
 
     def giver_to(self, receiver: int) -> int | None:
-        """The richest of the nearest that have at least two more."""
+        """Of the nearest members with at least two more, the one with the most."""
         enough = self._loads[receiver] + 2
         self.steps = {receiver: None}
         richest = [(*self._richest_of(number), number) for number in self._pools_of[receiver]]
@@ -228,10 +241,11 @@ class _Search:
         return self._distant_giver_to(receiver, enough)
 
     def _richest_of(self, number: int) -> tuple[int, int]:
-        """Its load, negative, and who it is."""
+        """The pool's owner with the most partitions: its load, negative, and its number."""
         rich, parts = self._rich[number], self._pools[number].parts
         while rich:
             load, member = rich[0]
+            # Outdated: it has nothing of the pool any more, or fewer partitions in all.
             if member not in parts:
                 heappop(rich)
             elif -load != self._loads[member]:
@@ -251,7 +265,7 @@ class _Search:
         return None
 
     def _givers_to(self, level: list[int], seen: set[int]) -> list[int]:
-        """Who can give to one of `level`, and was not reached before."""
+        """Members that can give to one of `level`, and were not reached before."""
         reached: list[int] = []
         for receiver in level:
             for number in self._pools_of[receiver]:
@@ -266,13 +280,15 @@ class _Search:
 
 
 # -- Cooperative sticky ---------------------------------------------------------------------------
-# Sticky, for members that go on reading while the group deals anew. Pure.
+# The sticky plan for members that go on reading during a rebalance (KIP-429). Pure.
 #
-# What is to move from one that is still reading it to another is given to nobody this time. Its
-# owner, seeing that it is not in its part, gives it up and joins again: then it is free.
+# A partition that is to move from a member that still reads it is assigned to no member this time.
+# Its owner, seeing that it is not in its assignment, gives it up and joins again: then it is free.
 
 
 class CooperativeStickyAssignor:
+    """Cooperative: only partitions that move stop being read."""
+
     name = "cooperative_sticky"
     is_cooperative = True
 

@@ -1,4 +1,4 @@
-"""The assignors without a memory: topics in runs, and partitions dealt out like cards."""
+"""Range and round robin assignors, which ignore earlier assignments. Pure."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 class RangeAssignor:
+    """Kafka: RangeAssignor."""
+
     name = "range"
     is_cooperative = False
 
@@ -41,13 +43,15 @@ class RangeAssignor:
 
 
 # -- Round robin ----------------------------------------------------------------------------------
-# All partitions of all topics in one row, dealt like cards. Pure.
+# All partitions of all topics in one row, assigned in turn. Pure.
 #
-# Where all subscribe to the same topics, nobody has two more than another. Who comes or goes moves
-# nearly everything.
+# If all subscribe to the same topics, no member has two more than another. A member that comes or
+# goes moves nearly everything.
 
 
 class RoundRobinAssignor:
+    """Kafka: RoundRobinAssignor."""
+
     name = "round_robin"
     is_cooperative = False
 
