@@ -1,5 +1,5 @@
-"""What somebody does who looks after a cluster: topics, configuration, old records, leaders.
+"""The admin client: topics, configuration, record deletion, leader elections, cluster health.
 
-Begin at `admin.py`, the face of it; `results.py` says what comes back. Consumer groups are in
-`groups/`.
+Kafka: Admin. Begin at `admin.py`, the public calls; `results.py` has what they return. Consumer
+groups are in `groups/`.
 """

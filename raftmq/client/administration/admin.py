@@ -1,7 +1,8 @@
-"""`Admin`: everything that is done to topics, groups and clusters, in the words of a user.
+"""`Admin`: the public calls on topics, configuration, records and the cluster.
 
-Checks what it is given before anything is sent (`checks`), then calls the modules beside it. Keeps
-nothing: two calls know nothing of each other. What is done to groups, its parent knows.
+Kafka: Admin (AdminClient). Checks its arguments before anything is sent (`checks.py`), then calls
+the modules beside it. Keeps no state between calls. The calls on groups are inherited from
+`groups/calls.py`.
 """
 
 from __future__ import annotations
@@ -32,26 +33,30 @@ if TYPE_CHECKING:
 
     When: TypeAlias = Literal["earliest", "latest"] | datetime | int
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0  # for all attempts of a call: covers the election of a new controller
 
 
 class Admin(GroupCalls):
-    """`mq.admin`: topics, their configuration and records, groups, leaders, and how the cluster is.
+    """`mq.admin`: topics, their configuration and records, groups, leaders, and the state of the
+    cluster.
 
-    Every call tries again what may be tried again until `timeout_seconds` are over, and can be
-    cancelled at any time: put a shorter limit around it, like `with anyio.fail_after(5)`.
+    Every call repeats what may be repeated until `timeout_seconds` are over, and can be cancelled
+    at any time: put a shorter limit around it, like `with anyio.fail_after(5)`.
 
-    All of them raise TypeError for an argument of a wrong type, and else errors of the tree, of
-    which `Unreachable` says that no broker has answered. Where nothing is known of a change that
-    was asked for, `OutcomeUnknown` says so: it may have happened, or may yet. After any other
-    error nothing was changed.
+    All calls raise TypeError for an argument of a wrong type, and otherwise a RaftmqError:
+    `Unreachable` if no broker has answered; `OutcomeUnknown` (indefinite) if a change may have
+    happened, or may yet. After any other error nothing was changed (definite).
     """
 
     def __init__(self, cluster: Cluster, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         super().__init__(cluster, timeout_seconds=timeout_seconds)
 
     def with_timeout(self, seconds: float) -> Admin:
-        """The same for calls that are to give up earlier, or later."""
+        """The same admin for calls with another time limit.
+
+        Args:
+            seconds: for all attempts of one call together.
+        """
         return Admin(self._cluster, timeout_seconds=seconds)
 
     # -- topics ----------------------------------------------------------------------------
@@ -64,22 +69,29 @@ class Admin(GroupCalls):
         replication_factor: int | None = None,
         config: Mapping[str, str | int | bool] | None = None,
     ) -> CreatedTopic:
-        """Make a topic, and wait until all of its partitions have leaders, so that it can be used.
+        """Create a topic, and wait until all of its partitions have leaders, so that it can be
+        used.
 
         Args:
+            name: 1 to 200 characters of a-z A-Z 0-9 . _ -
             partitions: None: the cluster's default.
-            replication_factor: copies of each partition, on as many brokers. None: the cluster's
+            replication_factor: replicas of each partition, on as many brokers. None: the cluster's
                 default, or the number of its nodes where there are fewer; the result says which.
-            config: by dotted key, like {"retention.ms": 86_400_000}. The rest has its defaults.
+            config: by dotted key, like {"retention.ms": 86_400_000}. Other keys have their
+                defaults.
+
+        Returns:
+            What was created, with the numbers that were chosen.
 
         Raises:
             TopicAlreadyExists: definite, like the next four.
-            InvalidTopic: not a name that a topic may have.
+            InvalidTopic: not a valid topic name.
             InvalidPartitions: too many.
             InvalidReplicationFactor: fewer brokers are active than that, or than there are nodes
                 for the default; the message names those that are missing.
-            InvalidConfig: names every bad key, and what it may have meant.
+            InvalidConfig: names every bad key, and the key that may have been meant.
             OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet.
+                Indefinite.
         """
         checks.check_topic(name)
         if partitions is not None:
@@ -100,7 +112,7 @@ class Admin(GroupCalls):
 
         Raises:
             UnknownTopicOrPartition: there is none. Definite.
-            OutcomeUnknown: it may be gone, or soon be.
+            OutcomeUnknown: it may be gone, or soon be. Indefinite.
         """
         checks.check_topic(name)
         with naming(name):
@@ -111,7 +123,7 @@ class Admin(GroupCalls):
         return await topics.list_topics(self._cluster, deadline=self._deadline())
 
     async def describe_topic(self, name: str) -> TopicDetails:
-        """Its partitions with leaders, replicas, epochs and offsets, and its configuration.
+        """A topic's partitions with leaders, replicas, epochs and offsets, and its configuration.
 
         Raises:
             UnknownTopicOrPartition: there is none.
@@ -128,6 +140,7 @@ class Admin(GroupCalls):
             UnknownTopicOrPartition: there is no such topic. Definite.
             InvalidPartitions: it has as many already, or more; a topic never shrinks. Definite.
             OutcomeUnknown: it may have grown; or it has, and some of it cannot be used yet.
+                Indefinite.
         """
         checks.check_topic(name)
         checks.check_partition_count(total)
@@ -136,7 +149,7 @@ class Admin(GroupCalls):
     # -- configuration ---------------------------------------------------------------------
 
     async def describe_config(self, name: str) -> dict[str, ConfigValue]:
-        """What holds for each key of a topic, whether it was set or not.
+        """The effective value of each key of a topic, with whether it is the default.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic.
@@ -145,15 +158,15 @@ class Admin(GroupCalls):
         return await topics.describe_config(self._cluster, name, deadline=self._deadline())
 
     async def alter_config(self, name: str, changes: Mapping[str, str | int | bool | None]) -> None:
-        """Set some keys of a topic, all of them or none; the others stay as they are.
+        """Set some keys of a topic, all of them or none; other keys stay as they are.
 
         Args:
-            changes: None brings a key back to its default.
+            changes: None resets a key to its default.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic. Definite.
-            InvalidConfig: names every bad key, and what it may have meant. Definite.
-            OutcomeUnknown: they may have been set, or soon be.
+            InvalidConfig: names every bad key, and the key that may have been meant. Definite.
+            OutcomeUnknown: they may have been set, or soon be. Indefinite.
         """
         checks.check_topic(name)
         checked = checks.check_changes(changes)
@@ -164,17 +177,20 @@ class Admin(GroupCalls):
     async def offsets(
         self, topic: str, at: When, *, partitions: Collection[int] | None = None
     ) -> dict[int, int | None]:
-        """Where a time lies in each partition of a topic.
+        """The offset that belongs to a point in time, in each partition of a topic.
 
         Args:
             at: "earliest": the oldest record. "latest": after the newest committed record. A
-                datetime with a time zone, or milliseconds since 1970-01-01 UTC: the first record
-                at or after that time, None where no record is so young.
+                datetime with a time zone, or milliseconds since 1970-01-01 UTC: the first record at
+                or after that time, None where no record is so young.
             partitions: None: all of them.
+
+        Returns:
+            Offsets by partition.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic, or partition.
-            LeaderNotAvailable: nobody leads some partition.
+            LeaderNotAvailable: some partition has no leader.
         """
         checks.check_topic(topic)
         wanted = None if partitions is None else checks.check_partitions(partitions)
@@ -188,18 +204,18 @@ class Admin(GroupCalls):
         """Delete the oldest records for good.
 
         Args:
-            before: for each partition the offset with which it is to begin; "latest": delete all
-                that is committed. A partition that begins later already stays as it is.
+            before: for each partition the offset at which it is to begin; "latest": delete all
+                committed records. A partition that begins later already stays as it is.
 
         Returns:
-            The offset with which each of them begins now.
+            The offset at which each of them begins now.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
-            OffsetOutOfRange: beyond what is committed. Definite.
+            OffsetOutOfRange: beyond the committed records. Definite.
             UnsupportedVersion: some voter or broker is of an older version, or was never started.
                 Definite.
-            OutcomeUnknown: something was deleted, or may have been; says where.
+            OutcomeUnknown: some records were deleted, or may have been; says where. Indefinite.
         """
         checks.check_topic(topic)
         checked = checks.check_before_offsets(before)
@@ -216,15 +232,15 @@ class Admin(GroupCalls):
 
         Args:
             partitions: None: all of them.
-            unclean: elect anybody who is there, where nobody else is left. Committed records may
-                be lost.
+            unclean: elect any live replica where no in-sync one is left. Committed records may be
+                lost.
 
         Returns:
-            What became of each partition; where it failed, its leader is the one from before.
+            The outcome for each partition; where it failed, the leader has not changed.
 
         Raises:
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
-            OutcomeUnknown: leaders may have changed.
+            OutcomeUnknown: leaders may have changed. Indefinite.
         """
         checks.check_topic(topic)
         wanted = None if partitions is None else checks.check_partitions(partitions)
@@ -241,5 +257,5 @@ class Admin(GroupCalls):
         return await clusters.broker_loads(self._cluster, deadline=self._deadline())
 
     async def health(self) -> Health:
-        """Which brokers are down, and which partitions suffer from it."""
+        """Which brokers are down, and which partitions are affected."""
         return await clusters.find_health(self._cluster, deadline=self._deadline())

@@ -1,7 +1,7 @@
-"""What is refused before anything is sent: names, sizes and types of what a caller gives. Pure.
+"""Argument checks of the admin calls: topic names, counts, configuration, offsets, times. Pure.
 
-A wrong type is a TypeError, a wrong value an error of the tree; each names the thing, the value
-and the way out. The brokers check again, and have the last word.
+A wrong type is a TypeError, a wrong value a RaftmqError; each message names the argument, the value
+and a remedy. The brokers check again and decide.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from raftmq.errors import (
 from raftmq.wire.bodies import ABSENT, ID_MAX, NUMBER_MAX, PARTITIONS_MAX
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
 
-NAME_CHARS_MAX = 200
-REPLICAS_MAX = 16  # that brokers make of one partition
+NAME_CHARS_MAX = 200  # of a topic, as in the metadata quorum
+REPLICAS_MAX = 16  # of one partition, as the controller allows
 _NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _KEYS = frozenset(key.name for key in TOPIC_KEYS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,10 +32,11 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def check_topic(name: object) -> str:
-    """
+    """The name, if it is valid.
+
     Raises:
-        TypeError: no text.
-        InvalidTopic: not a name that a topic may have.
+        TypeError: not a str.
+        InvalidTopic: not a valid topic name.
     """
     if not isinstance(name, str):
         raise TypeError(f"topic name {name!r}: expected str, got {type(name).__name__}")
@@ -67,11 +68,11 @@ def check_replication_factor(factor: object) -> int:
 
 
 def check_config(config: object) -> dict[str, str]:
-    """The texts that travel, of what a caller wrote as texts, numbers and bools.
+    """The values as text, of a mapping with str, int and bool values.
 
     Raises:
         TypeError: no mapping, or keys and values of other types.
-        InvalidConfig: names every bad key, and what it may have meant.
+        InvalidConfig: names every bad key, and the key that may have been meant.
     """
     values = _mapping("config", config)
     for key, value in values.items():
@@ -84,11 +85,12 @@ def check_config(config: object) -> dict[str, str]:
 
 
 def check_changes(changes: object) -> dict[str, str | None]:
-    """The same for what is to be changed, where None brings a key back to its default."""
+    """As `check_config`, for changes, where None resets a key to its default."""
     values = _mapping("config", changes)
     if not values:
         raise InvalidConfig(["nothing to change: give at least one key, None resets it"])
     kept = {key: value for key, value in values.items() if value is not None}
+    # A key that is to be reset must be known, too: let `check_config` refuse unknown ones.
     unknown = {key: "" for key in values if key not in kept and key not in _KEYS}
     texts = check_config(kept | unknown)
     return {key: texts.get(key) for key in values}
@@ -105,7 +107,7 @@ def check_partitions(partitions: object) -> tuple[int, ...]:
 
 
 def check_before_offsets(offsets: object) -> dict[int, int]:
-    """Where each partition is to start from now on; -1: where it ends.
+    """For each partition the offset at which it is to begin; -1: its end.
 
     Raises:
         TypeError, InvalidRequest
@@ -117,11 +119,11 @@ def check_before_offsets(offsets: object) -> dict[int, int]:
 
 
 def timestamp_of(at: object) -> int:
-    """As requests say it: milliseconds since 1970-01-01 UTC, EARLIEST or LATEST.
+    """As requests encode it: milliseconds since 1970-01-01 UTC, EARLIEST or LATEST.
 
     Raises:
-        TypeError: none of them, or a time that may be anywhere on earth.
-        InvalidRequest: a time that no record has.
+        TypeError: none of these, or a datetime without a time zone.
+        InvalidRequest: before 1970, or too large.
     """
     if at in ("earliest", "latest"):
         return EARLIEST if at == "earliest" else LATEST

@@ -1,4 +1,4 @@
-"""The cluster as a whole: its brokers, how it is, and who leads what on demand."""
+"""Cluster calls of the admin: brokers, health, load, leader elections."""
 
 from __future__ import annotations
 
@@ -42,11 +42,14 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.metadata import MetadataReply, PartitionMetadata, TopicMetadata
     from raftmq.wire.messages.topics import ElectLeadersReply
 
-BROKERS = "brokers"  # the listener on which brokers talk to each other
-DAMAGE_SECONDS_MAX = 2.0  # that health waits for one broker to tell what it has found
+BROKERS = "brokers"  # the listener between brokers, which no program uses
+# for one broker's report of damage: a slow one must not delay the rest of the health report
+DAMAGE_SECONDS_MAX = 2.0
 
 
 async def cluster_details(cluster: Cluster, *, deadline: float) -> ClusterDetails:
+    """From any broker."""
+
     def read(reply: DescribeClusterReply) -> ClusterDetails:
         return _details(reply, cluster.routes.addresses)
 
@@ -60,7 +63,7 @@ async def cluster_details(cluster: Cluster, *, deadline: float) -> ClusterDetail
 
 
 async def find_health(cluster: Cluster, *, deadline: float) -> Health:
-    """As some broker knows it, which is not behind any other that was heard of."""
+    """From a broker whose metadata are not behind any version seen."""
     details = await cluster_details(cluster, deadline=deadline)
     health = _health(details, metadata := await all_metadata(cluster, deadline=deadline))
     topics = {one.topic_id: one.name for one in metadata.topics if one.topic_id is not None}
@@ -83,7 +86,7 @@ async def _find_damage(
     untold: list[int],
     deadline: float,
 ) -> None:
-    """Of a broker that does not answer, or does not know the question, nothing is known."""
+    """A broker that does not answer, or is too old, adds nothing."""
     limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
     try:
         told = (await cluster.ask(broker_id, DescribeDamage(), deadline=limit)).body
@@ -102,7 +105,7 @@ def _place(damaged: DamagedReplica) -> tuple[str, int, int]:
 
 
 async def broker_loads(cluster: Cluster, *, deadline: float) -> dict[int, BrokerLoad]:
-    """Of all brokers that carry anything."""
+    """Of all brokers that hold a replica."""
     leads, replicas, lacking = Counter[int](), Counter[int](), Counter[int]()
     for topic in (await all_metadata(cluster, deadline=deadline)).topics:
         for one in topic.partitions:
@@ -123,7 +126,9 @@ async def elect(
     is_unclean: bool,
     deadline: float,
 ) -> tuple[Election, ...]:
-    """It may be asked for twice: whoever was elected then leads already."""
+    """Elect leaders. May be sent twice: a replica that was elected by the first one leads
+    already.
+    """
     numbers = await partitions_of(cluster, topic, partitions, deadline=deadline)
     topic_id = await find_topic_id(cluster, topic, deadline=deadline)
     wanted = tuple(WantedElection(topic_id, number) for number in numbers)
@@ -133,6 +138,8 @@ async def elect(
         if set(told) != {(topic_id, number) for number in numbers}:
             raise ServerError("a broker answered ElectLeaders for other partitions")
         elections = tuple(_election(told[topic_id, number]) for number in numbers)
+        # The forwarding broker did not reach the controller for any partition: retry the whole
+        # request.
         is_futile = not any(one.outcome == "elected" for one in elections)
         for one in elections:
             if is_futile and isinstance(one.error, NotController):
@@ -189,7 +196,9 @@ def _listeners(broker: BrokerDescription) -> dict[str, Address]:
 def _listener_of_clients(
     listeners: Mapping[int, Mapping[str, Address]], known: Mapping[int, Address]
 ) -> str:
-    """The one through which we came; of a broker that is down nothing else tells its address."""
+    """The listener through which this client has come: for a broker that is down, only its name
+    tells which of the addresses programs use.
+    """
     for broker_id, address in known.items():
         for name, other in listeners.get(broker_id, {}).items():
             if other == address:
@@ -231,7 +240,7 @@ def _health(details: ClusterDetails, reply: MetadataReply) -> Health:
 
 
 def _fragile(topic: TopicMetadata) -> FragileTopic | None:
-    """Brokers of older versions do not tell what is needed for that."""
+    """None also where brokers of older versions do not report what is needed."""
     fewest = min((len(one.replicas) for one in topic.partitions), default=0)
     min_isr = topic.min_insync_replicas
     warning = "" if ABSENT in (fewest, min_isr) else replication_warning(fewest, min_isr)

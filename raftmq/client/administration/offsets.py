@@ -1,7 +1,7 @@
-"""Offsets of a topic's partitions, and the deletion of old records: what only leaders can do.
+"""Requests to partition leaders: fetch, offset lookup by time, deletion of old records.
 
-Partitions are asked side by side. A deletion of several is one call, and not one step: where some
-were carried out and others were not, the outcome counts as unknown, and the error says which.
+Partitions are asked concurrently. A deletion in several partitions is one call, but not atomic:
+where some were carried out and others not, the outcome counts as unknown, and the error says which.
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import RecordsDeleted
 
 
-# -- Fetching -------------------------------------------------------------------------------------
+# -- Fetch ----------------------------------------------------------------------------------------
 # Batches from the leader of a partition, and offsets by time.
 #
-# Everything that comes is checked before a caller sees it: CRC, order, and that it is committed.
-# All of it may be repeated, and is, until the time is over.
+# Fetched batches are checked before a caller sees them: CRC, order, and that they are committed.
+# All of it only reads, so it is repeated until the time is over.
 
 
-TIMEOUT_SECONDS = 30.0
-BYTES_MAX = 1 << 20
+TIMEOUT_SECONDS = 30.0  # for all attempts: covers the election of a leader
+BYTES_MAX = 1 << 20  # of one answer; the default max.message.bytes
 
 
 class FetchedChunk(NamedTuple):
-    """Attributes:
-    data: whole batches in a row, the first of which holds the offset that was asked for.
-    high_watermark: everything before it is committed.
-    log_start_offset: everything before it has been deleted.
+    """The result of a fetch.
+
+    Attributes:
+        data: whole batches in a row, the first of which holds the requested offset.
+        high_watermark: everything before it is committed.
+        log_start_offset: everything before it has been deleted.
     """
 
     data: bytes | memoryview
@@ -68,17 +70,17 @@ async def fetch(
     bytes_max: int = BYTES_MAX,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> FetchedChunk:
-    """What is committed from `offset` on.
+    """Committed batches from `offset` on.
 
     Args:
-        max_wait_seconds: how long to wait for something to come.
+        max_wait_seconds: how long the broker may wait for records (long poll).
         bytes_max: of the batches; a first one that is larger comes nevertheless.
         timeout_seconds: beyond that, how long to look for a leader that answers.
 
     Raises:
         OffsetOutOfRange: `offset` is before the log start or beyond the log end.
-        CorruptRecord: what came is damaged, or not what was asked for.
-        RaftmqError: no leader has answered; what the last attempt met.
+        CorruptRecord: the bytes are damaged, or not what was requested.
+        RaftmqError: no leader has answered; of the last attempt.
     """
     wait_until = anyio.current_time() + max_wait_seconds
     deadline = wait_until + timeout_seconds
@@ -109,14 +111,14 @@ async def list_offset(
     """The offset that belongs to a time.
 
     Args:
-        timestamp: milliseconds since 1970-01-01 UTC; or LATEST, where what is committed ends, or
+        timestamp: milliseconds since 1970-01-01 UTC; or LATEST, after the last committed record, or
             EARLIEST, where the log starts.
 
     Returns:
         The offset of the first record at or after `timestamp`; -1 if no record is so young.
 
     Raises:
-        RaftmqError: no leader has answered; what the last attempt met.
+        RaftmqError: no leader has answered; of the last attempt.
     """
     deadline = anyio.current_time() + timeout_seconds
 
@@ -141,11 +143,11 @@ def _question(place: LeaderPlace, offset: int, *, max_wait_ms: int, bytes_max: i
 # -- Offsets --------------------------------------------------------------------------------------
 
 
-ENDS_SECONDS_MAX = 5.0  # a description is worth more than one offset of it
+ENDS_SECONDS_MAX = 5.0  # for all leaders: a description without some offsets is better than none
 
 
 class Ends(NamedTuple):
-    """Offsets: of the oldest record, and after the newest committed one."""
+    """Offset of the oldest record, and one past the newest committed one."""
 
     start: int
     end: int
@@ -154,7 +156,7 @@ class Ends(NamedTuple):
 async def ends_of(
     cluster: Cluster, topic: str, partitions: Sequence[int], *, deadline: float
 ) -> dict[int, Ends]:
-    """Of those whose leaders answer soon."""
+    """Of partitions whose leaders answer within a few seconds."""
     soon = min(deadline, anyio.current_time() + ENDS_SECONDS_MAX)
     asks = [partial(_ends, cluster, topic, number, deadline=soon) for number in partitions]
     outcomes = zip(partitions, await settle(asks), strict=True)
@@ -174,10 +176,11 @@ async def find_offsets(
     *,
     deadline: float,
 ) -> dict[int, int | None]:
-    """Of all partitions, or of those that are named; None where no record is so young.
+    """Offsets of all partitions, or of those that are named; None where no record is so young.
 
     Raises:
-        UnknownTopicOrPartition, RaftmqError: no leader of some partition has answered.
+        UnknownTopicOrPartition: there is no such topic, or partition.
+        RaftmqError: no leader of some partition has answered.
     """
     numbers = await partitions_of(cluster, topic, partitions, deadline=deadline)
     asks = [partial(_offset, cluster, topic, timestamp, one, deadline=deadline) for one in numbers]
@@ -200,10 +203,10 @@ async def _offset(
 async def partitions_of(
     cluster: Cluster, topic: str, wanted: Sequence[int] | None, *, deadline: float
 ) -> Sequence[int]:
-    """All, or those that are wanted.
+    """All partitions, or the wanted ones, which must exist.
 
     Raises:
-        UnknownTopicOrPartition: of the topic, or of one that is wanted; and nobody waits for it.
+        UnknownTopicOrPartition: there is no such topic, or partition; not retried.
     """
     found = await find_topic(cluster, topic, deadline=deadline)
     if wanted is None:
@@ -223,11 +226,12 @@ async def partitions_of(
 async def delete_records(
     cluster: Cluster, topic: str, before: Mapping[int, int], *, deadline: float
 ) -> dict[int, int]:
-    """Where the partitions start now. With -1 for an offset, all that is committed is deleted.
+    """Delete records. Returns where the partitions start now. Offset -1 deletes all committed
+    records.
 
     Raises:
-        OffsetOutOfRange, RaftmqError: nothing was deleted in any partition.
-        OutcomeUnknown: something was, or may have been; says where.
+        OffsetOutOfRange, RaftmqError: nothing was deleted in any partition. Definite.
+        OutcomeUnknown: records were deleted, or may have been; says where. Indefinite.
     """
     numbers = await partitions_of(cluster, topic, list(before), deadline=deadline)
     asks = [
@@ -244,6 +248,7 @@ async def delete_records(
 
 def _failure(topic: str, failed: Mapping[int, RaftmqError], done: Mapping[int, int]) -> RaftmqError:
     first = next(iter(failed.values()))
+    # Only then nothing can have been deleted anywhere.
     if not done and all(error.definite for error in failed.values()):
         return first
     told = [f"partition {number}: {error}" for number, error in failed.items()]
@@ -256,7 +261,7 @@ def _failure(topic: str, failed: Mapping[int, RaftmqError], done: Mapping[int, i
 async def _delete(
     cluster: Cluster, topic: str, partition: int, before_offset: int, *, deadline: float
 ) -> int:
-    """Deleted twice is deleted."""
+    """May be sent twice: the second one finds nothing left to delete."""
 
     async def attempt(place: LeaderPlace) -> int:
         wanted = RecordsToDelete(place.topic_id, place.partition, before_offset)

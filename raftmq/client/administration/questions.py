@@ -1,7 +1,7 @@
-"""One question to any broker, and what its answer says of one topic.
+"""One admin request to any broker, when its "no such topic" counts, and requests side by side.
 
-Owns the rule for "there is no such topic": a broker that is behind others which were heard of may
-be wrong, and another one is asked; from any other it is the truth, and nobody waits for it.
+A broker whose metadata are behind others may be wrong about a missing topic: another one is asked.
+From a broker that is not behind, the answer is final and not retried.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ async def ask_any(
     deadline: float,
     repeats: RepeatEffect,
 ) -> T:
-    """What `read` makes of the body of an answer.
+    """Send a request to any broker, again and again until it succeeds or must not. The result of
+    `read`.
 
     Args:
-        make: the request, given the milliseconds that a broker has for it.
-        read: may raise what the body says; an error that is worth another try leads to one.
+        make: builds the request, given the milliseconds that a broker has for it.
+        read: gets the answer's body, and may raise its error; a retriable one is repeated.
 
     Raises:
-        OutcomeUnknown: a change was asked for, and may have been made.
-        RaftmqError: what the last attempt met.
+        OutcomeUnknown: a change may have been made. Indefinite.
+        RaftmqError: of the last attempt.
     """
 
     async def attempt(broker_id: int) -> T | RaftmqError:
@@ -55,8 +56,10 @@ async def ask_any(
         try:
             return read(answer.body)
         except _NOT_THERE as error:
+            # This broker may not have heard of the topic yet: the next attempt asks another one.
             if answer.metadata_version < newest_version:
                 raise
+            # Returned, not raised: `at_any` would retry it.
             return error
 
     found = await cluster.at_any(attempt, deadline=deadline, repeats=repeats)
@@ -67,7 +70,7 @@ async def ask_any(
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """A broker says that there is no such topic; whoever reads it later wants to know which."""
+    """A broker knows the topic by its id only: replace its error by one with the name."""
     try:
         yield
     except UnknownTopicOrPartition as error:
@@ -75,10 +78,11 @@ def naming(name: str) -> Iterator[None]:
 
 
 async def find_topic(cluster: Cluster, name: str, *, deadline: float) -> TopicDescription:
-    """What the metadata knows of it.
+    """The topic's metadata.
 
     Raises:
-        UnknownTopicOrPartition, RaftmqError
+        UnknownTopicOrPartition: there is no such topic.
+        RaftmqError: of the last attempt.
     """
     seconds = seconds_left(deadline)
     with naming(name):
@@ -86,7 +90,7 @@ async def find_topic(cluster: Cluster, name: str, *, deadline: float) -> TopicDe
 
 
 async def find_topic_id(cluster: Cluster, name: str, *, deadline: float) -> bytes:
-    """Of the topic that has this name now; what is made later under it is not meant."""
+    """Id of the topic that has this name now; a later topic of the same name is not meant."""
     return id_of(await find_topic(cluster, name, deadline=deadline))
 
 
@@ -101,24 +105,24 @@ def seconds_left(deadline: float) -> float:
 
 
 def only_one(found: tuple[T, ...], request: str) -> T:
-    """Raises ServerError, which is indefinite: whoever answers for others says nothing of ours."""
+    """Raises ServerError, which is indefinite: an answer for other topics says nothing of ours."""
     if len(found) != 1:
         raise ServerError(f"a broker answered {request} of one topic for {len(found)}")
     return found[0]
 
 
-# -- Side by side ---------------------------------------------------------------------------------
-# Several questions at a time, so that a topic of many partitions is not asked one by one.
+# -- Concurrent requests --------------------------------------------------------------------------
+# Several requests at a time, so that a topic of many partitions does not take one round trip each.
 #
-# Owns the tasks, and leaves none behind. Errors of the tree are outcomes like any other; whatever
-# else is raised comes out alone and not in a group.
+# Owns the tasks, and leaves none behind. RaftmqErrors are outcomes; any other error is raised
+# alone, not in an exception group.
 
 
-CONCURRENT_MAX = 32
+CONCURRENT_MAX = 32  # requests at a time, so that many partitions do not flood the leaders
 
 
 async def settle(asks: Iterable[Callable[[], Awaitable[T]]]) -> list[T | RaftmqError]:
-    """What each of them came to, in their order."""
+    """The outcome of each request, in their order."""
     waiting = list(enumerate(asks))
     outcomes: dict[int, T | RaftmqError] = {}
     failures: list[Exception] = []

@@ -1,7 +1,7 @@
-"""What `Admin` answers with: plain values, frozen, named as people speak of them.
+"""The values that `Admin` returns: frozen dataclasses on topics, brokers, health and groups.
 
-Nothing here asks anybody. Broker ids and offsets are ints, times are milliseconds, None is what
-nobody knows or what is not there.
+Sends nothing. Broker ids and offsets are ints, times are milliseconds; None means not known, or
+that there is none.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ElectionOutcome: TypeAlias = Literal["elected", "led already", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What was made. Where no numbers were given these are the cluster's own choice.
+    """A topic as it was created. Numbers that were not given are the cluster's choice.
 
     Attributes:
-        replication_factor: fewer than the cluster's default where the cluster has fewer nodes.
-        warning: what one broker that is down does to it, where another choice would have kept
-            it in service; empty: nothing.
+        replication_factor: lower than the cluster's default where the cluster has fewer nodes.
+        warning: what one broker that is down does to the topic, where another choice would have
+            kept it available; empty: nothing.
     """
 
     name: str
@@ -44,9 +44,9 @@ class TopicSummary:
     """A topic in a list.
 
     Attributes:
-        replication_factor: of the partition that has the most replicas.
-        under_replicated: partitions of which a replica is not in sync, or not there.
-        leaderless: partitions that nobody leads: they can be neither written nor read.
+        replication_factor: of the partition with the most replicas.
+        under_replicated: partitions with a replica that is not in sync, or offline.
+        leaderless: partitions without a leader: they can be neither written nor read.
     """
 
     name: str
@@ -59,15 +59,17 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDetails:
-    """Attributes:
-    leader: None: nobody leads.
-    leader_epoch: grows with each election.
-    partition_epoch: grows with each change of leader, replicas or in-sync set.
-    replicas: broker ids, the preferred leader first.
-    isr: the replicas that are in sync.
-    start_offset: of the oldest record; None: no leader has told.
-    end_offset: after the newest committed record; None: no leader has told.
-    is_recovering: its last election was unclean, and records may have been lost.
+    """One partition.
+
+    Attributes:
+        leader: None: it has none.
+        leader_epoch: grows with each election.
+        partition_epoch: grows with each change of leader, replicas or in-sync set.
+        replicas: broker ids, the preferred leader first.
+        isr: the replicas that are in sync.
+        start_offset: of the oldest record; None: no leader has answered.
+        end_offset: after the newest committed record; None: no leader has answered.
+        is_recovering: its last election was unclean, and records may have been lost.
     """
 
     partition: int
@@ -83,7 +85,7 @@ class PartitionDetails:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """What holds for one key, as text; `is_default`: nobody has set it for this topic."""
+    """The effective value of one key, as text; `is_default`: it is not set for this topic."""
 
     value: str
     is_default: bool
@@ -100,12 +102,12 @@ class TopicDetails:
 
     @property
     def replication_factor(self) -> int:
-        """Of the partition that has the most replicas."""
+        """Of the partition with the most replicas."""
         return max((len(one.replicas) for one in self.partitions), default=0)
 
     @property
     def warning(self) -> str:
-        """As of `CreatedTopic`: of the partition that has the fewest replicas."""
+        """As in `CreatedTopic`, for the partition with the fewest replicas."""
         fewest = min((len(one.replicas) for one in self.partitions), default=0)
         min_isr = self.config.get(MIN_ISR)
         return replication_warning(fewest, int(min_isr.value) if min_isr else 0)
@@ -113,7 +115,7 @@ class TopicDetails:
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What became of the wish for another leader of one partition; `error`: why it failed."""
+    """The outcome of a requested leader election in one partition; `error`: why it failed."""
 
     partition: int
     outcome: ElectionOutcome
@@ -122,12 +124,14 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDetails:
-    """Attributes:
-    address: where programs reach it; None: it has no listener for them.
-    listeners: all addresses, by the names of the listeners.
-    rack: None: it was not told.
-    state: "down": the cluster does not count on it; "stopping": it hands over what it leads.
-    clock_ahead_ms: of a clock that is wrong, see `WrongClock`; None for all others.
+    """One broker.
+
+    Attributes:
+        address: where programs reach it; None: it has no listener for them.
+        listeners: all addresses, by the names of the listeners.
+        rack: None: not configured.
+        state: "down": the cluster does not count on it; "stopping": it hands over its leaderships.
+        clock_ahead_ms: of a clock that is wrong, see `WrongClock`; None for all others.
     """
 
     broker_id: int
@@ -140,12 +144,15 @@ class BrokerDetails:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDetails:
-    """Attributes:
-    controller_id: the broker that leads the quorum; None: nobody, as far as is known.
-    metadata_version: how many changes of the metadata there have been.
-    feature_level: what all nodes understand.
-    brokers: all that ever registered, by id.
-    voters: of the quorum, where they listen for each other; empty: the brokers do not tell.
+    """The cluster and its brokers.
+
+    Attributes:
+        controller_id: the leader of the quorum; None: none is known.
+        metadata_version: number of metadata changes so far.
+        feature_level: what all nodes understand.
+        brokers: all that ever registered, by id.
+        voters: of the quorum, with the addresses at which they listen for each other; empty: the
+            brokers are too old to report them.
     """
 
     cluster_id: str
@@ -158,7 +165,9 @@ class ClusterDetails:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """Numbers of partitions: that a broker leads, that it holds, and of these it is not in sync."""
+    """Numbers of partitions that a broker leads and holds, and of these in which it is not in
+    sync.
+    """
 
     leads: int
     replicas: int
@@ -167,7 +176,7 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True)
 class AilingPartition:
-    """`missing`: its replicas that are not in sync."""
+    """A partition with missing replicas. `missing`: those that are not in sync."""
 
     topic: str
     partition: int
@@ -176,11 +185,11 @@ class AilingPartition:
 
 @dataclass(frozen=True, slots=True)
 class DamagedReplica:
-    """Of a broker that has found that what stands on its disk is not what was written.
+    """A replica whose bytes on disk are not what was written, as its broker has found.
 
     Attributes:
         offset: the first that it cannot read.
-        what: where it is, and what is wrong.
+        what: the place, and what is wrong.
     """
 
     topic: str
@@ -192,10 +201,10 @@ class DamagedReplica:
 
 @dataclass(frozen=True, slots=True)
 class FragileTopic:
-    """A topic that one broker which is down takes out of service, for some or for all.
+    """A topic that becomes unavailable, in part or as a whole, when one broker is down.
 
     Attributes:
-        replication_factor: of the partition that has the fewest replicas.
+        replication_factor: of the partition with the fewest replicas.
         min_insync_replicas: as configured; all replicas, where there are fewer.
         warning: what that means, in words.
     """
@@ -208,7 +217,9 @@ class FragileTopic:
 
 @dataclass(frozen=True, slots=True)
 class WrongClock:
-    """`ahead_ms`: of most other brokers' clocks; negative: it is behind them."""
+    """A broker with a wrong clock. `ahead_ms`: of most other brokers' clocks; negative: behind
+    them.
+    """
 
     broker_id: int
     ahead_ms: int
@@ -216,16 +227,18 @@ class WrongClock:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Attributes:
-    brokers_down: broker ids; a voter of the quorum that never registered counts as well.
-    leaderless: can be neither written nor read.
-    under_replicated: can be used; one broker more that fails may change that.
-    fragile: topics made so that one broker that is down stops them. No sign of ill health: it was
-        chosen, or nobody has thought of it.
-    wrong_clocks: of brokers that delete nothing for its age until their clocks agree again.
-    damaged: as the brokers themselves say, until they have it from another one again; 500 of
-        each broker at most.
-    damaged_count: of all.
+    """The state of the cluster.
+
+    Attributes:
+        brokers_down: broker ids; includes voters of the quorum that never registered.
+        leaderless: partitions that can be neither written nor read.
+        under_replicated: partitions that can be used; one more failed broker may change that.
+        fragile: topics that one broker that is down makes unavailable, by their configuration. No
+            fault: it may be intended, so `is_healthy` ignores it.
+        wrong_clocks: brokers that delete nothing for its age until their clocks agree again.
+        damaged: replicas, as reported by the brokers until they are repaired; 500 of each broker at
+            most.
+        damaged_count: of all.
     """
 
     cluster_id: str
@@ -253,11 +266,10 @@ class Health:
         )
 
 
-# -- Results --------------------------------------------------------------------------------------
-# What the calls about consumer groups answer with: plain values, frozen.
+# -- Groups ---------------------------------------------------------------------------------------
+# What the calls on consumer groups return.
 #
-# Nothing here asks anybody. An offset that a group has committed is that of the next record that it
-# will read. None is what nobody knows or what is not there.
+# A committed offset is that of the next record to read.
 
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -269,9 +281,9 @@ class GroupSummary:
 
     Attributes:
         state: Empty, PreparingRebalance, CompletingRebalance or Stable.
-        protocol_type: "consumer"; empty: nobody ever joined, its offsets were committed from
-            outside.
-        coordinator: the broker that looks after it.
+        protocol_type: "consumer"; empty: no member ever joined, its offsets were committed by other
+            programs.
+        coordinator: id of the coordinating broker.
     """
 
     name: str
@@ -283,12 +295,14 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """Attributes:
-    instance_id: None: it is not a static member.
-    client_id: what the program calls itself.
-    host: where its connection comes from.
-    topics: to which it has subscribed; None: it says so in a way that is not known here.
-    partitions: that it reads; None likewise.
+    """A member of a group.
+
+    Attributes:
+        instance_id: None: it is not a static member.
+        client_id: what the program calls itself.
+        host: where its connection comes from.
+        topics: to which it has subscribed; None: its subscription has an unknown format.
+        partitions: that it reads; None likewise.
     """
 
     member_id: str
@@ -304,10 +318,10 @@ class GroupDetails:
     """A group with its members, in the order of their ids.
 
     Attributes:
-        generation: grows whenever the partitions are dealt out anew.
+        generation: grows with each rebalance.
         protocol: the assignor that its members have agreed on; empty without members.
-        leader: the member that deals out the partitions; empty without members.
-        coordinator: the broker that looks after it.
+        leader: the member that plans the assignment; empty without members.
+        coordinator: id of the coordinating broker.
     """
 
     name: str
@@ -322,11 +336,13 @@ class GroupDetails:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """Attributes:
-    offset: of the next record to be read.
-    leader_epoch: of the record before it; None: it was not told.
-    metadata: the text that was committed with it.
-    committed_at_ms: since 1970-01-01 UTC; None: it was not told.
+    """A committed offset.
+
+    Attributes:
+        offset: of the next record to read.
+        leader_epoch: of the record before it; None: not known.
+        metadata: the text that was committed with it.
+        committed_at_ms: milliseconds since 1970-01-01 UTC; None: not known.
     """
 
     offset: int
@@ -341,12 +357,12 @@ class PartitionLag:
 
     Attributes:
         committed: None: nothing yet.
-        end_offset: after the newest committed record; None: no leader has told.
-        lag: offsets, not records, from what is committed to the end; from the oldest record if
-            that is later, or if nothing is committed. Control batches take offsets, too:
-            behind the last record it stays above 0 until a member has passed and committed them.
-            None: no leader has told the end.
-        member: who reads it now.
+        end_offset: after the newest committed record; None: no leader has answered.
+        lag: offsets, not records, from the committed offset to the end; from the oldest record if
+            that is later, or if nothing is committed. Control batches take offsets, too: behind the
+            last record the lag stays above 0 until a member has passed and committed them. None:
+            the end is not known.
+        member: the member that reads it now.
     """
 
     topic: str
@@ -359,11 +375,13 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Attributes:
-    old: what was committed; None: nothing.
-    new: what is committed now, or would be.
-    start_offset, end_offset: of the log; `new` lies between them, or at one of them.
-    asked: what was asked for, where that lies outside of the log; None: it does not.
+    """The change of one committed offset.
+
+    Attributes:
+        old: the committed offset before; None: nothing.
+        new: the committed offset now, or after a real run.
+        start_offset, end_offset: of the log; `new` lies between them, or at one of them.
+        asked: the requested offset, where it lies outside of the log; None: it does not.
     """
 
     old: int | None

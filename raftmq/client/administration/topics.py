@@ -1,6 +1,7 @@
-"""Topics: listed, described, made so that they can be used, grown.
+"""Topic calls of the admin: create, list, describe, grow, configuration; waits until usable.
 
-What changes something is never asked twice when the first time may have worked.
+A change is never sent again when the first request may have been carried out, unless a repetition
+sets the same values.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import CreatePartitionsReply, PartitionDescription
 
 
-# -- Configs --------------------------------------------------------------------------------------
+# -- Configuration --------------------------------------------------------------------------------
 # The configuration of topics: read with its defaults, changed key by key.
 
 
@@ -74,10 +75,10 @@ async def describe_config(
 async def alter_config(
     cluster: Cluster, name: str, changes: Mapping[str, str | None], *, deadline: float
 ) -> None:
-    """All keys at once, or none. It may be asked for twice: then the same is set again.
+    """All keys at once, or none. May be sent twice: that sets the same values again.
 
     Raises:
-        OutcomeUnknown: it may have been changed, or soon be.
+        OutcomeUnknown: it may have been changed, or soon be. Indefinite.
         InvalidConfig, RaftmqError: nothing was changed. Definite.
     """
     topic_id = await find_topic_id(cluster, name, deadline=deadline)
@@ -99,7 +100,7 @@ async def alter_config(
 # -- Topics ---------------------------------------------------------------------------------------
 
 
-FRESH_SECONDS_MAX = 2.0  # for which a broker is looked for that is not behind
+FRESH_SECONDS_MAX = 2.0  # after that, a broker with older metadata is better than no answer
 
 
 async def make_topic(
@@ -111,11 +112,11 @@ async def make_topic(
     configs: Mapping[str, str],
     deadline: float,
 ) -> CreatedTopic:
-    """And wait until every partition has a leader that takes records.
+    """Create a topic, and wait until every partition has a leader that accepts records.
 
     Raises:
-        OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet.
-        TopicAlreadyExists, RaftmqError: nothing was made. Definite.
+        OutcomeUnknown: it may exist now, or soon; or it does, and cannot be used yet. Indefinite.
+        TopicAlreadyExists, RaftmqError: nothing was created. Definite.
     """
     made = await create_topic(
         cluster,
@@ -132,10 +133,10 @@ async def make_topic(
 
 
 async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float) -> None:
-    """To `total` partitions; and wait until every one has a leader.
+    """Grow to `total` partitions, and wait until every one has a leader.
 
     Raises:
-        OutcomeUnknown: it may have grown; or it has, and some of it cannot be used yet.
+        OutcomeUnknown: it may have grown; or it has, and some of it cannot be used yet. Indefinite.
         InvalidPartitions: it has as many already, or more. Definite.
     """
     topic_id = await find_topic_id(cluster, name, deadline=deadline)
@@ -157,15 +158,15 @@ async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float
 
 
 async def list_topics(cluster: Cluster, *, deadline: float) -> tuple[TopicSummary, ...]:
-    """All of them, by name."""
+    """All topics, by name."""
     reply = await all_metadata(cluster, deadline=deadline)
     return tuple(_summary(topic) for topic in reply.topics if topic.topic_id is not None)
 
 
 async def all_metadata(cluster: Cluster, *, deadline: float) -> MetadataReply:
-    """The first page, with the topics of all of them; of one broker.
+    """The metadata of all topics, from one broker.
 
-    It is not behind any other that was heard of, unless none such answers for a while.
+    Its version is at least the newest that was seen, unless no such broker answers for 2 s.
     """
     fresh_until = min(deadline, anyio.current_time() + FRESH_SECONDS_MAX)
 
@@ -195,6 +196,7 @@ async def _all_pages(cluster: Cluster, broker_id: int, *, deadline: float) -> Me
         first = first or page
         if page.is_complete:
             break
+        # A faulty broker must not make this loop for ever.
         if len(topics) == known:
             raise ServerError(f"broker {broker_id}: pages of topics that lead nowhere")
     return MetadataReply(
@@ -207,7 +209,7 @@ async def _all_pages(cluster: Cluster, broker_id: int, *, deadline: float) -> Me
 
 
 async def topic_details(cluster: Cluster, name: str, *, deadline: float) -> TopicDetails:
-    """Where no leader answers, the offsets are None; for that nobody waits for long."""
+    """Offsets are None where no leader answers within a few seconds."""
     found = await find_topic(cluster, name, deadline=deadline)
     led = [one.partition for one in found.partitions if one.leader != ABSENT]
     ends = await ends_of(cluster, name, led, deadline=deadline)
@@ -217,7 +219,7 @@ async def topic_details(cluster: Cluster, name: str, *, deadline: float) -> Topi
 
 
 async def _wait_usable(cluster: Cluster, name: str, what: str, *, deadline: float) -> None:
-    """Leaders are named a moment before they have taken up their part: ask each one something."""
+    """Leaders are named a moment before they have taken over: send each one a request."""
     try:
         await wait_leaders(cluster, name, timeout_seconds=seconds_left(deadline))
         await find_offsets(cluster, name, EARLIEST, None, deadline=deadline)

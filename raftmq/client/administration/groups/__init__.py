@@ -1,4 +1,4 @@
-"""What somebody does who looks after consumer groups: who is in them, how far they are, resets.
+"""The admin's calls on consumer groups: members, lag, committed offsets, resets, deletion.
 
-Begin at `calls.py`, the face of it; `results.py` beside this folder says what comes back.
+Begin at `calls.py`, the public calls; `results.py` beside this folder has what they return.
 """

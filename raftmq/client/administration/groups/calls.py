@@ -1,7 +1,7 @@
-"""`GroupCalls`: the part of `Admin` that is about consumer groups, in the words of a user.
+"""`GroupCalls`: the public admin calls on consumer groups.
 
-Checks what it is given before anything is sent (`checks`), then calls the modules beside it. Keeps
-nothing: two calls know nothing of each other.
+Checks its arguments before anything is sent (`checks.py`), then calls the modules beside it. Keeps
+no state between calls.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class GroupCalls:
-    """Calls of `mq.admin`. What holds for all of them, `Admin` says.
+    """The group calls of `mq.admin`; see `Admin` for what holds for all calls.
 
-    All of them raise InvalidGroupId for a name that no group may have, and CoordinatorNotAvailable
-    where nobody coordinated the group until the time was over.
+    All of them raise InvalidGroupId for an invalid name, and CoordinatorNotAvailable if no broker
+    coordinated the group until the time was over.
     """
 
     def __init__(self, cluster: Cluster, *, timeout_seconds: float) -> None:
@@ -47,7 +47,9 @@ class GroupCalls:
     # -- reads -----------------------------------------------------------------------------
 
     async def list_groups(self) -> tuple[GroupSummary, ...]:
-        """All groups, by name. Every broker is asked, as each one knows only its own."""
+        """All groups, by name. Every broker is asked, as each one knows only the groups that it
+        coordinates.
+        """
         return await descriptions.list_groups(self._cluster, deadline=self._deadline())
 
     async def describe_group(self, name: str) -> GroupDetails:
@@ -60,9 +62,9 @@ class GroupCalls:
         return await descriptions.describe_group(self._cluster, name, deadline=self._deadline())
 
     async def group_offsets(self, name: str) -> dict[TopicPartition, GroupOffset]:
-        """What it has committed, by topic and partition.
+        """The group's committed offsets, by topic and partition.
 
-        A topic that was deleted is named by its id in hexadecimal.
+        A deleted topic is named by its id in hexadecimal.
 
         Raises:
             GroupIdNotFound: there is no such group.
@@ -70,6 +72,7 @@ class GroupCalls:
         checks.check_group(name)
         deadline = self._deadline()
         found = await committed.fetch_offsets(self._cluster, name, deadline=deadline)
+        # No offsets: raises GroupIdNotFound unless the group exists.
         if not found:
             await descriptions.describe_group(self._cluster, name, deadline=deadline)
         names = await find_names(self._cluster, deadline=deadline)
@@ -77,11 +80,11 @@ class GroupCalls:
         return dict(sorted(told.items()))
 
     async def group_lag(self, name: str) -> tuple[PartitionLag, ...]:
-        """How far it is behind, by topic and partition, and who reads each of them.
+        """How far the group is behind, by topic and partition, and which member reads each of them.
 
         All partitions of topics in which it has committed something, or to which its members have
         subscribed. Where nothing is committed, the lag counts from the oldest record. Where no
-        leader answers soon, the end is None, and so is the lag.
+        leader answers within a few seconds, end and lag are None.
 
         Raises:
             GroupIdNotFound: there is no such group.
@@ -101,20 +104,20 @@ class GroupCalls:
         partitions: Collection[TopicPartition] | None = None,
         dry_run: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Let a group without members go on elsewhere.
+        """Move the committed offsets of a group without members.
 
-        The new offset lies within the log; what was asked for and lies outside, the result tells as
-        `asked`. It is committed only if what it
-        was worked out from is still there, so two resets at the same time do not mix.
+        The new offset lies within the log; where the requested one does not, the result has it as
+        `asked`. It is committed only if the old offset is still the committed one, so two resets at
+        the same time do not mix.
 
         Args:
-            to: "earliest", "latest", an offset, or a datetime with a time zone: the first record
-                at or after that time, or the end where no record is so young.
+            to: "earliest", "latest", an offset, or a datetime with a time zone: the first record at
+                or after that time, or the end where no record is so young.
             shift: in place of `to`: so many offsets forward or, below 0, back.
-            topics: all partitions of these; also for a group that is not there yet.
-            partitions: these, as pairs of topic and number. Without both: those for which the
-                group has committed something, and whose topics are there.
-            dry_run: change nothing, and tell what would be done; with members as well.
+            topics: all partitions of these; also for a group that does not exist yet.
+            partitions: these, as pairs of topic and number. Without both: those with a committed
+                offset whose topic exists.
+            dry_run: change nothing, and return what would be done; possible with members as well.
 
         Returns:
             For each partition the old offset and the new one.
@@ -123,11 +126,12 @@ class GroupCalls:
             TypeError: neither `to` nor `shift`, or both; both `topics` and `partitions`.
             NonEmptyGroup: the group has members: stop them first. Definite.
             GroupIdNotFound: there is no such group, and no topic was named. Definite.
-            InvalidRequest: nothing is committed from which to shift; or `to` is no place to go, or
-                `partitions` no list of pairs. Definite.
+            InvalidRequest: nothing is committed from which to shift; or `to` is no place in a log,
+                or `partitions` no list of pairs. Definite.
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
-            InvalidUpdateVersion: somebody else has committed meanwhile; says what. Definite.
+            InvalidUpdateVersion: another program has committed meanwhile; says what. Definite.
             OutcomeUnknown: some offsets were changed, or may have been; says what is known.
+                Indefinite.
         """
         checks.check_group(name)
         target = checks.check_target(to, shift)
@@ -142,21 +146,22 @@ class GroupCalls:
         *,
         expected: Mapping[TopicPartition, int | None] | None = None,
     ) -> None:
-        """Commit offsets in place of a group without members, like {("orders", 0): 42}.
+        """Commit offsets for a group without members, like {("orders", 0): 42}.
 
-        They are committed as they are, and need not lie within the log: a warning is logged of
+        They are committed as they are, and need not lie within the log: a warning is logged for
         those beyond its end, where a consumer finds nothing and goes on as its `auto_offset_reset`
-        says. The group need not be there yet.
+        says. The group need not exist yet.
 
         Args:
-            expected: what is to be there now, None for nothing; of these partitions an offset is
-                changed only if it is. Such a change is asked for once.
+            expected: the committed offsets that must be there now, None for nothing; an offset is
+                changed only if it matches. Such a change is sent only once.
 
         Raises:
             NonEmptyGroup: the group has members: stop them first. Definite.
             UnknownTopicOrPartition: there is no such topic, or partition. Definite.
-            InvalidUpdateVersion: something else than `expected` is there; says what. Definite.
+            InvalidUpdateVersion: another offset than `expected` is committed; says which. Definite.
             OutcomeUnknown: some offsets were changed, or may have been; says what is known.
+                Indefinite.
         """
         checks.check_group(name)
         wanted = checks.check_offsets(offsets)
@@ -168,24 +173,27 @@ class GroupCalls:
             for key, offset in wanted.items()
             for topic, number in [key]
         ]
+        # After a success whose answer was lost, a repeated comparison would fail.
         repeats = RepeatEffect.FORBIDDEN if compared else RepeatEffect.ACCEPTED
         await committed.commit(self._cluster, name, commits, repeats=repeats, deadline=deadline)
         await checks.warn_beyond(self._cluster, name, wanted, deadline=deadline)
 
     async def delete_group(self, name: str) -> None:
-        """Delete a group without members, with the offsets that it has committed.
+        """Delete a group without members, with its committed offsets.
 
         Raises:
             GroupIdNotFound: there is none. Definite.
             NonEmptyGroup: the group has members: stop them first. Definite.
-            InvalidUpdateVersion: it was changed while it was asked for: look again. Definite.
-            OutcomeUnknown: it may be gone, or soon be.
+            InvalidUpdateVersion: the group has changed during the call: describe it again.
+                Definite.
+            OutcomeUnknown: it may be gone, or soon be. Indefinite.
         """
         checks.check_group(name)
         await descriptions.delete_group(self._cluster, name, deadline=self._deadline())
 
     async def delete_group_offsets(self, name: str, partitions: Collection[TopicPartition]) -> None:
-        """Forget what a group has committed for some partitions. What is not there is gone.
+        """Delete a group's committed offsets of some partitions; those without one count as
+        deleted.
 
         Args:
             partitions: pairs of topic and number; a deleted topic by its id in hexadecimal.
@@ -193,9 +201,9 @@ class GroupCalls:
         Raises:
             GroupSubscribedToTopic: members of the group read the topic. Definite.
             UnknownTopicOrPartition: there is no such topic. Definite.
-            InvalidUpdateVersion: the group has committed while it was asked for: look again.
+            InvalidUpdateVersion: the group has committed during the call: read the offsets again.
                 Definite.
-            OutcomeUnknown: some are gone, or may be; says what is known.
+            OutcomeUnknown: some are gone, or may be; says what is known. Indefinite.
         """
         checks.check_group(name)
         wanted = checks.check_partitions(partitions)

@@ -1,8 +1,8 @@
-"""What is refused before anything is sent: names of groups, partitions, where to go. Pure.
+"""Argument checks of the group calls, topic names and ids, warning for offsets beyond the log.
 
-A wrong type, and arguments that contradict each other, are a TypeError; a wrong value is an error
-of the tree, and so is whatever is no place to go (`to`) and no partition. The brokers check again,
-and have the last word.
+A wrong type, and arguments that contradict each other, are a TypeError; a wrong value is a
+RaftmqError, and so is a `to` that is no place in a log, or a malformed partition. The brokers check
+again and decide.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.client")
 
 
-NAME_CHARS_MAX = 200
+NAME_CHARS_MAX = 200  # as the metadata quorum
 
 
 class ResetTarget(NamedTuple):
-    """Where a reset leads; exactly one of them.
+    """Where a reset leads; exactly one field is set.
 
     Attributes:
         timestamp: milliseconds since 1970-01-01 UTC, or EARLIEST or LATEST.
         offset: the same one for all partitions.
-        shift: from what is committed, forward or, below 0, back.
+        shift: from the committed offset, forward or, below 0, back.
     """
 
     timestamp: int | None = None
@@ -50,7 +50,9 @@ class ResetTarget(NamedTuple):
 
 
 class PartitionSelection(NamedTuple):
-    """Which partitions: all of some topics, or some; None and None: those with an offset."""
+    """Which partitions: all of some topics, or some; None and None: those with a committed
+    offset.
+    """
 
     topics: tuple[str, ...] | None = None
     partitions: tuple[TopicPartition, ...] | None = None
@@ -172,20 +174,20 @@ def _mapping(what: str, value: object) -> Mapping[Any, Any]:
     return value
 
 
-# -- Beyond ---------------------------------------------------------------------------------------
-# Offsets that were committed beyond the end of a log: told as a warning, and not changed.
+# -- Offsets beyond the log -----------------------------------------------------------------------
+# Offsets that were committed beyond the end of a log: logged as a warning, not changed.
 #
-# Whoever sets them may know better: the records may be on their way. Nobody waits for long for a
-# log whose leader does not answer.
+# They may be intended: the records may be on their way. A leader that does not answer is not waited
+# for long.
 
 
-LOOK_SECONDS_MAX = 2.0  # they are committed already
+LOOK_SECONDS_MAX = 2.0  # only a warning depends on it: the offsets are committed already
 
 
 async def warn_beyond(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], *, deadline: float
 ) -> None:
-    """One warning for each of them; none where no leader has told an end."""
+    """One warning for each of them; none where no leader has answered."""
     soon = min(deadline, anyio.current_time() + LOOK_SECONDS_MAX)
     by_topic: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for (topic, partition), offset in offsets.items():
@@ -202,15 +204,15 @@ async def warn_beyond(
                 )  # fmt: skip
 
 
-# -- Names ----------------------------------------------------------------------------------------
-# Names of topics for their ids, and the other way round: coordinators know ids alone.
+# -- Topic names ----------------------------------------------------------------------------------
+# Names of topics for their ids, and the other way round: coordinators know only ids.
 #
-# A topic that was deleted has no name any more, and its id in hexadecimal stands in place of it. A
-# topic made later under the same name is another one.
+# A deleted topic has no name any more; its id in hexadecimal is shown instead. A later topic of the
+# same name is another one.
 
 
 class TopicNames:
-    """All topics that there are, as of one moment."""
+    """All topics, as of one moment."""
 
     def __init__(self, topics: Iterable[TopicMetadata]) -> None:
         there = [(one.name, one.topic_id, len(one.partitions)) for one in topics]
@@ -225,9 +227,10 @@ class TopicNames:
         return self._names.get(topic_id) or topic_id.hex()
 
     def id_of(self, name: str, partition: int | None = None) -> bytes:
-        """
+        """The topic's id.
+
         Raises:
-            UnknownTopicOrPartition: it is not there, or has no such partition.
+            UnknownTopicOrPartition: there is no such topic, or it has no such partition.
         """
         if name not in self._ids:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
@@ -265,5 +268,5 @@ def _id_in(name: str) -> bytes | None:
 
 
 async def find_names(cluster: Cluster, *, deadline: float) -> TopicNames:
-    """Of a broker that is not behind any other that was heard of."""
+    """From a broker whose metadata are not behind any version seen."""
     return TopicNames((await all_metadata(cluster, deadline=deadline)).topics)

@@ -1,8 +1,8 @@
-"""What a group has committed: fetched, set from outside, forgotten; at its coordinator.
+"""A group's committed offsets at its coordinator: fetch, set with comparison, delete.
 
-Many partitions go in several requests, one after the other and in order, and each request is one
-step. Who compares (`expected`) and finds something else learns what is there. Where some partitions
-were changed and others were not, the outcome counts as unknown, and the error says which.
+Many partitions take several requests, one after the other and in order; each request is atomic. A
+failed comparison (`expected`) names the committed offset. Where some partitions were changed and
+others not, the outcome counts as unknown, and the error says which.
 """
 
 from __future__ import annotations
@@ -49,15 +49,19 @@ if TYPE_CHECKING:
         OffsetFetchReply,
     )
 
-COMMITS_MAX = 500  # of one request: the quorum takes no more than 1,000 comparisons in one step
-NAMED_MAX = 5
+COMMITS_MAX = 500  # of one request: the quorum allows 1,000 comparisons in one step
+NAMED_MAX = 5  # errors in one message; more would not help its reader
 _HAS_MEMBERS = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
 
 Key = tuple[bytes, int]  # topic id and partition
 
 
 class Commit(NamedTuple):
-    """`expected`: only if that is there; -1: nothing; None: whatever."""
+    """One offset to commit.
+
+    Attributes:
+        expected: the offset that must be committed now; -1: nothing; None: no comparison.
+    """
 
     topic: str
     topic_id: bytes
@@ -73,14 +77,14 @@ class Commit(NamedTuple):
 async def fetch_offsets(
     cluster: Cluster, group: str, *, deadline: float
 ) -> dict[Key, FetchedOffset]:
-    """All that it has committed; of a group that is not there, nothing.
+    """All committed offsets of a group; empty for a group that does not exist.
 
-    Where that is more than one answer holds, what was committed for deleted topics is left out.
+    If they do not fit into one answer, those of deleted topics are left out.
     """
     coordinator = CoordinatorLookup(cluster, group)
     try:
         return await _fetch(coordinator, group, None, deadline=deadline)
-    except InvalidRequest:  # so many that they have to be named
+    except InvalidRequest:  # too many for one answer: name the partitions
         names = await find_names(cluster, deadline=deadline)
     found: dict[Key, FetchedOffset] = {}
     keys = [TopicPartition(*key) for key in names.keys()]  # noqa: SIM118  # not a mapping
@@ -116,15 +120,16 @@ async def commit(
     repeats: RepeatEffect,
     deadline: float,
 ) -> None:
-    """
+    """Commit offsets, 500 in one request.
+
     Args:
-        repeats: ACCEPTED: after an attempt whose outcome nobody knows, it is asked for again, and
-            whatever has the offset that was wanted counts as committed.
+        repeats: ACCEPTED: an attempt with an unknown outcome is repeated, and a partition with the
+            wanted offset counts as committed.
 
     Raises:
-        InvalidUpdateVersion: something else is there, and nothing was committed.
-        NonEmptyGroup, RaftmqError: nothing was committed.
-        OutcomeUnknown: some of it was, or may have been; says what.
+        InvalidUpdateVersion: another offset is committed, and nothing was changed. Definite.
+        NonEmptyGroup, RaftmqError: nothing was committed. Definite.
+        OutcomeUnknown: some were committed, or may have been; says which. Indefinite.
     """
     coordinator = CoordinatorLookup(cluster, group)
     numbers = count(1)
@@ -144,6 +149,7 @@ async def commit(
                 request.make, request.read, deadline=deadline, repeats=repeats
             )
         except RaftmqError as error:
+            # Earlier requests have changed something, so the call as a whole is not definite.
             if start and error.definite:
                 raise _partial(group, start, [error]) from error
             raise
@@ -152,7 +158,9 @@ async def commit(
 
 
 class _Committing:
-    """One request, and what its answers mean. `numbers`: one for each attempt of a `sender`."""
+    """One request, and what its answers mean. `numbers`: a new one for each attempt of a
+    `sender`.
+    """
 
     def __init__(
         self,
@@ -188,7 +196,7 @@ class _Committing:
         )
 
     def read(self, reply: OffsetCommitReply) -> list[RaftmqError]:
-        """What was refused, where something else was not.
+        """Refused partitions, where others were committed.
 
         Raises:
             RaftmqError: nothing was committed.
@@ -212,6 +220,7 @@ class _Committing:
         if told.error != ErrorCode.INVALID_UPDATE_VERSION:
             refused = f"{where} was refused, error {told.error}"
             return error_for(told.error, refused) if told.error else None
+        # An earlier attempt, whose answer was lost, has committed it.
         if self._may_repeat and self._attempts > 1 and told.offset == wanted.offset:
             return None
         there, expected = _named(told.offset), _named(wanted.expected)
@@ -224,11 +233,11 @@ class _Committing:
 async def delete_offsets(
     cluster: Cluster, group: str, keys: Mapping[Key, str], *, deadline: float
 ) -> None:
-    """Of partitions, with the names that they have for people. What is not there is gone.
+    """Delete offsets; `keys` has a readable name for each partition.
 
     Raises:
-        GroupSubscribedToTopic, RaftmqError: nothing was deleted.
-        OutcomeUnknown: some of it was, or may have been; says what.
+        GroupSubscribedToTopic, RaftmqError: nothing was deleted. Definite.
+        OutcomeUnknown: some were deleted, or may have been; says which. Indefinite.
     """
     coordinator = CoordinatorLookup(cluster, group)
     wanted = tuple(TopicPartition(*key) for key in sorted(keys))
@@ -264,7 +273,7 @@ def _named(offset: int | None) -> str:
 
 
 def _joined(errors: Sequence[RaftmqError]) -> RaftmqError:
-    """Of the class of the one that promises least."""
+    """One error for all: of the class of the one that is least definite."""
     first = min(errors, key=lambda error: error.definite).copied()
     first.args = (_listed(errors),)
     return first

@@ -1,8 +1,8 @@
-"""Groups: listed, described, deleted.
+"""Groups of the admin: list from all brokers, describe, delete.
 
-Each broker knows the groups that it coordinates, so a list is whole only if all brokers have
-answered. What is deleted is never asked for twice when the first time may have worked: a group of
-the same name may have begun anew meanwhile.
+Each broker knows the groups that it coordinates, so a list is complete only if all brokers have
+answered. A deletion is never sent again when the first request may have been carried out: a group
+of the same name may have begun anew meanwhile.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 # -- Members --------------------------------------------------------------------------------------
-# What the bytes of a member say: to which topics it has subscribed, and what it reads.
+# Decodes a member's bytes: the topics of its subscription, and the partitions that it reads.
 #
-# Brokers keep these bytes as they are, and members may be programs of another kind. What cannot be
-# read is told as not known, and hides nothing else.
+# Brokers store these bytes as they are, and members may be other programs. What cannot be decoded
+# is None; the rest is still shown.
 
 
 def member_of(told: DescribedMember, protocol_type: str) -> GroupMember:
@@ -70,16 +70,17 @@ def _partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
 # -- Descriptions ---------------------------------------------------------------------------------
 
 
-ANSWER_SECONDS_MAX = 5.0  # of one broker; then all are asked again, and perhaps it is none any more
+# of one broker; then the list of brokers is refreshed, as it may have left
+ANSWER_SECONDS_MAX = 5.0
 
 OneT = TypeVar("OneT", "DescribedGroup", "GroupOutcome")
 
 
 async def list_groups(cluster: Cluster, *, deadline: float) -> tuple[GroupSummary, ...]:
-    """All of them, by name.
+    """All groups, by name.
 
     Raises:
-        RaftmqError: some broker has not answered, so nobody knows which groups are missing.
+        RaftmqError: some broker has not answered, so the list would be incomplete.
     """
     attempts = cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
     while True:
@@ -119,7 +120,9 @@ async def _ask_one(cluster: Cluster, broker_id: int, *, deadline: float) -> list
 
 
 def _next_page(after: str, reply: ListGroupsReply) -> tuple[str, bool]:
-    """Behind which name it begins, if there is one. Raises ServerError: it would never end."""
+    """The name after which the next page begins, if there is one. Raises ServerError: the pages
+    would never end.
+    """
     if not reply.has_more:
         return after, False
     if not reply.groups or reply.groups[-1].group <= after:
@@ -144,11 +147,11 @@ async def _describe(coordinator: CoordinatorLookup, name: str, *, deadline: floa
 
 
 async def delete_group(cluster: Cluster, name: str, *, deadline: float) -> None:
-    """With the offsets that it has committed.
+    """Delete a group with its committed offsets.
 
     Raises:
-        NonEmptyGroup, GroupIdNotFound, RaftmqError: nothing was deleted.
-        OutcomeUnknown: it may have been.
+        NonEmptyGroup, GroupIdNotFound, RaftmqError: nothing was deleted. Definite.
+        OutcomeUnknown: it may have been. Indefinite.
     """
     coordinator = CoordinatorLookup(cluster, name)
     check_empty(await _describe(coordinator, name, deadline=deadline), "delete it")
@@ -173,7 +176,7 @@ async def check_no_members(cluster: Cluster, name: str, then: str, *, deadline: 
 
 
 def check_empty(group: GroupDetails, then: str) -> None:
-    """`then`: what can be done once it is. Raises NonEmptyGroup."""
+    """`then`: what can be done once it is empty. Raises NonEmptyGroup."""
     if group.members:
         count = len(group.members)
         raise NonEmptyGroup(
@@ -184,11 +187,11 @@ def check_empty(group: GroupDetails, then: str) -> None:
 
 
 def only_one(found: tuple[OneT, ...], name: str) -> OneT:
-    """What an answer says of the group, if it is no error.
+    """The answer for the group, if it is no error.
 
     Raises:
-        ServerError: it speaks of others. Indefinite.
-        RaftmqError: what it says.
+        ServerError: it is for other groups. Indefinite.
+        RaftmqError: the group's error.
     """
     if [one.group for one in found] != [name]:
         raise ServerError(f"a broker was asked about group {name!r}, and told of others")

@@ -1,8 +1,8 @@
-"""Where a group is to read on: from which offsets to which, and the change itself.
+"""Offset resets of a group: from which offsets to which, compare-and-set; and its lag.
 
-A new offset lies within the log; where something else was asked for, the plan says so. Each one is
-committed only if what was read when it was worked out is still there: of two resets at the same
-time one is refused, and their offsets do not mix.
+A new offset lies within the log; where another one was requested, the plan says so. Each one is
+committed only if the old offset is still the committed one: of two resets at the same time one is
+refused, and their offsets do not mix.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 class Log(NamedTuple):
-    """Offsets: of the oldest record, after the newest committed one, and of a time.
+    """Offsets of one log: of the oldest record, after the newest committed one, and of a time.
 
-    `at_time` is None where no record is so young, or no time is asked for.
+    `at_time` is None where no record is so young, or no time is requested.
     """
 
     start: int
@@ -59,13 +59,13 @@ class Reset:
     async def run(
         self, wanted: PartitionSelection, *, is_dry: bool
     ) -> dict[TopicPartition, OffsetReset]:
-        """What has changed, or would.
+        """The changes, made or planned.
 
         Raises:
             NonEmptyGroup: not for a dry run. Definite.
             GroupIdNotFound, InvalidRequest, UnknownTopicOrPartition: definite.
-            InvalidUpdateVersion: an offset has changed meanwhile; nothing was committed.
-            OutcomeUnknown: some were committed, or may have been.
+            InvalidUpdateVersion: an offset has changed meanwhile; nothing was committed. Definite.
+            OutcomeUnknown: some were committed, or may have been. Indefinite.
         """
         cluster, group, deadline = self._cluster, self._group, self._deadline
         if not is_dry:
@@ -84,7 +84,7 @@ class Reset:
     def _keys(
         self, wanted: PartitionSelection, names: TopicNames, old: Mapping[TopicPartition, int]
     ) -> list[TopicPartition]:
-        """In order."""
+        """The partitions of the reset, in order."""
         if wanted.partitions is not None:
             found = set(wanted.partitions)
             for topic, partition in sorted(found):
@@ -111,7 +111,9 @@ class Reset:
     def _shiftable(
         self, keys: list[TopicPartition], old: Mapping[TopicPartition, int], *, is_exact: bool
     ) -> list[TopicPartition]:
-        """Nothing moves from nowhere: an error if each one was meant, or if there is none."""
+        """Partitions with a committed offset, from which a shift counts. An error if one without
+        was named, or if there is none.
+        """
         if self._target.shift is None:
             return keys
         found = [key for key in keys if key in old]
@@ -133,6 +135,7 @@ class Reset:
         for key in keys:
             log = logs[key]
             aim = self._aim(log, old.get(key))
+            # Beyond either end a consumer would only meet OffsetOutOfRange.
             new = min(max(aim, log.start), log.end)
             asked = None if new == aim else aim
             plan[key] = OffsetReset(old.get(key), new, log.start, log.end, asked)
@@ -158,7 +161,7 @@ class Reset:
         return found
 
     async def _logs_of(self, topic: str, partitions: Sequence[int]) -> dict[int, Log]:
-        """The ends are asked for last, so that no time lies beyond them."""
+        """The ends are read last, so that no offset of a time lies beyond them."""
         time = self._target.timestamp
         starts = await self._find(topic, EARLIEST, partitions)
         is_time = time is not None and time not in (EARLIEST, LATEST)
@@ -180,22 +183,24 @@ def _commit(names: TopicNames, key: TopicPartition, change: OffsetReset) -> Comm
 
 
 # -- Lag ------------------------------------------------------------------------------------------
-# How far a group is behind: what it has committed, beside the ends of the logs.
+# How far a group is behind: its committed offsets beside the ends of the logs.
 #
-# All partitions count of topics in which the group has committed something, or to which a member
-# has subscribed: where nothing is committed, all that the log holds is still to be read. Nobody
-# waits for long for a log whose leader does not answer.
+# Covers all partitions of topics in which the group has committed something, or to which a member
+# has subscribed: where nothing is committed, the whole log is still to be read. A leader that does
+# not answer is not waited for long.
 
 
 async def group_lag(cluster: Cluster, name: str, *, deadline: float) -> tuple[PartitionLag, ...]:
-    """By topic and partition. The ends are asked for last: no lag is shown too small.
+    """By topic and partition. The ends are read last, so that no lag is shown too small.
 
     Raises:
-        GroupIdNotFound, RaftmqError
+        GroupIdNotFound: there is no such group.
+        RaftmqError: of the last attempt.
     """
     committed = await fetch_offsets(cluster, name, deadline=deadline)
     try:
         members = (await describe_group(cluster, name, deadline=deadline)).members
+    # Offsets without a group: it was deleted between the two requests.
     except GroupIdNotFound:
         if not committed:
             raise
@@ -211,7 +216,7 @@ async def group_lag(cluster: Cluster, name: str, *, deadline: float) -> tuple[Pa
 
 
 def _partitions(names: TopicNames, topics: Iterable[str]) -> Iterator[TopicPartition]:
-    """Of those that are there."""
+    """Of topics that exist."""
     for topic in topics:
         if topic in names:
             yield from ((topic, partition) for partition in names.partitions_of(topic))
