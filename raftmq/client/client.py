@@ -158,7 +158,7 @@ class Client:
         """
         self._check_open()
         checked = producer_options(options)
-        # A generator of its own keeps simulations reproducible, whatever order tasks run in.
+        # A generator of its own keeps simulations reproducible, in any order of tasks.
         random = Random(self._random.getrandbits(64))
         return Producer(self._cluster, checked, random=random, now_ms=self._now_ms)
 

@@ -1,10 +1,11 @@
-"""The same calls as `raftmq.connect` gives, blocking: for scripts, notebooks and worker processes.
+"""The blocking SDK: the calls of `raftmq.connect` for scripts, notebooks and worker processes.
 
     with raftmq.sync.connect("127.0.0.1:9292") as client, client.producer() as producer:
         producer.send("orders", b"hello")
 
-A thread runs the event loop (`loop.py`); the rest hands calls over to it. Ctrl-C ends a wait at
-once. A connection belongs to the process that has opened it: after a fork it refuses to work.
+A background thread runs the event loop (`loop.py`); the other modules hand calls over to it. Ctrl-C
+ends a wait at once. A connection belongs to the process that has opened it: after a fork it refuses
+to work.
 """
 
 from raftmq.sync.client import Client, connect

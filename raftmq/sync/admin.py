@@ -1,4 +1,4 @@
-"""`client.admin` of `raftmq.sync`: the calls of `raftmq.client.administration.Admin`, blocking."""
+"""Blocking admin: the calls of `raftmq.client.administration.Admin`, run in the loop's thread."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 # -- Group calls ----------------------------------------------------------------------------------
-# The part of `client.admin` of `raftmq.sync` that is about consumer groups, blocking.
+# The calls on consumer groups.
 
 
 class GroupCalls:
-    """What each call does, takes, returns and raises, the asynchronous class says."""
+    """Blocking; arguments, results and errors are those of the asynchronous class."""
 
     def __init__(self, loop: Loop, calls: AsyncGroupCalls) -> None:
         self._loop, self._calls = loop, calls
@@ -49,11 +49,11 @@ class GroupCalls:
         return self._loop.call(self._calls.describe_group, name)
 
     def group_offsets(self, name: str) -> dict[TopicPartition, GroupOffset]:
-        """What it has committed, by topic and partition."""
+        """Its committed offsets, by topic and partition."""
         return self._loop.call(self._calls.group_offsets, name)
 
     def group_lag(self, name: str) -> tuple[PartitionLag, ...]:
-        """How far it is behind, by topic and partition, and who reads each of them."""
+        """How far it is behind, by topic and partition, and which member reads each of them."""
         return self._loop.call(self._calls.group_lag, name)
 
     def reset_group_offsets(
@@ -66,7 +66,7 @@ class GroupCalls:
         partitions: Collection[TopicPartition] | None = None,
         dry_run: bool = False,
     ) -> dict[TopicPartition, OffsetReset]:
-        """Let a group without members go on elsewhere."""
+        """Move the committed offsets of a group without members."""
 
         async def run() -> dict[TopicPartition, OffsetReset]:
             return await self._calls.reset_group_offsets(
@@ -82,7 +82,7 @@ class GroupCalls:
         *,
         expected: Mapping[TopicPartition, int | None] | None = None,
     ) -> None:
-        """Commit offsets in place of a group without members, like {("orders", 0): 42}."""
+        """Commit offsets for a group without members, like {("orders", 0): 42}."""
 
         async def run() -> None:
             await self._calls.alter_group_offsets(name, offsets, expected=expected)
@@ -90,11 +90,11 @@ class GroupCalls:
         self._loop.call(run)
 
     def delete_group(self, name: str) -> None:
-        """Delete a group without members, with the offsets that it has committed."""
+        """Delete a group without members, with its committed offsets."""
         self._loop.call(self._calls.delete_group, name)
 
     def delete_group_offsets(self, name: str, partitions: Collection[TopicPartition]) -> None:
-        """Forget what a group has committed for some partitions."""
+        """Delete a group's committed offsets of some partitions."""
         self._loop.call(self._calls.delete_group_offsets, name, partitions)
 
 
@@ -102,14 +102,14 @@ class GroupCalls:
 
 
 class Admin(GroupCalls):
-    """What each call does, takes, returns and raises, the asynchronous class says."""
+    """Blocking; arguments, results and errors are those of the asynchronous class."""
 
     def __init__(self, loop: Loop, admin: AsyncAdmin) -> None:
         super().__init__(loop, admin)
         self._admin = admin
 
     def with_timeout(self, seconds: float) -> Admin:
-        """The same for calls that are to give up earlier, or later."""
+        """The same admin for calls with another time limit, in seconds."""
         return Admin(self._loop, self._admin.with_timeout(seconds))
 
     def create_topic(
@@ -120,7 +120,7 @@ class Admin(GroupCalls):
         replication_factor: int | None = None,
         config: Mapping[str, str | int | bool] | None = None,
     ) -> CreatedTopic:
-        """Make a topic, and wait until it can be used."""
+        """Create a topic, and wait until it can be used."""
 
         async def run() -> CreatedTopic:
             return await self._admin.create_topic(
@@ -146,7 +146,7 @@ class Admin(GroupCalls):
         self._loop.call(self._admin.create_partitions, name, total)
 
     def describe_config(self, name: str) -> dict[str, ConfigValue]:
-        """What holds for each key of a topic, whether it was set or not."""
+        """The effective value of each key of a topic, with whether it is the default."""
         return self._loop.call(self._admin.describe_config, name)
 
     def alter_config(self, name: str, changes: Mapping[str, str | int | bool | None]) -> None:
@@ -156,7 +156,7 @@ class Admin(GroupCalls):
     def offsets(
         self, topic: str, at: When, *, partitions: Collection[int] | None = None
     ) -> dict[int, int | None]:
-        """Where a time lies in each partition of a topic."""
+        """The offset that belongs to a point in time, in each partition of a topic."""
 
         async def run() -> dict[int, int | None]:
             return await self._admin.offsets(topic, at, partitions=partitions)
@@ -188,5 +188,5 @@ class Admin(GroupCalls):
         return self._loop.call(self._admin.broker_loads)
 
     def health(self) -> Health:
-        """Which brokers are down, and which partitions suffer from it."""
+        """Which brokers are down, and which partitions are affected."""
         return self._loop.call(self._admin.health)

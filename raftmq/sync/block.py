@@ -1,7 +1,7 @@
-"""An asynchronous context manager as one of this thread: one task of the loop enters and leaves it.
+"""An asynchronous context manager entered and left from a program's thread, by one loop task.
 
-Invariant: however a block ends, its task does, too. Whoever leaves with an error of the program
-gets that one back, and not what it meets on its way through the loop.
+Invariant: however a block ends, its task ends, too. If the block ends with an error of the program,
+that error is raised, not one that closing meets in the loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _BodyFailedError(Exception):
-    """Stands in the loop for the error of the program's thread."""
+    """In the loop, stands for the error of the program's thread."""
 
 
 class Block:
@@ -32,7 +32,7 @@ class Block:
         self._life: LoopCall[None] = LoopCall(self._live, ())
 
     def open(self) -> None:
-        """Raises what entering it raises."""
+        """Enter it. Raises its errors."""
         try:
             self._loop.start(self._life)
             if not self._loop.call(self._wait_entered):
@@ -45,8 +45,8 @@ class Block:
         """Leave it.
 
         Args:
-            error: with which the body has ended. If it is none that a program would handle, as
-                KeyboardInterrupt, the block is cancelled.
+            error: with which the program's block has ended. If it is no Exception, as
+                KeyboardInterrupt, the context manager is cancelled.
         """
         is_abandoned = error is not None and not isinstance(error, Exception)
         if is_abandoned:
@@ -57,7 +57,7 @@ class Block:
         try:
             self._loop.wait(self._life)
         except BaseException as found:
-            self._loop.cancel(self._life)  # if it was the wait that has ended
+            self._loop.cancel(self._life)  # Ctrl-C during the wait: do not leave it half closed
             if found is self._failure or (is_abandoned and isinstance(found, Exception)):
                 return
             raise
@@ -68,6 +68,7 @@ class Block:
         try:
             async with self._manager:
                 self._entered.set()
+                # The program's block is running; `close` ends this.
                 await self._left.wait()
                 if self._failure is not None:
                     raise self._failure

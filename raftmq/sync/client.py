@@ -1,4 +1,4 @@
-"""`connect` of `raftmq.sync`, and the client that it gives."""
+"""Blocking `connect` and `Client`: opens the event loop's thread, makes producers and consumers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.options import ConsumerArguments
     from raftmq.client.producer.options import ProducerArguments
 
-BUFFER_BYTES_MIN = 64 << 10  # that a producer takes for an option
+BUFFER_BYTES_MIN = 64 << 10  # the smallest buffer_memory that a producer accepts
 
 
 def connect(
@@ -32,7 +32,18 @@ def connect(
     connect_timeout_ms: float = asynchronous.CONNECT_TIMEOUT_MS,
     **unknown: object,
 ) -> Client:
-    """A connection to a cluster: `with connect("host:9292") as client:`. See `raftmq.connect`."""
+    """A connection to a cluster: `with connect("host:9292") as client:`. See `raftmq.connect`.
+
+    Args:
+        bootstrap: where brokers listen, `host:port`, several with commas between or as a list.
+        client_id: what this program calls itself in the logs of brokers.
+        connect_timeout_ms: how long the first answer may take.
+
+    Raises:
+        TypeError: an unknown option, or a value of another type.
+        InvalidConfig: an address that is none.
+        Unreachable: on entering the block: no broker has answered in time. Definite.
+    """
     return Client(
         asynchronous.connect(
             bootstrap, client_id=client_id, connect_timeout_ms=connect_timeout_ms, **unknown
@@ -44,7 +55,7 @@ class Client:
     """See `connect`. Several threads may use it.
 
     Attributes:
-        admin: topics, their configuration, and how the cluster is.
+        admin: topics, their configuration, groups and the state of the cluster.
     """
 
     def __init__(self, client: asynchronous.Client) -> None:
@@ -72,7 +83,7 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Whatever was not closed before ends here, at once."""
+        """Close everything that is still open, at once."""
         if not self._loop.is_ours:  # a fork has nothing to close
             return
         with ExitStack() as stack:
@@ -82,10 +93,18 @@ class Client:
                 stack.callback(consumer.close)
 
     def producer(self, **options: Unpack[ProducerArguments]) -> Producer:
-        """A producer: `with client.producer() as producer:`. See `raftmq.Client.producer`."""
+        """A producer: `with client.producer() as producer:`. See `raftmq.Client.producer`.
+
+        Raises:
+            TypeError: an unknown option.
+            InvalidConfig: values that are out of bounds or contradict each other, all at once.
+            Closed: the client is not open, or belongs to another process.
+        """
         self._loop.check_process()
         checked = producer_options(options)
-        handover_bytes = checked.buffer_memory // 4  # the rest is for what the loop has taken
+        # A quarter of the buffer is for records that wait for the loop's thread, the rest for the
+        # producer in the loop; `buffer_memory` bounds both together.
+        handover_bytes = checked.buffer_memory // 4
         rest = max(
             checked.buffer_memory - handover_bytes,
             checked.batch_size,

@@ -1,9 +1,9 @@
-"""The consumer of `raftmq.sync`.
+"""Blocking consumer: iteration shared by threads, commit, seek, pause, run in the loop's thread.
 
-Owns what lies between the consumer in the loop and the program's thread: records that the loop
-lends, or a batch. Invariants: what comes out of the loop lies here before anybody is told, so a
-wait that is interrupted loses nothing; whatever else is asked for, what lies here is given back
-first.
+Owns what lies between the consumer in the loop and the program's threads: a shared batch, or a
+batch of columns. Invariants: records are stored here before a waiting thread is woken, so an
+interrupted wait loses nothing; before a seek, pause or commit, records that no thread has taken go
+back to the consumer.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from raftmq.sync.loop import Loop
 
 
-# -- Processing -----------------------------------------------------------------------------------
-# `processing` of the consumer of `raftmq.sync`: a block of the program's thread.
+# -- Processing blocks ----------------------------------------------------------------------------
+# `processing`: a block of the program's thread.
 
 
 class Processing:
@@ -44,7 +44,7 @@ class Processing:
     def __init__(
         self, ask: Callable[[Callable[[], object]], object], block: AsyncProcessing
     ) -> None:
-        """`ask` has something done in the loop."""
+        """`ask` runs a function in the loop."""
         self._ask, self._block = ask, block
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class Processing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with suppress(Closed):  # then nothing is held any more
+        with suppress(Closed):  # a closed consumer holds nothing any more
             self._ask(lambda: self._block.__exit__(kind, error, traceback))
 
 
@@ -71,20 +71,21 @@ class Consumer:
     """The calls of `raftmq.Consumer`, blocking. It opens when it is first used.
 
     It is closed at the end of its `with` block, if it has one, or with its client. `timeout` is in
-    seconds; None waits for ever. Threads that iterate at the same time share the records; whoever
-    asks for the next batch of them has finished with the one before, also for the others, unless
-    they use `processing`.
+    seconds; None waits for ever. Threads that iterate at the same time share the records; a thread
+    that asks for the next batch has finished the one before, also for the others, unless they use
+    `processing`.
     """
 
     def __init__(self, loop: Loop, consumer: AsyncConsumer, open_ones: set[Consumer]) -> None:
-        """`open_ones`: where it is to be found as long as it is open."""
+        """`open_ones`: the client's set of open consumers, which this one joins and leaves."""
         self._loop, self._consumer, self._open_ones = loop, consumer, open_ones
         self._block = Block(loop, consumer)
-        self._lock = Lock()  # for what follows
+        self._lock = Lock()  # guards the attributes below
         self._is_open = self._is_closed = False
-        self._turn = trio.Lock()  # of those who ask for more
+        self._turn = trio.Lock()  # of threads that ask for more
         self._batches: deque[ConsumedBatch] = deque()  # not handed out yet, one at most
-        self._lent: SharedBatch | None = None  # of which nothing may be left
+        # threads take from it without the loop; may be used up
+        self._lent: SharedBatch | None = None
 
     def __enter__(self) -> Self:
         self._open()
@@ -99,9 +100,9 @@ class Consumer:
         self._close(error)
 
     def close(self) -> None:
-        """Nothing is fetched any more. Does nothing the second time.
+        """Fetch nothing more. Does nothing the second time.
 
-        A member of a group leaves it; what was handed out counts as done.
+        A member of a group leaves it; records that were handed out count as done.
         """
         self._close(None)
 
@@ -125,11 +126,16 @@ class Consumer:
     def records(self, *, timeout: float | None = None) -> Iterator[ConsumerRecord]:
         """The next records, one by one; ends when none has come for `timeout` seconds.
 
-        Whoever breaks off goes on with the next record later, also with another call.
+        A program that breaks off gets the next record later, also from another call.
+
+        Raises:
+            Closed: the consumer or its client is closed, or this is a fork.
+            RaftmqError: the error of a partition, which it names.
         """
         self._open()
         taker = get_ident()
         while (lent := self._lent) or self._loop.call(self._fill, timeout):
+            # The fast path: a record under a lock, without the loop.
             while lent is not None and (record := lent.take(taker)) is not None:
                 yield record
                 self._loop.check_process()
@@ -137,7 +143,12 @@ class Consumer:
     def batches(
         self, *, max_records: int | None = None, timeout: float | None = None
     ) -> Iterator[ConsumedBatch]:
-        """The next batches, each of one partition, as columns; ends as `records` does."""
+        """The next batches, each of one partition, as columns; ends as `records` does.
+
+        Args:
+            max_records: of one batch; None: `max_poll_records`.
+            timeout: seconds; None waits for ever.
+        """
         self._open()
         found = self._consumer.batches(max_records=max_records)
         while self._loop.call(self._fetch, found, timeout):
@@ -160,7 +171,7 @@ class Consumer:
         return self._ask(lambda: self._position(topic, partition))
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
-        """Where the partition ended when it was fetched last; None: it was not yet."""
+        """End of the partition as of the last fetch; None: not fetched yet."""
         return self._ask(lambda: self._consumer.high_watermark(topic, partition))
 
     def lag(self, topic: str, partition: int) -> int | None:
@@ -168,7 +179,7 @@ class Consumer:
         return self._ask(lambda: self._lag(topic, partition))
 
     def end_offsets(self, *, timeout: float | None = None) -> dict[Key, int]:
-        """Where the partitions end now. See `raftmq.Consumer.end_offsets`."""
+        """The end offsets of the partitions now. See `raftmq.Consumer.end_offsets`."""
         self._open()
         return self._loop.call(self._consumer.end_offsets, timeout=timeout)
 
@@ -189,7 +200,7 @@ class Consumer:
         self._ask(seek)
 
     def pause(self, *partitions: Key) -> None:
-        """Hand out nothing of them, and fetch nothing, until `resume`."""
+        """Hand out and fetch nothing of these partitions until `resume`."""
 
         def pause() -> None:
             self._give_back()
@@ -205,9 +216,14 @@ class Consumer:
     def commit(
         self, work: ConsumedBatch | ConsumerRecord | None = None, *, timeout: float | None = None
     ) -> None:
-        """What was handed out is done, up to and including `work`. See `raftmq.Consumer.commit`."""
+        """Commit what was handed out, up to and including `work`. See `raftmq.Consumer.commit`.
+
+        Raises:
+            RequestTimedOut: after `timeout`; it may have been committed. Indefinite.
+        """
 
         async def commit() -> None:
+            # A batch that no thread has got yet does not count as handed out.
             if work is None:
                 self._give_back()
             await self._consumer.commit(work)
@@ -216,7 +232,7 @@ class Consumer:
         self._loop.call(commit, timeout=timeout)
 
     def committed(self, topic: str, partition: int, *, timeout: float | None = None) -> int | None:
-        """The offset at which the group goes on; None: nothing is committed."""
+        """The committed offset; None: nothing is committed."""
         self._open()
         return self._loop.call(self._consumer.committed, topic, partition, timeout=timeout)
 
@@ -226,12 +242,12 @@ class Consumer:
 
     @property
     def generation(self) -> int:
-        """Of the group; -1: this member is not in it now."""
+        """The group's generation; -1: this member is not in it now."""
         return self._ask(lambda: self._consumer.generation)
 
     @property
     def member_id(self) -> str:
-        """As the group's coordinator calls this member; empty before it has joined."""
+        """The id that the coordinator has given this member; empty before it has joined."""
         return self._ask(lambda: self._consumer.member_id)
 
     # -- within ----------------------------------------------------------------------------
@@ -243,13 +259,13 @@ class Consumer:
                 raise Closed("the consumer is closed: make another one")
             if self._is_open:
                 return
-            self._is_closed = True  # unless that works
+            self._is_closed = True  # stays so if opening fails
             self._block.open()
             self._is_open, self._is_closed = True, False
             self._open_ones.add(self)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """In the loop, where the consumer lives."""
+        """Run it in the loop, where the consumer lives."""
 
         async def ask() -> T:
             return question()
@@ -262,11 +278,14 @@ class Consumer:
     async def _fill(self, seconds_max: float | None) -> bool:
         """Whether there are more records to hand out."""
         with anyio.move_on_after(seconds_max) as scope:
+            # One thread at a time fetches; the others find what it has brought.
             async with self._turn:
                 self._give_back()
                 if not self._lent:
                     self._lent = await self._consumer._next_lent()
-        return bool(self._lent) or not scope.cancelled_caught  # other threads may be faster
+        return (
+            bool(self._lent) or not scope.cancelled_caught
+        )  # other threads may have taken all of it
 
     async def _fetch(self, found: Batches, seconds_max: float | None) -> bool:
         """The same for batches."""
@@ -277,7 +296,7 @@ class Consumer:
         return bool(self._batches)
 
     def _position(self, topic: str, partition: int) -> int | None:
-        """What lies here comes first."""
+        """A batch that waits here comes first."""
         for batch in tuple(self._batches):
             if (batch.topic, batch.partition) == (topic, partition):
                 return batch.base_offset
@@ -289,15 +308,15 @@ class Consumer:
         return None if position is None or end is None else max(0, end - position)
 
     def _give_back(self) -> None:
-        """A batch that was not handed out comes again, unless somebody seeks elsewhere; what was
-        lent and not taken, the consumer takes back by itself.
+        """Return a batch that no thread has got to the consumer. The consumer takes back the rest
+        of a shared batch by itself.
         """
         if (batch := _pop(self._batches)) is not None:
             self._consumer._take_back(batch)
 
 
 def _pop(line: deque[T]) -> T | None:
-    """Other threads may be faster."""
+    """None if another thread has taken it."""
     try:
         return line.popleft()
     except IndexError:

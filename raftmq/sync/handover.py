@@ -1,10 +1,11 @@
-"""Records on their way from the program's threads into the producer, which lives in the loop.
+"""Hands records from the program's threads to the producer in the event loop, and slow rows, too.
 
-Owns the order, the bound of what waits, and the one task that takes. Nothing is done for a single
-record but to put it into the line; the loop is woken where it sleeps.
+Owns their order, the bound of what waits (back-pressure), and the one task that takes records. A
+single record costs one append to a queue; the loop is woken only if it sleeps.
 
-Invariants: whatever interrupts a thread that hands in, the next sign of life wakes the loop again.
-What was handed in is taken or refused, and each refusal is told; nothing comes after `close`.
+Invariants: if a thread is interrupted while it hands in a record, the next call wakes the loop
+again. A record that was handed in is accepted or refused by the producer, and each refusal is
+reported; none is accepted after `close`.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ logger = logging.getLogger("raftmq.sync")
 
 
 class Delivery:
-    """The promise of word about one record, for any thread."""
+    """The future outcome of one record, for any thread."""
 
     __slots__ = ("_error", "_handover", "_inner", "_taken", "is_claimed")
 
-    # is_claimed: somebody knows of `_error`, or will be told.
+    # is_claimed: the program has learnt of `_error`, or will.
 
     def __init__(self, handover: Handover, *, is_claimed: bool = False) -> None:
         self._handover, self.is_claimed = handover, is_claimed
@@ -52,18 +53,22 @@ class Delivery:
 
     @property
     def is_done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Whether the outcome of the record is known."""
         return self._error is not None or (self._inner is not None and self._inner.is_done)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for it.
+        """Wait for the outcome.
 
         Args:
             timeout: seconds; None: as long as it takes.
 
+        Returns:
+            Partition, offset and timestamp of the record.
+
         Raises:
             RequestTimedOut: not known yet; the record is sent nevertheless. Indefinite.
-            RaftmqError: what became of the record instead.
+            RaftmqError: the delivery has failed; `error.definite` says whether it was certainly not
+                appended.
         """
         return self._handover.loop.call(self._wait, timeout=timeout)
 
@@ -72,6 +77,8 @@ class Delivery:
             self._handover.wake()
             if self._taken is None:
                 self._taken = trio.Event()
+            # Ends when the handover task has given the record to the producer, or refused it at
+            # close.
             await self._taken.wait()
         if self._error is not None:
             self.is_claimed = True
@@ -80,7 +87,7 @@ class Delivery:
         return await self._inner
 
     def settle(self, outcome: AsyncDelivery | RaftmqError) -> None:
-        """In the loop: the producer has taken the record, or refused it."""
+        """In the loop: the producer has accepted the record, or refused it."""
         if isinstance(outcome, RaftmqError):
             self._error = outcome
         else:
@@ -90,7 +97,7 @@ class Delivery:
 
 
 class Handed(NamedTuple):
-    """A record that the loop has not seen yet."""
+    """A record that waits for the handover task."""
 
     delivery: Delivery
     size: int
@@ -99,17 +106,20 @@ class Handed(NamedTuple):
 
 
 class Handover:
-    """Attributes:
-    failures: of records that the producer has refused.
+    """The queue between the program's threads and one producer.
+
+    Attributes:
+        failures: of records that the producer has refused.
     """
 
     def __init__(self, loop: Loop, producer: AsyncProducer, bytes_max: int) -> None:
         self.loop, self._producer, self._bytes_max = loop, producer, bytes_max
         self.failures = Failures()
         self._wanted = trio.Event()
-        self._waiting: list[tuple[int, trio.Event]] = []  # for so many taken
+        # tasks that wait until so many records were taken
+        self._waiting: list[tuple[int, trio.Event]] = []
         self._wait_count_min = math.inf
-        self._lock = Lock()  # for what follows
+        self._lock = Lock()  # guards the attributes below
         self._handed: deque[Handed] = deque()
         self._handed_bytes = 0
         self._handed_count = self._taken_count = 0
@@ -121,7 +131,7 @@ class Handover:
         self._is_open = True
 
     def close(self) -> None:
-        """Whoever hands something in from now on is told so."""
+        """Accept no more records."""
         with self._lock:
             self._is_open = False
         self.loop.call_soon(self.wake)
@@ -131,9 +141,10 @@ class Handover:
             raise Closed("the producer is not open: use it within its `with` block")
 
     def put(self, handed: Handed) -> None:
-        """
+        """Queue a record.
+
         Raises:
-            BufferFull: there is no room now.
+            BufferFull: there is no memory for it now.
             Closed: not open, or not any more.
         """
         with self._lock:
@@ -146,18 +157,20 @@ class Handover:
             self._handed_bytes += handed.size
             self._handed_count += 1
             self._handed.append(handed)
-            if not self._is_woken:  # said afterwards: if this is interrupted, it is done again
+            if not self._is_woken:  # set last: if Ctrl-C hits before, the next put wakes
                 self.loop.call_soon(self.wake)
                 self._is_woken = True
 
     # -- in the loop -----------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look whether there is something to take."""
+        """Let the task look for records."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until all was taken after `close`. If it is cancelled, the rest is refused."""
+        """Runs until all records were taken after `close`. If it is cancelled, the rest is
+        refused.
+        """
         try:
             await self._serve()
         finally:
@@ -168,19 +181,22 @@ class Handover:
     async def _serve(self) -> None:
         while True:
             self._wanted = trio.Event()
-            is_last = not self._is_open  # before the look at what there is
+            is_last = not self._is_open  # read before the queue: a put before close is not missed
             while handed := self._next():
                 await self._take(handed)
             if is_last:
                 return
+            # Set by the next `put`, by `close`, or by a task that waits for records to be taken.
             await self._wanted.wait()
 
     async def wait_taken(self) -> None:
-        """Until all that was handed in so far was taken."""
+        """Wait until all records handed in so far were taken."""
         await self._wait_count(self._handed_count)
 
     async def wait_room(self) -> None:
-        """Until half of what waits was taken."""
+        """Wait until half of the queue was taken, so that a full buffer does not switch threads per
+        record.
+        """
         waiting = self._handed_count - self._taken_count
         await self._wait_count(self._taken_count + (waiting + 1) // 2)
 
@@ -190,6 +206,7 @@ class Handover:
             place = count, trio.Event()
             self._waiting.append(place)
             self._wait_count_min = min(count, self._wait_count_min)
+            # Ends when enough records were taken; the caller bounds the time.
             await place[1].wait()
 
     def _next(self) -> Handed | None:
@@ -204,7 +221,7 @@ class Handover:
             handed.delivery.settle(await self._producer.enqueue(*handed.arguments, **handed.named))
         except RaftmqError as error:
             self._refuse(handed, error)
-        except Exception as error:  # the program's own function, perhaps
+        except Exception as error:  # from the program's partitioner, for example
             self._refuse(handed, InvalidRecord(f"topic {handed.arguments[0]!r}: {error!r}"))
         except BaseException:
             self._refuse(handed, Closed("the client was closed before it was sent"))
@@ -234,7 +251,7 @@ class Handover:
 
 
 def _call_back(on_delivery: OnDelivery, error: RaftmqError) -> None:
-    """A program's own function must not stop the others."""
+    """Call a callback of the program; its error must not stop the handover."""
     try:
         on_delivery(error, None)
     except Exception:
@@ -242,26 +259,26 @@ def _call_back(on_delivery: OnDelivery, error: RaftmqError) -> None:
 
 
 # -- Rows -----------------------------------------------------------------------------------------
-# Rows that may come slowly: taken in the program's thread, used in the loop's.
+# Rows that may come slowly: read in the program's thread, used in the loop's thread.
 #
 # Owns the way of a portion from one to the other. A generator, or a file, that waits would
-# otherwise stop everything that runs in the loop, and Ctrl-C would have nobody to tell.
+# otherwise stop everything that runs in the loop, and Ctrl-C would not be noticed.
 
 
 T = TypeVar("T")
-PORTION_RECORDS_MAX = 4096
-PORTION_SECONDS_MAX = 0.02  # a row that came slowly does not wait for many others
-PORTIONS_MAX = 2  # that wait to be used
+PORTION_RECORDS_MAX = 4096  # as in `producer/bulk.py`
+PORTION_SECONDS_MAX = 0.02  # rows that come slowly leave after 20 ms, however few they are
+PORTIONS_MAX = 2  # one is used while the next waits
 
 
 def may_wait(rows: object) -> bool:
-    """Whether to get at a row may take time: not if they are all there."""
+    """Whether reading a row may block: not with a container."""
     is_there = isinstance(rows, (Sequence, deque, dict, set, frozenset))
     return not is_there and not hasattr(rows, "__aiter__")
 
 
 class Rows:
-    """In the loop, an asynchronous iterator that has portions at hand."""
+    """In the loop, an asynchronous iterator that has portions buffered."""
 
     def __init__(self, loop: Loop, rows: Iterable[Any]) -> None:
         self._loop, self._rows = loop, iter(rows)
@@ -271,10 +288,13 @@ class Rows:
     def feed(
         self, use: Callable[[AsyncIterable[Any]], Awaitable[T]], *, timeout: float | None
     ) -> T:
-        """What `use` returns or raises, which is called in the loop with these.
+        """What `use` returns or raises, which is called in the loop with these rows.
+
+        Args:
+            timeout: seconds; None: as long as it takes.
 
         Raises:
-            RequestTimedOut: after `timeout`; looked at whenever rows have come.
+            RequestTimedOut: after `timeout`, which is checked whenever rows have come. Indefinite.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         call: LoopCall[T] = LoopCall(self._used_by, (use,))
@@ -304,23 +324,24 @@ class Rows:
     # In the loop
 
     async def _used_by(self, use: Callable[[AsyncIterable[Any]], Awaitable[T]]) -> T:
-        with self._receive:  # whoever feeds need not go on
+        with self._receive:  # closed at the end, so that `_put` does not block for ever
             return await use(self)
 
     async def _put(self, portion: list[Any]) -> None:
         with suppress(trio.BrokenResourceError):  # the call has ended, and says why
+            # Ends when the call has taken a portion: back-pressure on the reading thread.
             await self._send.send(portion)
 
     def __aiter__(self) -> Rows:
         return self
 
-    async def __anext__(self) -> Any:  # noqa: ANN401  # whatever they are
+    async def __anext__(self) -> Any:  # noqa: ANN401  # rows of any type
         for row in await self.next_portion(1):
             return row
         raise StopAsyncIteration
 
     async def next_portion(self, count: int) -> list[Any]:
-        """At most so many; none at the end."""
+        """At most `count` rows; an empty list at the end."""
         if not self._portion:
             with suppress(trio.EndOfChannel):
                 self._portion = await self._receive.receive()

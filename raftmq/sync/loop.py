@@ -1,10 +1,10 @@
-"""A thread with an event loop, and calls handed over to it from other threads.
+"""The event loop's thread, and blocking calls into it from other threads, with Ctrl-C and timeouts.
 
-Owns the thread's life and how a wait ends: with the result, the time, or Ctrl-C. Whoever stops
-waiting cancels what was waited for.
+Owns the thread's life and how a wait ends: with the result, the timeout, or Ctrl-C. A caller that
+stops waiting cancels its call.
 
-Invariants: no call is left without an outcome once the loop has ended, whatever ended it; what runs
-in the loop never ends it, and a program that never leaves the block can end.
+Invariants: no call stays without an outcome once the loop has ended, for any reason; an error of a
+call never ends the loop; a program that never leaves the block can still end.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# So long the end of the interpreter waits for what a program does in the loop's thread.
+# How long the interpreter's exit waits for tasks of the loop's thread.
 EXIT_SECONDS_MAX = 2.0
 
 
 class LoopCall(Generic[T]):
-    """Something that runs in the loop, or will; one thread at a time waits for it.
+    """A call that runs in the loop, or will; one thread at a time waits for it.
 
-    Why not a Future: where Ctrl-C hits a thread while it holds the condition of one, the loop would
-    wait for that for ever. A plain lock is taken and given in one step each.
+    Why not a Future: if Ctrl-C hits a thread while it holds the Future's condition, the loop would
+    wait for that for ever. A plain lock is acquired and released in one step each.
 
     Attributes:
         is_done: there is an outcome.
@@ -47,11 +47,11 @@ class LoopCall(Generic[T]):
         self.is_done = False
         self._result: T | None = None
         self._error: BaseException | None = None
-        self._latch = Lock()  # given when it is done
+        self._latch = Lock()  # released when it is done
         self._latch.acquire()
 
     async def run(self) -> None:
-        """Errors are those of whoever waits, and of nobody else."""
+        """Errors belong to the thread that waits, not to the loop."""
         try:
             with self.scope:
                 self._result = await self._function(*self._arguments)
@@ -65,7 +65,7 @@ class LoopCall(Generic[T]):
             self.give_up()
 
     def give_up(self) -> None:
-        """There will be no outcome, if there is none yet."""
+        """Settle it with Closed, unless it has an outcome."""
         if not self.is_done:
             self._settle(Closed("the client was closed before it was done"))
 
@@ -74,14 +74,14 @@ class LoopCall(Generic[T]):
         self._latch.release()
 
     def wait(self, seconds_max: float | None) -> bool:
-        """Whether there is an outcome by then."""
+        """Whether there is an outcome within that time; None: wait for ever."""
         if not self.is_done:
             seconds = -1 if seconds_max is None else min(max(seconds_max, 0), TIMEOUT_MAX)
             self._latch.acquire(timeout=seconds)
         return self.is_done
 
     def result(self) -> T:
-        """Only where it is done. Raises what it has raised."""
+        """Only where it is done. Raises the call's error."""
         assert self.is_done, "not done yet"
         if self._error is not None:
             raise self._error
@@ -94,16 +94,16 @@ class Loop:
     def __init__(self) -> None:
         self._thread: Thread | None = None
         self._token: trio.lowlevel.TrioToken | None = None
-        self._nursery: trio.Nursery | None = None  # None: nothing begins any more
+        self._nursery: trio.Nursery | None = None  # None: no call begins any more
         self._process_id = os.getpid()
-        self._lock = Lock()  # for what follows
+        self._lock = Lock()  # guards the attributes below
         self._calls: set[LoopCall[Any]] = set()  # without an outcome yet
         self._is_over = False
 
     def __enter__(self) -> Self:
         self._process_id, self._is_over = os.getpid(), False
         opened: LoopCall[None] = LoopCall(trio.lowlevel.checkpoint, ())
-        # A program that never leaves the block must be able to end.
+        # Daemon: a program that never leaves the block must be able to end.
         self._thread = Thread(target=self._run, args=(opened,), name="raftmq-sync", daemon=True)
         atexit.register(self._end, EXIT_SECONDS_MAX)
         try:
@@ -121,7 +121,7 @@ class Loop:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Whatever still runs is cancelled."""
+        """Cancel all calls that still run."""
         self._end()
 
     def call(
@@ -137,19 +137,20 @@ class Loop:
 
         Raises:
             RequestTimedOut: it was not done in time, and is cancelled now. Indefinite.
-            Closed: the connection is, or belongs to another process.
+            Closed: the connection is closed, or belongs to another process.
             InvalidRequest: this is the loop's own thread, which must not wait for itself.
         """
         call: LoopCall[T] = LoopCall(function, arguments)
         try:
             self.start(call)
             return self.wait(call, timeout=timeout)
+        # Also Ctrl-C: a call that no thread waits for must not go on.
         except BaseException:
             self.cancel(call)
             raise
 
     def start(self, call: LoopCall[T]) -> None:
-        """Have it run. Raises as `call` does."""
+        """Start it in the loop. Raises as `call` does."""
         self.check_process()
         if current_thread() is self._thread:
             raise InvalidRequest(
@@ -164,19 +165,20 @@ class Loop:
             self._token.run_sync_soon(self._begin, call)
 
     def wait(self, call: LoopCall[T], *, timeout: float | None = None) -> T:
-        """Its outcome. Whoever is interrupted has to `cancel` it."""
+        """Its outcome. A caller that is interrupted must `cancel` the call."""
         if not call.wait(timeout):
             self.cancel(call)
             raise RequestTimedOut(f"no result within {timeout:g} s")
         return call.result()
 
     def cancel(self, call: LoopCall[Any]) -> None:
-        """Soon; nobody waits for it any more."""
+        """Cancel it soon; no thread waits for it any more."""
         if not call.is_done:
             self.call_soon(call.scope.cancel)
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """In the loop, once, however often that is said before; nobody waits. From any thread.
+        """Run `function` in the loop soon, once however often it is queued. From any thread; does
+        not wait.
 
         `function` must not fail.
         """
@@ -198,7 +200,7 @@ class Loop:
             )
 
     def _end(self, seconds_max: float | None = None) -> None:
-        """Returns when the thread has ended. In a fork there is none to end."""
+        """Stop the thread, and wait for it. A fork has none."""
         atexit.unregister(self._end)
         if self.is_ours and self._thread is not None and self._thread.is_alive():
             self.call_soon(self._stop)

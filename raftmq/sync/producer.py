@@ -1,4 +1,4 @@
-"""The producer of `raftmq.sync`."""
+"""Blocking producer: send, enqueue, send_many, flush from any thread, with timeouts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Producer:
-    """`with client.producer(...) as producer:`; the calls of `raftmq.Producer`, blocking.
+    """The calls of `raftmq.Producer`, blocking: `with client.producer(...) as producer:`.
 
     `timeout` is in seconds; None waits as long as it takes. It may be used by several threads.
     """
@@ -45,7 +45,7 @@ class Producer:
 
     @property
     def statistics(self) -> Statistics:
-        """What was done so far."""
+        """Counts of records and requests so far."""
         return self._producer.statistics
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Threads that still send are told Closed; what they have handed in before is sent."""
+        """Threads that still send get Closed; records handed in before are sent."""
         if not self._loop.is_ours:  # a fork has nothing to close
             return
         self._handover.close()
@@ -89,7 +89,8 @@ class Producer:
         """See `raftmq.Producer.send`.
 
         Raises:
-            RequestTimedOut: after `timeout`; the record may be sent nevertheless. Indefinite.
+            RequestTimedOut: after `timeout` seconds; the record may be sent nevertheless.
+                Indefinite.
         """
         deadline = _deadline(timeout)
         delivery = self.enqueue(
@@ -117,10 +118,11 @@ class Producer:
         on_delivery: OnDelivery | None = None,
         timeout: float | None = None,
     ) -> Delivery:
-        """See `raftmq.Producer.enqueue`: waits for room in the buffer.
+        """See `raftmq.Producer.enqueue`: waits while the buffer is full.
 
         Raises:
-            RequestTimedOut: there was none in time; the record was not taken.
+            RequestTimedOut: the buffer stayed full for `timeout` seconds; the record was not
+                accepted.
         """
         deadline = _deadline(timeout)
         while True:
@@ -136,6 +138,7 @@ class Producer:
                     on_delivery=on_delivery,
                 )
             except BufferFull as error:
+                # Full: wait for half of the queue to be taken, unless the time is over.
                 seconds = _seconds_left(deadline)
                 if seconds is not None and seconds <= 0:
                     raise RequestTimedOut(f"no room within {timeout:g} s: {error}") from error
@@ -154,7 +157,7 @@ class Producer:
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """See `raftmq.Producer.send_nowait`. `on_delivery` is called in the loop's thread: it must
-        not call this producer with anything that waits.
+        not make blocking calls of this client.
         """
         self._loop.check_process()
         self._handover.check_open()
@@ -192,12 +195,15 @@ class Producer:
     ) -> list[BatchMetadata]:
         """See `raftmq.Producer.send_many`.
 
-        Rows are taken in this thread, so they may come slowly; functions of a row are called in the
-        loop's, which must not wait for anything.
+        Rows are read in this thread, so they may come slowly; functions of a row are called in the
+        loop's thread, and must not block.
+
+        Raises:
+            RequestTimedOut: after `timeout` seconds; some records may be sent. Indefinite.
         """
 
         async def run(rows: Iterable[Any] | AsyncIterable[Any]) -> list[BatchMetadata]:
-            await self._handover.wait_taken()  # these stand behind what was handed in before
+            await self._handover.wait_taken()  # keeps the order with records handed in before
             return await self._producer.send_many(
                 topic,
                 rows,
@@ -210,6 +216,7 @@ class Producer:
                 progress=progress,
             )
 
+        # A generator must not block the loop's thread.
         if may_wait(rows):
             return Rows(self._loop, rows).feed(run, timeout=timeout)
         return self._loop.call(run, rows, timeout=timeout)
@@ -259,7 +266,8 @@ class Producer:
         """See `raftmq.Producer.enqueue_columns`.
 
         Raises:
-            RequestTimedOut: there was no room for all of them in time; some may be sent.
+            RequestTimedOut: the buffer stayed full for `timeout` seconds; some records may be sent.
+                Indefinite.
         """
 
         async def run() -> None:
