@@ -127,6 +127,7 @@ async def wait_leaders(
             await cluster.refresh(name, deadline=deadline)
             _check_led(cluster, name)
             return
+        # Retried while the topic, or some leader, is missing; other errors are raised here.
         except RaftmqError as error:
             pause = attempts.on_failure(error, now=anyio.current_time())
         await anyio.sleep(pause)

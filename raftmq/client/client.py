@@ -65,6 +65,7 @@ def connect(
     if not isinstance(client_id, str):
         raise TypeError(f"client_id is a {type(client_id).__name__}, expected str")
     is_number = isinstance(connect_timeout_ms, (int, float))
+    # True is an int for Python, but never meant as a time.
     if not is_number or isinstance(connect_timeout_ms, bool):
         raise TypeError(f"connect_timeout_ms = {connect_timeout_ms!r}: expected milliseconds")
     if not connect_timeout_ms > 0:
@@ -120,7 +121,7 @@ class Client:
         self.admin = Admin(self._cluster)
 
     async def __aenter__(self) -> Self:
-        if self._was_opened:
+        if self._was_opened:  # its tasks cannot be started again
             raise Closed("a client is opened once: connect again")
         self._was_opened = True
         await self._cluster.__aenter__()
@@ -128,6 +129,7 @@ class Client:
             deadline = anyio.current_time() + self._connect_timeout_ms / 1000
             # Ends when a broker has answered; raises Unreachable after connect_timeout_ms.
             await self._cluster.refresh(None, deadline=deadline)
+        # Also when cancelled: the cluster's tasks are running.
         except BaseException as error:
             await self._cluster.__aexit__(type(error), error, None)
             raise

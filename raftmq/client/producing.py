@@ -58,6 +58,7 @@ async def produce(
         timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         body = _question(place, len(data), acks=acks, timeout_ms=timeout_ms)
         if acks == ACKS_NONE:
+            # Without an answer nothing below waits, and a cancellation would never show.
             await anyio.lowlevel.checkpoint()
             # Waits while the broker's quota delays this client.
             await cluster.wait_allowed(place.leader, deadline=deadline)
@@ -78,7 +79,7 @@ def _question(place: LeaderPlace, length: int, *, acks: int, timeout_ms: int) ->
 
 def _check(data: Buffer, *, where: str) -> None:
     """Refuse damaged batches here: a broker would refuse them at each attempt."""
-    if not len(data):
+    if not len(data):  # an empty produce request means nothing
         raise InvalidRecord(f"{where}: there are none")
     for _ in iter_batches(data, where=where):
         pass

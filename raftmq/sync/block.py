@@ -35,6 +35,7 @@ class Block:
         """Enter it. Raises its errors."""
         try:
             self._loop.start(self._life)
+            # Entering has failed: raise its error.
             if not self._loop.call(self._wait_entered):
                 self._loop.wait(self._life)
         except BaseException:
@@ -70,7 +71,7 @@ class Block:
                 self._entered.set()
                 # The program's block is running; `close` ends this.
                 await self._left.wait()
-                if self._failure is not None:
+                if self._failure is not None:  # the context manager must see that the block failed
                     raise self._failure
         finally:
             self._entered.set()

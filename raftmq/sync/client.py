@@ -66,12 +66,13 @@ class Client:
         self.admin = Admin(self._loop, client.admin)
 
     def __enter__(self) -> Self:
-        if self._was_opened:
+        if self._was_opened:  # its connections cannot be opened again
             raise Closed("a client is opened once: connect again")
         self._was_opened = True
         self._loop.__enter__()
         try:
             self._block.open()
+        # Also Ctrl-C: the thread is running.
         except BaseException as error:
             self._loop.__exit__(type(error), error, None)
             raise

@@ -109,8 +109,10 @@ class Consumer:
     def _close(self, error: BaseException | None) -> None:
         with self._lock:
             is_open, self._is_open, self._is_closed = self._is_open, False, True
+        # A fork must not touch the parent's connections.
         if is_open and self._loop.is_ours:
             self._open_ones.discard(self)
+            # Before the group commits: a batch that no thread got is not done.
             if not isinstance(error, BaseException) or isinstance(error, Exception):
                 self._loop.call_soon(self._give_back)
             self._block.close(error)
@@ -281,7 +283,7 @@ class Consumer:
             # One thread at a time fetches; the others find what it has brought.
             async with self._turn:
                 self._give_back()
-                if not self._lent:
+                if not self._lent:  # another thread has fetched while this one waited
                     self._lent = await self._consumer._next_lent()
         return (
             bool(self._lent) or not scope.cancelled_caught
@@ -291,7 +293,7 @@ class Consumer:
         """The same for batches."""
         with anyio.move_on_after(seconds_max):
             async with self._turn:
-                if not self._batches:
+                if not self._batches:  # left from a wait that timed out
                     self._batches.append(await anext(found))
         return bool(self._batches)
 
@@ -319,5 +321,5 @@ def _pop(line: deque[T]) -> T | None:
     """None if another thread has taken it."""
     try:
         return line.popleft()
-    except IndexError:
+    except IndexError:  # taken by another thread
         return None

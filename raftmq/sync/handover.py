@@ -73,6 +73,7 @@ class Delivery:
         return self._handover.loop.call(self._wait, timeout=timeout)
 
     async def _wait(self) -> RecordMetadata:
+        # Still in the handover's queue.
         if self._inner is None and self._error is None:
             self._handover.wake()
             if self._taken is None:
@@ -149,6 +150,7 @@ class Handover:
         """
         with self._lock:
             self.check_open()
+            # A record larger than the bound is accepted while the queue is empty.
             if self._handed and self._handed_bytes + handed.size > self._bytes_max:
                 raise BufferFull(
                     f"{self._handed_bytes} bytes wait to be taken over, {handed.size} more do not "
@@ -184,7 +186,7 @@ class Handover:
             is_last = not self._is_open  # read before the queue: a put before close is not missed
             while handed := self._next():
                 await self._take(handed)
-            if is_last:
+            if is_last:  # closed, and the queue was empty after that
                 return
             # Set by the next `put`, by `close`, or by a task that waits for records to be taken.
             await self._wanted.wait()
@@ -219,10 +221,11 @@ class Handover:
     async def _take(self, handed: Handed) -> None:
         try:
             handed.delivery.settle(await self._producer.enqueue(*handed.arguments, **handed.named))
-        except RaftmqError as error:
+        except RaftmqError as error:  # refused by the producer
             self._refuse(handed, error)
         except Exception as error:  # from the program's partitioner, for example
             self._refuse(handed, InvalidRecord(f"topic {handed.arguments[0]!r}: {error!r}"))
+        # Cancelled: the client is closing. The waiting thread must get an outcome.
         except BaseException:
             self._refuse(handed, Closed("the client was closed before it was sent"))
             raise
@@ -230,13 +233,14 @@ class Handover:
             with self._lock:
                 self._handed_bytes -= handed.size
                 self._taken_count += 1
+            # A comparison per record, not a loop over the waiting tasks.
             if self._taken_count >= self._wait_count_min:
                 self._tell()
 
     def _refuse(self, handed: Handed, error: RaftmqError) -> None:
         delivery, on_delivery = handed.delivery, handed.named["on_delivery"]
         delivery.settle(error)
-        if on_delivery is None:
+        if on_delivery is None:  # otherwise the callback reports it
             self.failures.add(error, lambda: not delivery.is_claimed)
         else:
             _call_back(on_delivery, error)
@@ -308,6 +312,7 @@ class Rows:
             return self._loop.wait(
                 call, timeout=None if deadline is None else deadline - time.monotonic()
             )
+        # Also Ctrl-C, or an error of the program's rows.
         except BaseException:
             self._loop.cancel(call)
             raise
@@ -342,7 +347,7 @@ class Rows:
 
     async def next_portion(self, count: int) -> list[Any]:
         """At most `count` rows; an empty list at the end."""
-        if not self._portion:
+        if not self._portion:  # the last one is used up
             with suppress(trio.EndOfChannel):
                 self._portion = await self._receive.receive()
         portion, self._portion = self._portion[:count], self._portion[count:]

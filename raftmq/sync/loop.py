@@ -56,11 +56,12 @@ class LoopCall(Generic[T]):
             with self.scope:
                 self._result = await self._function(*self._arguments)
                 self._settle(None)
-        except trio.Cancelled:
+        except trio.Cancelled:  # the loop ends; trio must see it
             self.give_up()
             raise
         except BaseException as error:
             self._settle(error)
+        # The scope was cancelled by the thread that waited: without an exception here.
         else:
             self.give_up()
 
@@ -152,12 +153,14 @@ class Loop:
     def start(self, call: LoopCall[T]) -> None:
         """Start it in the loop. Raises as `call` does."""
         self.check_process()
+        # It would wait for itself for ever.
         if current_thread() is self._thread:
             raise InvalidRequest(
                 "a call that waits, from the thread of the loop that it waits for: functions that "
                 "were given to the client must not make one"
             )
         with self._lock:
+            # Under the lock: the ending thread settles every call that was added before.
             if self._token is None or self._is_over:
                 raise Closed("the client is not open: use it within its `with` block")
             self._calls.add(call)
@@ -225,7 +228,7 @@ class Loop:
             await trio.sleep_forever()
 
     def _begin(self, call: LoopCall[Any]) -> None:
-        if self._nursery is not None:
+        if self._nursery is not None:  # None: the loop is ending
             self._nursery.start_soon(self._perform, call)
         else:
             call.give_up()

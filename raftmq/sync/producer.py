@@ -67,6 +67,7 @@ class Producer:
         try:
             if error is None or isinstance(error, Exception):
                 self._loop.call(self._handover.wait_taken)
+        # Ctrl-C while waiting: cancel the producer.
         except BaseException as found:
             self._block.close(found)
             raise
@@ -165,6 +166,7 @@ class Producer:
         value, key = checked_value(value), None if key is None else checked_key(key)
         size = size_of(value, key, checked_extras(headers, tags, partition))
         self._producer.check_size(size)
+        # Checked in this thread, so that the caller gets the error, not the loop.
         if timestamp is not None:
             checked_timestamp(timestamp)
         named = {

@@ -41,7 +41,7 @@ def one_error() -> Iterator[None]:
         yield
     except BaseExceptionGroup as group:
         found = _only_error(group)
-        if found is None:
+        if found is None:  # several errors: none may be lost
             raise
         context = found.__context__
         try:
@@ -125,6 +125,7 @@ class Channel:
             MessageTooLarge, UnsupportedVersion: the broker would not accept it. Definite.
             RaftmqError: the broker's error.
         """
+        # A cancelled task must not send anything any more.
         await anyio.lowlevel.checkpoint_if_cancelled()
         settled = anyio.Event()
         call = self._conversation.ask(
@@ -183,6 +184,7 @@ class Channel:
         """Run the reader or the writer; a broken stream ends the channel."""
         try:
             await task()
+        # The broker is gone, or this side has ended the channel.
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             self._conversation.end(str(error) or repr(error))
 
@@ -194,13 +196,13 @@ class Channel:
         # A full read: more is waiting in the kernel.
         if len(data) == self._read_bytes:
             self._read_bytes = READ_BYTES_MAX
-        elif len(data) < READ_BYTES:
+        elif len(data) < READ_BYTES:  # the burst is over
             self._read_bytes = READ_BYTES
         self._conversation.receive(data, now=anyio.current_time())
 
     async def _write(self) -> None:
         while True:
-            if self._outgoing.is_empty:
+            if self._outgoing.is_empty:  # otherwise more was queued during the last write
                 self._queued = anyio.Event()
                 # Until `Conversation` has queued something.
                 await self._queued.wait()
@@ -224,7 +226,7 @@ class Channel:
 
     def _look_by(self, deadline: float) -> None:
         """Apply timeouts at that time at the latest."""
-        if deadline < self._alarm.deadline:
+        if deadline < self._alarm.deadline:  # else the timer wakes early enough
             self._alarm.deadline = deadline
 
     def _on_end(self) -> None:
@@ -258,5 +260,5 @@ async def open_channel(
                 failure = error
             finally:
                 channel.end("done")
-    if failure is not None:
+    if failure is not None:  # raised here, outside of the task group
         raise failure

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from raftmq.wire.bodies import Request
     from raftmq.wire.messages.hello import HelloReply
 
+# The same bytes each time: a ping has no correlation id, as its answer matches no call.
 PING = encode_request(NOBODY, Ping())
 
 
@@ -117,12 +118,13 @@ class Conversation:
     def receive(self, data: bytes, *, now: float) -> None:
         """Bytes that have arrived; b"" at the end. Invalid bytes end the connection."""
         self._heard_at = now
-        if not data:
+        if not data:  # end of file
             self.end("the other side hung up")
             return
         try:
             for frame in self._frames.receive(data):
                 self._calls.on_answer(decode_response(frame.header), frame.payload)
+        # After invalid bytes the frames that follow cannot be found.
         except RemoteProtocolError as error:
             self.end(str(error), is_fault=True)
 
@@ -146,7 +148,7 @@ class Conversation:
         limits = self._limits
         expires_at = self._calls.expire(now)
         stalls_at = self.outgoing.writes_since + limits.stall_seconds_max
-        if now >= stalls_at:
+        if now >= stalls_at:  # the broker does not read
             self.end(f"took nothing for {limits.stall_seconds_max:g} s", is_fault=True)
         # While a long request is being written, the broker has nothing to answer; that it reads is
         # a sign of life.
@@ -162,7 +164,7 @@ class Conversation:
     def _maybe_ping(self, now: float) -> float:
         """Ping a silent connection. Returns when the next ping is due."""
         ping_at = max(self._heard_at, self._pinged_at) + self._limits.ping_seconds
-        if now < ping_at:
+        if now < ping_at:  # heard or pinged lately
             return ping_at
         self._put(PING)
         self._pinged_at = now

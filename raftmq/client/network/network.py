@@ -87,7 +87,7 @@ class TcpStream:
     async def receive(self, max_bytes: int, /) -> bytes:
         try:
             return await self._stream.receive(max_bytes)
-        except anyio.EndOfStream:
+        except anyio.EndOfStream:  # the broker has closed its side
             return b""
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise _in_words(error) from error

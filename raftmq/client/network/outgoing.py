@@ -53,6 +53,7 @@ class Outgoing:
         """Buffers to write next, in order."""
         assert not self._taken_bytes, "taken while a write is under way"
         pieces: list[Buffer] = []
+        # At most about 1 MiB at a time, so that progress is noted between writes.
         while self._queue and self._taken_bytes < STEP_BYTES:
             size, more = self._queue.popleft()
             self._taken_bytes += size

@@ -103,7 +103,7 @@ class Peer:
     ) -> Answer:
         """See `Channel.request`; Unreachable also if there is no connection in time."""
         channel = self._channel
-        if channel is None or channel.is_ended:
+        if channel is None or channel.is_ended:  # dial, and subtract the time it took
             begin = anyio.current_time()
             channel = await self._connected(timeout_seconds)
             timeout_seconds -= anyio.current_time() - begin
@@ -140,7 +140,7 @@ class Peer:
         self._round.cancel()
 
     def _ask(self) -> Attempt:
-        if self._attempt is None:
+        if self._attempt is None:  # else this caller joins it
             self._attempt = Attempt()
             self._asked.set()
         return self._attempt
@@ -152,7 +152,7 @@ class Peer:
 
     async def _connected(self, timeout_seconds: float) -> Channel:
         problem = f"no connection within {timeout_seconds:g} s"
-        if self._is_gone:
+        if self._is_gone:  # left the cluster, or the client is closing
             raise self._unreachable("this node has stopped calling it")
         attempt = self._ask()
         with anyio.move_on_after(timeout_seconds):
@@ -160,7 +160,7 @@ class Peer:
             # timeout.
             await attempt.done.wait()
             problem = attempt.problem
-        if problem or self._channel is None:
+        if problem or self._channel is None:  # None: ended before this task ran
             raise self._unreachable(problem or "the connection ended at once")
         return self._channel
 
@@ -174,6 +174,7 @@ class Peer:
             with anyio.fail_after(seconds_max):
                 stream = await self._dialling.network.dial(self._address)
             await self._serve(stream)
+        # The attempt failed; `run` pauses, then dials again if a request asks.
         except TimeoutError:
             self._tell(f"no connection within {seconds_max:g} s")
         except (RaftmqError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
@@ -197,7 +198,7 @@ class Peer:
     def _check(self, channel: Channel, hello: Hello) -> None:
         """Addresses are reassigned: the broker that answers must be the one that was called."""
         server = channel.server
-        if server.node_id != self._broker_id:
+        if server.node_id != self._broker_id:  # the address is another broker's now
             raise Unreachable(f"broker {server.node_id} answers there")
         if hello.cluster_id not in ("", server.cluster_id):
             raise Unreachable(f"a broker of cluster {server.cluster_id!r} answers there")
@@ -205,7 +206,7 @@ class Peer:
     def _tell(self, problem: str) -> None:
         """Fail the attempt; log the problem once, not at every attempt."""
         self._settle(problem)
-        if problem != self._problem:
+        if problem != self._problem:  # a warning per change, not per attempt
             self._problem = problem
             where = f"broker={self._broker_id} address={self._address}"
             logger.warning("broker unreachable: %s reason=%s", where, problem)

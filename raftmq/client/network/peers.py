@@ -77,6 +77,7 @@ class Peers:
         """
         peer = self._peers.get(broker_id)
         if peer is None:
+            # a caller that retries in a loop must not block others
             await anyio.lowlevel.checkpoint()
             raise Unreachable(f"broker {broker_id}: no address is known")
         return await peer.request(body, payload, timeout_seconds=timeout_seconds)
@@ -98,5 +99,5 @@ class Peers:
 
     def _add(self, broker_id: int, address: Address) -> None:
         peer = self._peers[broker_id] = Peer(broker_id, address, self._dialling)
-        if self._tasks is not None:
+        if self._tasks is not None:  # before `run`, that starts it
             self._tasks.start_soon(peer.run)

@@ -93,10 +93,12 @@ class TopicQueues:
         self.is_fence_wanted, self.fence_backoff = False, self._new_backoff()
         self._deal = self.dealer.current
         self._ids = identity if isinstance(identity, ProducerIdentity) else None
+        # A later run must find each record in the same partition, so nothing random may choose it.
         if isinstance(identity, Named):
             self.fences = TopicFences(identity)
             self.rounds = ReplayablePartitioner(identity.name, identity.generation)
             self._deal = self.rounds.take_one
+        # the program's own function
         self.choose = options.partitioner if callable(options.partitioner) else None
         self._is_crc32 = options.partitioner == "crc32"
         self.hash = HASHES.get(str(options.partitioner), HASHES["crc32"])
@@ -119,7 +121,7 @@ class TopicQueues:
         """
         if self.fences is None:
             self.count = count
-        elif not self.count:
+        elif not self.count:  # only the first count
             self.count = self.fences.count = count
 
     def partition_for(self, value: Value, key: Key, extras: Extras) -> int:
@@ -184,7 +186,7 @@ class TopicQueues:
         Raises:
             ReplayMismatch: it sent fewer records than the log has of this generation.
         """
-        if self.fences is not None:
+        if self.fences is not None:  # only a named producer replays
             numbered = {number: queue.numbering for number, queue in self.queues.items()}
             sent = {
                 partition: numbering.position
@@ -199,7 +201,7 @@ class TopicQueues:
         return Backoff(self._random, pauses)
 
     def _numbering(self, partition: int) -> Numbering | NamedNumbering | None:
-        if self.fences is not None:
+        if self.fences is not None:  # its sequences continue those of earlier runs
             return NamedNumbering(self.fences, partition)
         return Numbering(self._ids) if self._ids is not None else None
 
@@ -271,7 +273,7 @@ class Accumulator:
         """
         partition = topic.partition_for(value, key, extras)
         queue = topic.queues.get(partition)
-        if queue is None:
+        if queue is None:  # a call less per record than `topic.queue`
             queue = topic.queue(partition)
         batch = queue.open
         if batch is None:
@@ -280,7 +282,7 @@ class Accumulator:
             # The record does not fit. The closed batch ends the sticky partition's turn, so a
             # record without a key goes where the next batch is opened.
             self._close(topic, queue)
-            if topic.is_dealt(key, extras):
+            if topic.is_dealt(key, extras):  # a keyed record stays with its partition
                 queue = self._dealt_queue(topic, size)
             batch = queue.open if queue.open is not None else queue.open_batch(clock())
         position = batch.add(value, key, timestamp, size)
@@ -336,6 +338,7 @@ class Accumulator:
                 [now_ms] * (end - start) if stamps is None else stamps[start:end],
                 size,
             )
+            # Most records have neither, and a batch without them has no such columns.
             if columns.headers or columns.tags:
                 batch.extend_extras(
                     columns.headers and columns.headers[start:end],

@@ -256,7 +256,7 @@ class ProducerBatch:
             RaftmqError: it cannot be encoded, and never will be.
         """
         self.is_closed = True
-        if self._data is None:
+        if self._data is None:  # the first attempt; later ones send the same bytes
             self._data = self._encode(compression, number, account)
             self._forget_records()
         # A new producer epoch: only the header changes, the records are not encoded again.
@@ -270,7 +270,7 @@ class ProducerBatch:
         self, compression: Compression, number: Number | None, account: Account | None
     ) -> bytearray:
         stamps, count = self._timestamps, self.unskipped_count
-        if self.skipped:
+        if self.skipped:  # timestamps were kept for the skipped ones' metadata
             stamps = stamps[self.skipped :]
         # One timestamp in the header is smaller than a column of equal ones.
         is_one_time = stamps.count(stamps[0]) == count
@@ -309,7 +309,7 @@ class ProducerBatch:
         pieces = [self, *[self._piece(start, end) for start, end in pairwise(edges[1:])]]
         self._cut_at(cuts[0])
         self._join_pieces(pieces)
-        if self.digest is not None:
+        if self.digest is not None:  # of a named producer: each piece needs its own
             for before, after in pairwise(pieces):
                 assert before.digest is not None, "it follows one that has one"
                 after.digest = before.digest.followed_by(*before.keys_and_values())
@@ -331,6 +331,7 @@ class ProducerBatch:
             setattr(piece, name, getattr(self, name)[before + start : before + end])
         for name in _SHARED:
             setattr(piece, name, self._share(name, end) - self._share(name, start))
+        # Encoded before: the piece keeps the sequence numbers of its records.
         if self.number is not None:
             sequence = (self.number.base_sequence + start) % SEQUENCE_COUNT
             piece.number = self.number._replace(base_sequence=sequence)
@@ -360,7 +361,7 @@ class ProducerBatch:
 
     def holder_of(self, index: int) -> tuple[ProducerBatch, int]:
         """Which batch holds a record after splits, and its index there."""
-        if not self.pieces:
+        if not self.pieces:  # never split, as most batches
             return self, index
         index += self.start
         holder = self.pieces[bisect_right(self.pieces, index, key=_start_of) - 1]
@@ -368,7 +369,7 @@ class ProducerBatch:
 
     def _recall_records(self) -> None:
         """Decode the records again from the bytes, if it was encoded already."""
-        if self._data is None:
+        if self._data is None:  # not encoded yet: the records are there
             return
         records = RecordBatch.decode(self._data)
         self._values, self._keys = list(records.values), list(records.keys)
@@ -423,7 +424,7 @@ class ProducerBatch:
         """Metadata of one record. Raises the batch's error if it has failed."""
         outcome, ahead = self.outcome, index - self.skipped
         assert outcome is not None, "not settled yet"
-        if ahead < 0:
+        if ahead < 0:  # a skipped record
             # An earlier run wrote it; the broker did not report at which offset.
             return RecordMetadata(self.topic, self.partition, ABSENT, self._timestamps[index])
         if isinstance(outcome, RaftmqError):
@@ -491,6 +492,7 @@ class ProducerIdentity:
 
     def other_than(self, used: int | None) -> int | None:
         """An id other than one whose epochs a partition has used up; None until there is one."""
+        # None yet, or this partition has used up all epochs of it (another one may not have).
         if self._newest is None or self._newest == used:
             self.is_wanted = True
             return None
@@ -528,7 +530,7 @@ class Numbering:
         # The first id, or the next one: all epochs of the last id are used up.
         if self.lacks_id:
             producer_id = self._ids.other_than(self._producer_id)
-            if producer_id is None:
+            if producer_id is None:  # requested now; ask again when it has come
                 return False
             self._producer_id, self._epoch = producer_id, 0
         # The client raises the epoch by itself; no broker is asked (decision 0020).

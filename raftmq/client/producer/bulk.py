@@ -194,7 +194,7 @@ class Bulk:
         topic = self._host.topic(topic_name)
         # A cancellation shows here even when the topic is known and memory is free.
         await anyio.lowlevel.checkpoint()
-        if not topic.count:
+        if not topic.count:  # metadata have not answered yet
             await self._dispatcher.wait_known(topic)
         return topic
 
@@ -231,12 +231,14 @@ class Bulk:
         # Larger than expected: reserve memory for halves, so that a full buffer cannot block for
         # ever.
         if size > self._bytes_max and count > 1:
+            # The second half may wait until the first has left.
             await self._take_prepared(topic, prepared.part(0, count // 2))
             await self._take_prepared(topic, prepared.part(count // 2, count))
             return
         await self._reserve(size)
         try:
             dealt = deal(topic, *prepared)
+        # Also a partitioner of the program that fails, or a bad partition: nothing was added.
         except BaseException:
             self._dispatcher.room.give_back_now(size)
             raise
@@ -246,9 +248,9 @@ class Bulk:
 
     async def _reserve(self, size: int) -> None:
         """Reserve memory. Always a checkpoint, so that full batches can leave."""
-        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()  # lets the sending task run between portions
         room = self._dispatcher.room
-        if not room.take_now(size):
+        if not room.take_now(size):  # full: what lingers must leave first
             self._dispatcher.wake()
             # Ends when settled batches give memory back, or when the producer closes.
             await room.take(size)
@@ -276,6 +278,7 @@ class Bulk:
 
     def _note(self, batch: ProducerBatch, start: int, count: int) -> None:
         last = self._last_runs.get(batch.partition)
+        # The run goes on: one object for many records.
         if last and last.batch is batch and last.start + last.record_count == start:
             last.record_count += count
             return
@@ -291,7 +294,7 @@ class Bulk:
             outcome = run.batch.outcome
             if run.batch.skipped and (result := run.cut_skipped()):
                 self._results.append(result)
-            if not run.record_count:
+            if not run.record_count:  # all of it was skipped
                 continue
             if isinstance(outcome, RaftmqError):
                 self._error = self._error or outcome
@@ -344,9 +347,11 @@ class Bulk:
             yield
         finally:
             failures = self._dispatcher.failures
+            # The call was cancelled before it could raise it.
             if self._error is not None:
                 failures.add(self._error, lambda: 1)
             for run in [piece for whole in self._runs for piece in whole.pieces()]:
+                # Failed already: the batch will not be settled again, so report it here.
                 if isinstance(run.batch.outcome, RaftmqError):
                     failures.add(run.batch.outcome, partial(int, run.record_count))
                 else:
@@ -371,16 +376,16 @@ class _Portions:
 
     async def next(self, count: int) -> list[Any]:
         """At most `count` rows; an empty list at the end."""
-        if self._next_portion is not None:
+        if self._next_portion is not None:  # without an await per row
             return cast("list[Any]", await self._next_portion(count))
-        if not hasattr(self._rows, "__anext__"):
+        if not hasattr(self._rows, "__anext__"):  # an iterable that never waits
             return list(islice(self._rows, count))
         portion: list[Any] = []
         end = anyio.current_time() + PORTION_SECONDS_MAX
         while len(portion) < count and (not portion or anyio.current_time() < end):
             try:
                 portion.append(await self._rows.__anext__())
-            except StopAsyncIteration:
+            except StopAsyncIteration:  # the rows have ended; send what there is
                 break
         return portion
 
@@ -411,7 +416,7 @@ def deal(topic: TopicQueues, columns: RecordColumns, sizes: list[int]) -> Iterab
     chosen = _chosen(topic, columns)
     if chosen is not None:
         return list(_grouped(columns, sizes, chosen))
-    if topic.rounds is not None:
+    if topic.rounds is not None:  # a later run must find the same partitions
         return list(_in_rounds(topic.rounds.take(len(sizes), topic.count), columns, sizes))
     return [(None, columns, sizes)]
 
@@ -430,11 +435,11 @@ def _chosen(topic: TopicQueues, columns: RecordColumns) -> list[int | None] | No
     """The partition of each record; None where no record has a key or a partition."""
     if columns.partitions is not None:
         return [checked_partition(found, topic.count, topic.name) for found in columns.partitions]
-    if topic.choose is not None:
+    if topic.choose is not None:  # a program's function needs a call per record
         return [_choice(topic, columns, index) for index in range(len(columns.values))]
     keys = columns.keys
     given = [key for key in keys or () if key is not None]
-    if keys is None or not given:
+    if keys is None or not given:  # the sticky partitioner chooses
         return None
     found = partitions_of(given, topic.hash, topic.count)
     # Every record has a key: the most frequent case needs no merge.

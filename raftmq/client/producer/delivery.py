@@ -68,6 +68,7 @@ class Delivery:
     def claim(self) -> None:
         """Note that the program learns the outcome."""
         self._claims += 1
+        # the first claim; the batch counts records, not claims
         if self._claims == 1 and self._batch is not None:
             batch, index = self._held()
             batch.claim(index)
@@ -83,7 +84,9 @@ class Delivery:
             while not self.is_done:
                 event = anyio.Event()
                 self._watch(event.set)
+                # Ends when the batch is settled or split; delivery_timeout_ms bounds it.
                 await event.wait()
+        # Cancelled: this task does not learn of a failure, so `flush` must report it.
         except BaseException:
             self._disclaim()
             raise
@@ -91,7 +94,7 @@ class Delivery:
 
     def _disclaim(self) -> None:
         self._claims -= 1
-        if not self._claims and self._batch is not None:
+        if not self._claims and self._batch is not None:  # no other task awaits it
             batch, index = self._held()
             batch.claim(index, is_claimed=False)
 
@@ -127,7 +130,7 @@ class EarlyDelivery(Delivery):
     def place(self, batch: ProducerBatch, index: int) -> None:
         """The record has joined a batch."""
         self._batch, self._index = batch, index
-        if self._claims:
+        if self._claims:  # claimed while it waited for metadata
             batch.claim(index)
         self._wake()
 
@@ -137,7 +140,7 @@ class EarlyDelivery(Delivery):
         self._wake()
 
     def _watch(self, watcher: Callable[[], None]) -> None:
-        if self._batch is None:
+        if self._batch is None:  # woken when it joins a batch or is refused
             self._watchers.append(watcher)
         else:
             super()._watch(watcher)

@@ -55,7 +55,7 @@ class RunningDigest:
 
     @property
     def value(self) -> int:
-        if not self.count:
+        if not self.count:  # what a fence reports of an empty partition
             return 0
         return int(crc32c(_PARTS.pack(self._keys, self._values, self.count)))
 

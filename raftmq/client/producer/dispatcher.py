@@ -121,7 +121,7 @@ class Dispatcher:
 
     def look_by(self, time: float) -> None:
         """Run the next step at that time at the latest."""
-        if time < self._look_at:
+        if time < self._look_at:  # else the next step is early enough already
             self._look_at = time
             self._wake.set()
 
@@ -185,7 +185,7 @@ class Dispatcher:
             late = DeliveryTimedOut(f"not all partitions know of {named} in time: {fences.problem}")
             named.end(late.at(topic.name))
             raise late.at(topic.name)
-        if named.error is not None:
+        if named.error is not None:  # ended by an error elsewhere
             raise named.error.copied()
 
     def hurry(self, change: int) -> None:
@@ -231,6 +231,7 @@ class Dispatcher:
         answers: list[Answered] = []
         try:
             answers += await ask(self._cluster, request, acks=self._options.acks_number)
+            # No answer will show that the broker has read it: `wait_delivered` asks.
             if self._options.acks == 0:
                 self._told.add(request.leader)
         # Also when the task is cancelled at close: every request must be answered exactly once.
@@ -256,7 +257,7 @@ class Dispatcher:
 
     def _refresh_soon(self, topic: str) -> None:
         assert self._tasks is not None
-        if topic not in self._refreshing:
+        if topic not in self._refreshing:  # one task per topic
             self._refreshing.add(topic)
             self._tasks.start_soon(self._refresh, topic)
 
@@ -264,7 +265,7 @@ class Dispatcher:
         deadline = anyio.current_time() + self._options.request_timeout_ms / 1000
         try:
             await self._cluster.refresh(topic, deadline=deadline)
-        except RaftmqError as error:
+        except RaftmqError as error:  # the next step tries again; batches time out on their own
             logger.info("metadata: topic=%s reason=%s", topic, error)
             # The next step asks again at once; this keeps a cluster that refuses from being
             # flooded.
@@ -279,7 +280,7 @@ class Dispatcher:
         deadline = anyio.current_time() + self._options.request_timeout_ms / 1000
         try:
             ids.on_id(await ask_producer_id(self._cluster, deadline=deadline))
-        except RaftmqError as error:
+        except RaftmqError as error:  # the next step asks again
             logger.info("no producer id: reason=%s", error)
             self._sending.on_no_id(error)
             self._tell()
@@ -291,7 +292,7 @@ class Dispatcher:
 
     def _fence_soon(self, topic: str) -> None:
         assert self._tasks is not None
-        if topic not in self._fencing:
+        if topic not in self._fencing:  # one task per topic
             self._fencing.add(topic)
             self._tasks.start_soon(self._fence, self.accumulator.topics[topic])
 
@@ -306,6 +307,7 @@ class Dispatcher:
             # Progress: only partitions that keep refusing deserve long pauses.
             if len(fences.missing) < missing_before:
                 topic.fence_backoff.reset()
+            # Pause before the next step starts this task again.
             if fences.missing:
                 logger.info("not fenced yet: topic=%s reason=%s", topic.name, fences.problem)
                 await anyio.sleep(topic.fence_backoff.next_seconds())
@@ -323,6 +325,7 @@ class Dispatcher:
     def _on_settled(self, batch: ProducerBatch, outcome: Outcome) -> None:
         self.statistics.on_settled(outcome, batch.unskipped_count, skipped=batch.skipped)
         self.room.give_back(batch.byte_count)
+        # Reported by `flush`, unless the program claims it before.
         if isinstance(outcome, RaftmqError):
             self.failures.add(outcome, lambda: batch.unclaimed)
         for index, on_delivery in batch.settle(outcome):

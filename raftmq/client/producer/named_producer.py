@@ -75,9 +75,10 @@ class Named:
 
     def end(self, error: RaftmqError) -> None:
         """A batch was given up. The first reason stays, for all later calls."""
-        if self.error is not None:
+        if self.error is not None:  # the first reason is the cause of all others
             return
         self.error = error
+        # These two say themselves what to do; others need the advice to run again.
         if not isinstance(error, (ProducerFenced, ReplayMismatch)):
             self.error = Closed(
                 f"{self}: nothing follows what was given up before ({error}); open another one "
@@ -134,7 +135,7 @@ class TopicFences:
         Raises:
             ReplayMismatch: the topic had another number of partitions when the generation began.
         """
-        if fence.partition_count not in (0, self.count):
+        if fence.partition_count not in (0, self.count):  # 0: a replica that lacks the first fence
             raise ReplayMismatch(
                 f"{self.named}: the topic had {fence.partition_count} partitions when this "
                 f"generation began, and has {self.count} now, so its records belong elsewhere; "
@@ -203,11 +204,12 @@ class NamedNumbering:
         if batch.number is not None:
             account = None if batch.is_encoded else self._account_of(batch)
             return batch.encode(compression, batch.number, account=account)
+        # Batches that were taken before the end must not be sent after it.
         if self._named.error is not None:
             raise self._named.error.copied()
         fence = self._fences.of(self._partition)
         known = min(max(fence.next_sequence - self.position, 0), len(batch))
-        if known:
+        if known:  # an earlier run wrote the first ones
             self._skip(batch, known, fence)
         return self._encode(batch, compression, fence) if batch.unskipped_count else None
 
@@ -231,6 +233,7 @@ class NamedNumbering:
     def _encode(self, batch: ProducerBatch, compression: Compression, fence: Fence) -> bytearray:
         base_sequence = self.position
         assert base_sequence >= fence.next_sequence, "a number that belongs to another record"
+        # A wrapped sequence would look like an earlier record.
         if base_sequence + batch.unskipped_count > RECORDS_MAX:
             raise InvalidRecord(
                 f"{self._named}: partition {self._partition} of topic {batch.topic!r} has "

@@ -82,9 +82,10 @@ class ProducerOptions:
             most a day: brokers find duplicates for so long.
     """
 
+    # None: an idempotent producer whose identity ends with its process.
     name: str | None = None
     generation: int | None = None
-    acks: int | str = "all"
+    acks: int | str = "all"  # durable by default, decision 0002
     # Why these defaults: docs/SDK.md, decision 0017 for `max_in_flight`.
     linger_ms: float = 5
     batch_size: int = 64 << 10  # both presets, with less and with more, bring fewer records/s
@@ -92,17 +93,17 @@ class ProducerOptions:
     max_request_size: int = 1 << 20  # the topics' default max.message.bytes
     max_in_flight: int = 1  # keeps the order when a request is sent again
     idempotence: bool | None = None
-    compression: str | None = None
-    partitioner: str | UserPartitioner = "crc32"
-    retries: int | None = None
-    retry_backoff_ms: float = 100
-    retry_backoff_max_ms: float = 1000
+    compression: str | None = None  # Kafka's default
+    partitioner: str | UserPartitioner = "crc32"  # in C, and Spark computes the same
+    retries: int | None = None  # delivery_timeout_ms is the limit that matters
+    retry_backoff_ms: float = 100  # Kafka's default
+    retry_backoff_max_ms: float = 1000  # Kafka's default
     request_timeout_ms: float = 30_000  # Kafka's default; longer than any leader election
     delivery_timeout_ms: float = 120_000  # Kafka's default: outlasts the restart of a broker
 
     def __post_init__(self) -> None:
         problems = [*_bad_names(self), *_bad_numbers(self), *_bad_choices(self)]
-        if not problems:
+        if not problems:  # comparisons need values of the right type
             problems = _contradictions(self)
         if problems:
             raise InvalidConfig(problems)
@@ -178,6 +179,7 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     check_options("producer", given, [*known, "preset", "delivery"], later=_LATER)
     if later := [f"{name}: {_LATER[name]}" for name in given if name in _LATER]:
         raise InvalidConfig(later)
+    # Checked here, as the message should name `delivery`, not the acks=0 that it sets.
     if given.get("name") is not None and given.get("delivery") == AT_MOST_ONCE:
         raise InvalidConfig([_at_most_once_by_name(given["name"])])
     rest = with_delivery(given, DELIVERY)
@@ -194,6 +196,7 @@ _LATER = {
     "enable_idempotence": "is called idempotence here, and is on unless acks = 0",
     "transactional_id": "transactions are not there yet",
 }
+# Lowest and highest value of each; above the highest, the unit is most likely wrong.
 _BOUNDS = {
     "linger_ms": (0, 60_000),
     "batch_size": (1, 32 << 20),
@@ -206,6 +209,7 @@ _BOUNDS = {
     "request_timeout_ms": (1, 600_000),
     "delivery_timeout_ms": (1, math.inf),
 }
+# Times may be fractions of a millisecond; sizes and counts may not.
 _FRACTIONS_ALLOWED = frozenset(name for name in _BOUNDS if name.endswith("_ms"))
 
 
@@ -228,9 +232,10 @@ def _bad_numbers(options: ProducerOptions) -> list[str]:
     problems = []
     for name, (low, high) in _BOUNDS.items():
         value = getattr(options, name)
-        if value is None and name == "retries":
+        if value is None and name == "retries":  # no limit
             continue
         is_fraction = isinstance(value, float) and name in _FRACTIONS_ALLOWED
+        # True is an int for Python, but never meant as a number here.
         if isinstance(value, bool) or not (isinstance(value, int) or is_fraction):
             kind = "a number" if name in _FRACTIONS_ALLOWED else "a whole number"
             problems.append(f"{name} = {value!r}: expected {kind}")

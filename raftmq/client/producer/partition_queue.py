@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 # the format stores timestamps in 64 bits
 _WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+# In the order of the fields of RecordColumns, for messages.
 NAMES = ("values", "keys", "headers", "tags", "timestamps", "partitions")
 
 
@@ -84,7 +85,7 @@ class RecordColumns(NamedTuple):
         try:
             return self._prepared()
         except InvalidRecord as error:
-            if first:
+            if first:  # indices in the message count from this portion on
                 error.add_note(f"counted from record {first} on")
             raise
 
@@ -275,7 +276,7 @@ class PartitionQueue:
         Args:
             is_hurried: do not linger.
         """
-        if not self.may_send:
+        if not self.may_send:  # an answer or a record changes that
             return math.inf
         return max(self.not_before, self._due_at(self._batches[0], is_hurried=is_hurried))
 

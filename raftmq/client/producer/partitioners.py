@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Hash: TypeAlias = "Callable[[bytes, int], int]"  # (key, number of partitions) -> partition
 
+# Masks: Python's integers do not wrap as C's do.
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 # Kafka's seed and MurmurHash2's multiplier: other values would not match Java clients.
@@ -79,6 +80,7 @@ def consistent(key: bytes, partitions: int) -> int:
     return bucket
 
 
+# By the name of the option `partitioner`.
 HASHES: dict[str, Hash] = {"crc32": crc32, "murmur2": murmur2, "consistent": consistent}
 
 
@@ -98,6 +100,7 @@ def checked_partition(found: object, partitions: int, topic: str) -> int:
     Raises:
         InvalidRecord: the topic has no such partition.
     """
+    # True would count as partition 1.
     if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < partitions:
         return found
     raise InvalidRecord(
@@ -135,7 +138,7 @@ class StickyPartitioner:
         # The topic has grown: new partitions take part at once.
         if partitions != self._count:
             self._count, self._deck, self._current = partitions, [], None
-        if self._current is None:
+        if self._current is None:  # its batch was closed
             self._current = self._deal()
         return self._current
 
@@ -154,12 +157,13 @@ class StickyPartitioner:
             queued = self._queued_bytes(card)
             if queued > LONG_QUEUE_BYTES_MIN and bound is None:  # a sum over all
                 bound = self._bound()
+            # No long queue so far, or this one is not much longer than the others.
             if bound is None or queued <= bound:
                 return card
         return self._next_card()
 
     def _next_card(self) -> int:
-        if not self._deck:
+        if not self._deck:  # all have had their turn: shuffle again
             self._deck = list(range(self._count))
             self._random.shuffle(self._deck)
         return self._deck.pop()
@@ -170,7 +174,7 @@ class StickyPartitioner:
         """
         queues = [self._queued_bytes(partition) for partition in range(self._count)]
         led = sorted([queue for queue in queues if queue < math.inf])
-        if not led:
+        if not led:  # no partition has a leader: none is slower
             return math.inf
         return max(2.0 * led[(len(led) - 1) // 2], LONG_QUEUE_BYTES_MIN)
 

@@ -84,7 +84,7 @@ class EarlyRecord:
         self._value, self._key, self._timestamp, self._size, self._extras = record
         self.since, self.delivery = since, EarlyDelivery()
         dispatcher.room.take_anyway(EARLY_OVERHEAD_BYTES)
-        if on_delivery is not None:
+        if on_delivery is not None:  # the callback will report a failure
             self.delivery.claim()
 
     def on_known(self, error: RaftmqError | None) -> None:
@@ -97,7 +97,7 @@ class EarlyRecord:
         self._dispatcher.room.give_back(self._size)
         self._dispatcher.statistics.failed_records += 1
         self.delivery.refuse(error)
-        if self._on_delivery is None:
+        if self._on_delivery is None:  # otherwise the callback reports it
             self._dispatcher.failures.add(error, lambda: not self.delivery.is_claimed)
         else:
             self._dispatcher.call_later(self._on_delivery, error, None)
@@ -167,7 +167,7 @@ class Producer:
         return self._dispatcher.statistics
 
     async def __aenter__(self) -> Self:
-        if self._was_opened:
+        if self._was_opened:  # its tasks cannot be started again
             raise Closed("a producer is opened once: make another one")
         self._was_opened = True
         await self._dispatcher.open()
@@ -183,11 +183,13 @@ class Producer:
         try:
             # A cancelled block does not wait for deliveries; one with an error of the program does.
             if error is None or isinstance(error, Exception):
+                # Ends when every batch is settled, at the latest by delivery_timeout_ms. Callbacks
+                # may still send.
                 await self._dispatcher.wait_delivered(of_later=True)
         finally:
             self._is_open = self._is_taking = False
             await self._dispatcher.close(kind, error, traceback)
-        if error is None:
+        if error is None:  # an error of the program must not be hidden by one of ours
             self._dispatcher.failures.raise_first()
             self._check_replayed()
 
@@ -460,13 +462,14 @@ class Producer:
             batch, index = self._accumulator.add(
                 topic, value, key, stamp, size, anyio.current_time, extras
             )
+        # Not added: a bad topic, timestamp or partition.
         except BaseException:
             self._room.give_back_now(size)
             raise
         delivery = Delivery(batch, index)
         if on_delivery is not None:
             delivery.call_back(on_delivery)
-        if batch.is_closed:
+        if batch.is_closed:  # full: send now
             self._is_filled = True
             self._dispatcher.wake()
         # The first record of a batch starts its linger.
@@ -492,6 +495,7 @@ class Producer:
                 self._named is not None
             ):  # the count is kept for good: refresh, as the topic may have grown
                 self._cluster.routes.doubt(name)
+            # Known from another producer or consumer of this client: no need to wait.
             elif (known := self._cluster.routes.topic(name)) is not None:
                 topic.know(len(known.places))
         return topic
@@ -532,7 +536,7 @@ class Producer:
         self._dispatcher.wake()  # batches that linger hold the memory
         # Ends when settled batches give memory back, or when the producer closes.
         await self._room.take(size)
-        if not self._is_taking:
+        if not self._is_taking:  # closed or ended while it waited
             self._room.give_back(size)
             self.check_open()
 

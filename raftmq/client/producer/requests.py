@@ -96,6 +96,7 @@ def _outcomes(
     if asked != [(found.topic_id, found.partition) for found in partitions]:
         raise ServerError(f"broker {request.leader} answered for other partitions than asked for")
     for part, found in zip(request.parts, partitions, strict=True):
+        # set only with duplicates
         if found.base_offsets and len(found.base_offsets) != len(part.batches):
             raise ServerError(
                 f"broker {request.leader} answered for {len(found.base_offsets)} batches of "
@@ -127,7 +128,7 @@ async def fence(cluster: Cluster, topic: str, fences: TopicFences, *, deadline: 
     by_leader: dict[int, list[LeaderPlace]] = {}
     for partition in fences.missing:
         place = cluster.routes.find(topic, partition)
-        if place is None or place.leader == ABSENT:
+        if place is None or place.leader == ABSENT:  # during an election, for example
             answers[partition] = LeaderNotAvailable("nobody leads")
             cluster.routes.doubt(topic)
         else:
@@ -161,6 +162,7 @@ async def _ask(
     try:
         answer = await cluster.ask(leader, body, deadline=deadline)
         return _fence_outcomes(cluster, places, answer.body)
+    # The broker is older than named producers: no repetition will help.
     except UnsupportedVersion as error:
         told = UnsupportedVersion(
             f"broker {leader} knows no names of producers: let it run a newer version, or leave "
@@ -190,7 +192,7 @@ def _fence_outcomes(
 def _outcome(producer_id: int, found: PartitionFenced) -> Fence | RaftmqError:
     if error := error_in(found):
         return error
-    if ABSENT in (producer_id, found.producer_epoch):
+    if ABSENT in (producer_id, found.producer_epoch):  # optional fields, which a success must have
         return ServerError("a broker has fenced a producer, and left out its id or epoch")
     return Fence(
         producer_id,
@@ -252,6 +254,6 @@ async def ask_producer_id(cluster: Cluster, *, deadline: float) -> int:
 def _id_in(reply: InitProducerIdReply) -> int:
     if reply.error:
         raise error_for(reply.error, reply.message)
-    if reply.producer_id == ABSENT:
+    if reply.producer_id == ABSENT:  # an optional field, which a success must have
         raise ServerError("a broker gave a producer id, and left it out")
     return reply.producer_id

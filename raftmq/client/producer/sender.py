@@ -90,9 +90,9 @@ def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestP
 
 def offsets_of(batches: Sequence[ProducerBatch], answer: int | tuple[int, ...]) -> Sequence[int]:
     """The offset of the first record of each batch."""
-    if isinstance(answer, tuple):
+    if isinstance(answer, tuple):  # some batches were duplicates
         return answer
-    if answer == ABSENT:
+    if answer == ABSENT:  # acks=0: no broker has answered
         return [ABSENT] * len(batches)
     counts = [batch.unskipped_count for batch in batches]
     *starts, _end = accumulate(counts, initial=answer)
@@ -150,6 +150,7 @@ class ProducerSender:
         Args:
             is_hurried: a task waits for delivery or for memory, so nothing lingers.
         """
+        # Nothing may follow what was given up.
         if self._named is not None and self._named.error is not None:
             self.fail_all(self._named.error)
         by_leader: dict[int, list[RequestPart]] = {}
@@ -238,7 +239,7 @@ class ProducerSender:
     def _learn(self, topic: TopicQueues, routes: Routes, now: float) -> None:
         """Apply what metadata say: the number of partitions, or that there is no such topic."""
         known = routes.topic(topic.name)
-        if known is None:
+        if known is None:  # no answer yet
             return
         if known.topic_id is not None:
             if topic.is_uncounted_name and not routes.use(topic.name):
@@ -251,7 +252,7 @@ class ProducerSender:
             return  # an old answer; a refresh is under way
         routes.doubt(topic.name)  # it may be created at any time: ask again
         error = error_for(known.error, _missing(topic.name))
-        if topic.missing_since is None:
+        if topic.missing_since is None:  # the wait for a new topic starts
             topic.missing_since = now
         # A topic that was just created is unknown to some brokers for a moment.
         if not error.retriable or now >= topic.missing_since + MISSING_SECONDS:
@@ -259,7 +260,7 @@ class ProducerSender:
 
     def _fail_topic(self, topic: TopicQueues, error: RaftmqError) -> None:
         topic.missing_since = None
-        if topic.waiting:
+        if topic.waiting:  # records that waited for metadata are lost to the order
             self._end(error)
         self._accumulator.fail_waiting(topic, _located(error, topic.name))
         for queue in topic.busy.values():
@@ -270,6 +271,7 @@ class ProducerSender:
     def _fail_unnumbered(self, queue: PartitionQueue, error: RaftmqError) -> None:
         assert queue.numbering is not None, "needs no id"
         for batch in list(queue) if queue.numbering.lacks_id else ():
+            # A batch that was sent has a number, and goes on.
             if not batch.may_have_happened:
                 queue.drop(batch)
                 self._give_up(batch, error)
@@ -342,15 +344,16 @@ class ProducerSender:
             batch = left.popleft()
             try:
                 encoded = self._encoded(queue, batch)
+            # A record that cannot be encoded, or a replay mismatch: no repetition helps.
             except RaftmqError as error:
                 self._give_up(batch, error)
                 continue
-            if encoded is None:
+            if encoded is None:  # a named producer's earlier run wrote all of it
                 self._on_skipped(batch)
             # The leader has refused such a size before (MessageTooLarge): send halves.
             elif len(encoded) > bytes_max and may_split(batch):
                 left.extendleft((*batch.split([batch.unskipped_count // 2]), batch))
-            elif batches and size + len(encoded) > size_max:
+            elif batches and size + len(encoded) > size_max:  # a first batch always leaves
                 queue.put_back([batch, *left])
                 break
             else:
@@ -403,7 +406,7 @@ class ProducerSender:
             metadata = BatchMetadata(
                 batch.topic, batch.partition, base_offset, count, batch.is_repeated
             )
-            if batch.outcome is None:
+            if batch.outcome is None:  # else it timed out before this answer came
                 self._on_settled(batch, metadata)
 
     def _on_failure(
@@ -448,6 +451,7 @@ class ProducerSender:
         if isinstance(error, self._renumbered) and not batch.may_have_happened:
             return batch.number is not None and not self._is_late(batch, now)
         batch.attempts += 1
+        # Its number, and its bytes, are fixed from now on.
         if not error.definite:
             batch.may_have_happened = True
         is_allowed = error.definite or self._options.acks != 0
@@ -525,8 +529,10 @@ def blamed(
 
     Batches that are too large are not split here: `_encode` does that before they leave again.
     """
+    # -1: an old broker, which does not name the limit.
     if isinstance(error, MessageTooLarge) and error.allowed >= 0:
         return part.batches, _those_that_fit(part, error.allowed, now)
+    # the highest timestamp that it accepts
     if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
         batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
         innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}
@@ -554,7 +560,7 @@ def _is_ahead(batch: ProducerBatch, highest: int) -> bool:
 
 def _by_time(batch: ProducerBatch, highest: int) -> list[ProducerBatch]:
     """Cut a batch where its run of records with timestamps beyond the limit begins and ends."""
-    if batch.outcome is not None or not may_split(batch):
+    if batch.outcome is not None or not may_split(batch):  # settled, or perhaps appended
         return [batch]
     ahead = [timestamp > highest for timestamp in batch.timestamps()]
     cuts = [at for at, (one, other) in enumerate(pairwise(ahead), 1) if one != other]

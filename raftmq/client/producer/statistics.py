@@ -39,7 +39,7 @@ class Statistics:
     def on_settled(self, outcome: Outcome, count: int, *, skipped: int = 0) -> None:
         """One batch has an outcome, with `count` records beside those that were skipped."""
         self.skipped_records += skipped
-        if not count:
+        if not count:  # every record was skipped
             return
         if isinstance(outcome, RaftmqError):
             self.failed_records += count

@@ -67,14 +67,15 @@ class Attempts:
         self._last = error
         if self._repeats is not RepeatEffect.HARMLESS and not error.definite:
             self._may_have_happened = True
-            if self._repeats is RepeatEffect.FORBIDDEN:
+            if self._repeats is RepeatEffect.FORBIDDEN:  # a repetition might do it twice
                 self._end(error)
         pause = self._backoff.next_seconds()
+        # No use waiting for an attempt that could not be made in time.
         if not error.retriable or now + pause >= self._deadline:
             self._end(error)
         return pause
 
     def _end(self, error: RaftmqError) -> NoReturn:
-        if self._may_have_happened:
+        if self._may_have_happened:  # by this attempt or an earlier one
             raise OutcomeUnknown(f"it may have been carried out: {error}") from error
         raise error

@@ -75,7 +75,7 @@ class Experience:
 
     def on_answer(self, broker_id: int, *, throttle_ms: int, now: float) -> None:
         self._answered_at[broker_id] = now
-        if throttle_ms:
+        if throttle_ms:  # the broker asks for a pause: its quota is exceeded
             quiet_until = now + min(throttle_ms / 1000, THROTTLE_SECONDS_MAX)
             self._quiet_until[broker_id] = max(quiet_until, self.quiet_until(broker_id))
 
@@ -240,6 +240,7 @@ async def _ask_all(
 
 
 def _checked(reply: MetadataReply) -> MetadataReply:
+    # A broker that has just started: ask another one.
     if not reply.brokers:
         raise Unreachable("a broker that has no metadata yet")
     return reply
@@ -393,12 +394,13 @@ class Cluster:
         is_stale = False
         while True:
             try:
-                if is_stale or not self.routes.addresses:
+                if is_stale or not self.routes.addresses:  # brokers may have changed
                     await self.refresh(None, deadline=deadline)
                 return await attempt(self.any_broker())
-            except RaftmqError as error:
+            except RaftmqError as error:  # raised again below, unless another attempt may follow
                 is_stale = self._is_stale(error)
                 pause = attempts.on_failure(error, now=anyio.current_time())
+            # Another broker may be asked next, but a cluster in trouble is not to be flooded.
             await anyio.sleep(pause)
             attempts.check_time(anyio.current_time())
 
@@ -415,11 +417,13 @@ class Cluster:
         check_limits(body)
         await self.wait_allowed(broker_id, deadline=deadline)
         seconds = deadline - anyio.current_time()
+        # The throttling has taken all the time.
         if seconds <= 0:
             await anyio.lowlevel.checkpoint()
             raise Unreachable(f"{type(body).__name__} was not sent: its time is over")
         try:
             answer = await self._peers.request(broker_id, body, payload, timeout_seconds=seconds)
+        # Prefer other brokers for a while where there is a choice.
         except _SILENCE:
             self._experience.on_doubt(broker_id)
             raise
@@ -447,7 +451,7 @@ class Cluster:
         """
         answer = await self.ask(place.leader, body, payload, deadline=deadline)
         found = answer_for(place, answer.body.partitions)
-        if told := leader_told(found):
+        if told := leader_told(found):  # saves the next attempt a metadata request
             leader, leader_epoch = told
             self.routes.on_leader(
                 place.topic_id, place.partition, leader=leader, leader_epoch=leader_epoch

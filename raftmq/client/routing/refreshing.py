@@ -68,7 +68,7 @@ class Refreshing:
             while True:
                 while not self._next.is_wanted:
                     self._asked = anyio.Event()
-                    await self._asked.wait()
+                    await self._asked.wait()  # nothing to ask: until a caller joins
                 # The last answer brought nothing new: pause, while further callers join.
                 await anyio.sleep_until(self._not_before)
                 await self._perform()
@@ -97,7 +97,7 @@ class Refreshing:
         finally:
             self._current, self.problem = None, problem
             asked.end(problem)
-        if is_news:
+        if is_news:  # something changes: ask again at once if needed
             self._backoff.reset()
         else:
             self._not_before = anyio.current_time() + self._backoff.next_seconds()

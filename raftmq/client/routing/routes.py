@@ -98,7 +98,7 @@ class Routes:
 
     def doubt(self, name: str) -> None:
         """It has led to a failure: not to be relied on before metadata were refreshed."""
-        if name in self._topics:
+        if name in self._topics:  # forgotten topics are asked for anyway
             self._doubted.add(name)
 
     def topic(self, name: str) -> TopicRoutes | None:
@@ -139,6 +139,7 @@ class Routes:
         Raises:
             InconsistentClusterId: it is of another cluster; nothing is applied.
         """
+        # Mixing two clusters would write records to the wrong one.
         if self.cluster_id not in ("", reply.cluster_id):
             raise InconsistentClusterId(
                 f"a broker of cluster {reply.cluster_id!r} answered, this is "
@@ -198,10 +199,12 @@ class Routes:
         return topic
 
 
+# Stands for a topic that was never asked for: any version is newer.
 _NOTHING = TopicRoutes(ABSENT, ErrorCode.NONE, None, Map())
 
 
 def _places(found: TopicMetadata, old: TopicRoutes) -> Map[int, LeaderPlace]:
+    # The topic does not exist.
     if found.topic_id is None:
         return Map()
     places = {}
