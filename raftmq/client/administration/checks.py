@@ -27,6 +27,7 @@ NAME_CHARS_MAX = 200  # of a topic, as in the metadata quorum
 REPLICAS_MAX = 16  # of one partition, as the controller allows
 _NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _KEYS = frozenset(key.name for key in TOPIC_KEYS)
+# Timestamps count milliseconds from here; integer division, as floats would lose some.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 

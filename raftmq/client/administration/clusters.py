@@ -90,6 +90,7 @@ async def _find_damage(
     limit = min(deadline, anyio.current_time() + DAMAGE_SECONDS_MAX)
     try:
         told = (await cluster.ask(broker_id, DescribeDamage(), deadline=limit)).body
+    # Too slow, or an old version: the health report does without.
     except RaftmqError:
         return
     damaged += [
@@ -208,7 +209,7 @@ def _listener_of_clients(
 
 
 def _state(broker: BrokerDescription) -> BrokerState:
-    if broker.is_fenced:
+    if broker.is_fenced:  # its session has expired
         return "down"
     return "stopping" if broker.in_controlled_shutdown else "active"
 

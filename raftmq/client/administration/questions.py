@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# By id or by name.
 _NOT_THERE = (UnknownTopicId, UnknownTopicOrPartition)
 
 
@@ -132,7 +133,7 @@ async def settle(asks: Iterable[Callable[[], Awaitable[T]]]) -> list[T | RaftmqE
         for number, ask in queue:
             try:
                 outcomes[number] = await ask()
-            except RaftmqError as error:
+            except RaftmqError as error:  # one failure must not hide the other outcomes
                 outcomes[number] = error
             except Exception as error:  # would reach the caller in a group otherwise
                 failures.append(error)

@@ -223,6 +223,7 @@ async def _wait_usable(cluster: Cluster, name: str, what: str, *, deadline: floa
     try:
         await wait_leaders(cluster, name, timeout_seconds=seconds_left(deadline))
         await find_offsets(cluster, name, EARLIEST, None, deadline=deadline)
+    # The change itself has succeeded, so the error must not look definite.
     except RaftmqError as error:
         raise OutcomeUnknown(f"{what}, and cannot be used yet: {error}") from error
 

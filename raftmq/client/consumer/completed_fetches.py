@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from raftmq.wire.batch.header import BatchHeader, Buffer
 
+# The defaults: batches come from other programs, so decoding bounds what they may allocate.
 LIMITS = DecodeLimits()
 
 
@@ -44,8 +45,9 @@ class CompletedFetch:
             CorruptRecord, UnsupportedCompression: it cannot be decoded.
         """
         header, start = self.header, 0
-        if header.is_control:
+        if header.is_control:  # no record for the program
             return BatchPart(self.batch, 0, 0)
+        # the fetch began within the batch, or part was handed out
         if position > header.base_offset:
             start = bisect_left(self.batch.offsets, position)
         return BatchPart(self.batch, start, min(header.record_count, start + records_max))
@@ -87,7 +89,7 @@ class CompletedFetches:
             try:
                 part = piece.part(position, records_max=records_max)
             except RaftmqError:
-                if parts:
+                if parts:  # hand out what is before the damage; its error comes next
                     break
                 raise
             if part.start < part.stop:
@@ -106,9 +108,9 @@ class CompletedFetches:
         epoch = None
         for piece in self._pieces:
             header = piece.header
-            if header.end_offset <= offset:
+            if header.end_offset <= offset:  # handed out already
                 continue
-            if not header.is_control or header.base_offset > offset:
+            if not header.is_control or header.base_offset > offset:  # records follow, or a gap
                 break
             offset, epoch = header.end_offset, header.leader_epoch
         return offset, epoch
@@ -123,9 +125,10 @@ class CompletedFetches:
         epoch = None
         while self._pieces:
             header = self._pieces[0].header
+            # This batch reaches up to the position, so its epoch is that of the record before.
             if header.base_offset < position or header.is_control:
                 epoch = header.leader_epoch
-            if header.end_offset > position and not header.is_control:
+            if header.end_offset > position and not header.is_control:  # records are left in it
                 break
             self._pieces.popleft()
             self.byte_count -= header.size

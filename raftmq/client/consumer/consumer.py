@@ -110,6 +110,7 @@ class Consumer:
         Raises:
             Closed: it was opened before.
         """
+        # Its tasks, and its membership, cannot be started again.
         if self._tasks is not None:
             raise Closed("this consumer has been opened before: make another one")
         self._tasks = anyio.create_task_group()
@@ -119,9 +120,12 @@ class Consumer:
             self._tasks.start_soon(self._membership.run)
         try:
             if self._membership is not None:
+                # Ends when committed offsets are known; only with `assign` there is anything to
+                # wait for.
                 await self._membership.begin()
             while not self._is_started:
                 await self._wait_for_change()
+        # Also when cancelled: the tasks are running.
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -151,7 +155,7 @@ class Consumer:
                 await self._tasks.__aexit__(None, None, None)
                 return False
             await self._tasks.__aexit__(kind, error, traceback)
-        if problem is not None and error is None:
+        if problem is not None and error is None:  # an error of the program comes first
             raise problem
         return False
 
@@ -160,7 +164,7 @@ class Consumer:
         returned, not raised: the tasks have to end in any case.
         """
         was_open, self._is_open = self._is_open, False
-        if self._membership is None or not was_open:
+        if self._membership is None or not was_open:  # never joined
             return None
         if error is None:
             # A block that ends without an error has finished all records it was handed.
@@ -170,7 +174,7 @@ class Consumer:
         self._is_leaving = True
         try:
             return await self._membership.leave(error)
-        except Exception as problem:
+        except Exception as problem:  # from `on_rebalance`
             return problem
         finally:
             self._is_leaving = False
@@ -236,6 +240,7 @@ class Consumer:
         """
         state = self._subscription.states.get((batch.topic, batch.partition))
         offset = batch.base_offset
+        # Still this member's, without interruption.
         if state is not None and state.tenure is batch.tenure:
             state.take_back(offset, epoch=batch.epoch_before(offset))
             self._fetcher.on_change(state)
@@ -246,13 +251,13 @@ class Consumer:
         """
         while True:
             found = await self._next(way)
-            if self._one.is_open:
+            if self._one.is_open:  # else a rebalance has closed it: wait for another
                 return found
 
     async def _next(self, way: Way[Found], records_max: int | None = None) -> Found:
         """The next records, once there are any; what was handed out before is finished now."""
         self._check_open()
-        if self._is_waiting:
+        if self._is_waiting:  # positions would depend on which task is faster
             raise RuntimeError("another task is iterating over this consumer: one at a time")
         self._is_waiting = True
         try:
@@ -272,6 +277,8 @@ class Consumer:
         while True:
             self._check_open()
             self._one.close()
+            # After a pause of the process the session may have ended: partitions must be dropped
+            # first.
             if self._membership is not None:
                 self._membership.on_look()
             if problem := self._problem():
@@ -353,7 +360,7 @@ class Consumer:
     def _group(self, call: str) -> GroupConsumption:
         if self._membership is None:
             raise InvalidConfig([f'{call}: needs a group, as in group="billing"'])
-        if not self._is_leaving:
+        if not self._is_leaving:  # `on_rebalance` may commit while the consumer closes
             self._check_open()
         return self._membership
 
@@ -410,7 +417,7 @@ class Consumer:
     ) -> None:
         async with limiter:
             try:
-                if not failures:
+                if not failures:  # one failure fails the call: ask no more
                     found[key] = await list_offset(self._cluster, *key, LATEST)
             except RaftmqError as error:
                 failures.append(error.at(*key))

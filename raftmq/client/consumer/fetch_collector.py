@@ -28,7 +28,7 @@ class Opened:
 
     def position_after(self, last: ConsumerRecord | None) -> int | None:
         """Where reading goes on after the record that was handed out last."""
-        if last is None:
+        if last is None:  # nothing of it was handed out
             return self.state.position
         return self.batch.end_offset if last.offset == self._last_offset else last.offset + 1
 
@@ -83,6 +83,7 @@ class FetchCollector:
             return None
         try:
             return make(batch)
+        # The first record cannot be decoded: the position stays before it.
         except RaftmqError as error:
             self.close(None)
             raise error.at(batch.topic, batch.partition) from error
@@ -138,6 +139,7 @@ class FetchCollector:
 
     def position(self, state: ConsumedPartition, last: ConsumerRecord | None) -> int | None:
         """Offset of the next record of a partition."""
+        # The state's own position moves only when the batch is closed.
         if self._opened is not None and self._opened.state is state:
             position = self._opened.position_after(last)
             return None if position is None else state.behind(position)[0]

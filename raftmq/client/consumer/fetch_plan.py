@@ -275,7 +275,7 @@ class FetchPlan:
             return offsets_question(broker_id, starting)
         leader_count = len({place.leader for _, place in placed})
         room = self._room([state for state, _ in led], leader_count) if wanted else 0
-        if not room:
+        if not room:  # nothing wanted, or the prefetch bound is reached
             return None
         pause_ms = (self._wake_at(led, now=now) - now) * 1000
         return fetch_question(broker_id, wanted, self._limits(room, pause_ms=pause_ms))
@@ -301,10 +301,10 @@ class FetchPlan:
         held = sum(state.undelivered.byte_count for state in states)
         if held > held_max:
             for state in states:
-                if state.is_paused:
+                if state.is_paused:  # its records would not be handed out anyway
                     held -= state.undelivered.byte_count
                     state.forget_undelivered()
-        return share - held if held <= held_max else 0
+        return share - held if held <= held_max else 0  # see `held_max`
 
     def _is_wanted(self, state: ConsumedPartition, place: LeaderPlace, *, now: float) -> bool:
         buffer_bytes = self._options.max_partition_fetch_bytes
@@ -318,13 +318,13 @@ class FetchPlan:
         find, placed = self._routes.find, []
         for state in self._subscription.states.values():
             place = find(*state.key)
-            if place is not None and place.leader != ABSENT:
+            if place is not None and place.leader != ABSENT:  # others wait for metadata
                 placed.append((state, place))
         return placed
 
 
 def _is_same_topic(state: ConsumedPartition, place: LeaderPlace) -> bool:
     """Whether it is the topic that is read; otherwise it was deleted and created anew."""
-    if state.topic_id is None:
+    if state.topic_id is None:  # the first request of this partition decides
         state.read_topic(place.topic_id)
     return state.topic_id == place.topic_id

@@ -97,12 +97,14 @@ def _problem_of_place(header: BatchHeader, offset: int | None, expected: Expecte
             )
     elif header.base_offset != offset:
         return f"base offset {header.base_offset}, expected {offset}"
+    # Uncommitted records may still be truncated; no consumer may see them.
     if header.end_offset > expected.high_watermark:
         return f"end offset {header.end_offset}, committed is up to {expected.high_watermark}"
     return ""
 
 
 def _problem_of_epoch(header: BatchHeader, before: int, expected: Expected) -> str:
+    # A log in which an older leader's records follow a newer one's has lost a truncation.
     if header.leader_epoch < before:
         return f"leader epoch {header.leader_epoch} after {before}"
     if header.leader_epoch > expected.leader_epoch:
@@ -180,7 +182,7 @@ class FetchResponses:
             seconds = min(2 * self.answer_seconds(broker_id), ANSWER_SECONDS_MAX)
             self._answer_seconds[broker_id] = seconds
         for asked in question.asked.values():
-            if asked.is_current:
+            if asked.is_current:  # else a seek or rebalance came meanwhile
                 self._on_error(asked, error, now=now)
         return [asked.state for asked in question.asked.values()]
 
@@ -214,7 +216,7 @@ class FetchResponses:
                 leader_epoch=told.leader_epoch,
             )
             self._on_error(asked, _error_told(asked, told), now=now)
-        elif told.diverging is not None:
+        elif told.diverging is not None:  # the log was truncated below the fetch offset
             self._on_diverging(asked, told.diverging.end_offset)
         else:
             self._on_batches(asked, told, data, now=now)
@@ -237,14 +239,15 @@ class FetchResponses:
         )
         pieces, damage = check_answer(data, expected)
         state.on_told(asked.place.topic_id, told.high_watermark)
-        if pieces or damage is None:
+        if pieces or damage is None:  # an empty answer is a success, too
             state.on_success()
         state.add(pieces)
         if pieces:
             self._subscription.rotate([state.key])
+        # Only damage right at the fetch offset: what is behind good batches is fetched again.
         elif damage is not None:
             self._on_damage(asked, damage, now=now)
-            if state.error is None:
+            if state.error is None:  # not given up yet: the leader should check its disk
                 self._refused.append(asked)
 
     def _on_damage(self, asked: PartitionRequest, damage: RaftmqError, *, now: float) -> None:
@@ -256,6 +259,7 @@ class FetchResponses:
         if met.place != place:  # a new leader has its own time to repair
             met = met._replace(place=place, since=now)
         is_over = now >= min(met.since + REPAIR_SECONDS_MAX, met.first + HANDOVERS_SECONDS_MAX)
+        # The leader's disk is intact: the bytes were written so, and repetition would not help.
         if is_over or state.vouched_at == place:
             state.fail(_told_damage(asked, damage))
             return
@@ -269,7 +273,7 @@ class FetchResponses:
 
     def on_verdict(self, asked: PartitionRequest, verdict: int) -> None:
         """The leader's finding about the damage that was reported."""
-        if asked.is_current and verdict == CorruptionVerdict.WHOLE:
+        if asked.is_current and verdict == CorruptionVerdict.WHOLE:  # other verdicts: it repairs
             asked.state.vouched_at = asked.place
 
     def _on_diverging(self, asked: PartitionRequest, end_offset: int) -> None:
@@ -304,6 +308,7 @@ class FetchResponses:
 
     def _retry(self, asked: PartitionRequest, *, is_doubted: bool, now: float) -> None:
         asked.state.on_failure(asked.place, now=now)
+        # Otherwise the answer has named the new leader already.
         if is_doubted and self._routes.find(*asked.state.key) == asked.place:
             self._routes.doubt(asked.state.topic)
 

@@ -97,14 +97,14 @@ class MetadataWatch:
         async with anyio.create_task_group() as tasks:
             for topic in topics:
                 tasks.start_soon(self._refresh, topic, problems)
-        if problems:
+        if problems:  # no broker answers: no topic counts as missing
             self._subscription.on_unreachable()
 
     async def _refresh(self, topic: str, problems: list[RaftmqError]) -> None:
         deadline = anyio.current_time() + ANSWER_SECONDS_MAX
         try:
             await self._cluster.refresh(topic, deadline=deadline)
-        except RaftmqError as error:
+        except RaftmqError as error:  # tried again when due
             problems.append(error)
 
 
@@ -138,6 +138,7 @@ class _Leader:
     async def wait(self, until: float) -> None:
         """Until woken, or `until`."""
         with anyio.CancelScope(deadline=until):
+            # Woken by changes of a partition, or by metadata.
             await self._woken.wait()
 
     def begin(self) -> None:
@@ -185,6 +186,7 @@ class Fetcher:
         """What is wanted of a partition may have changed."""
         broker_id = self._plan.leader_of(state)
         leader = None if broker_id is None else self._leaders.get(broker_id)
+        # No leader is known: the metadata watch will find it.
         if leader is None:
             return
         leader.wake()
@@ -256,6 +258,7 @@ class Fetcher:
                 raise outcome
             changed = self._intake.on_answer(question, outcome, now=now)
             leader.is_failing = False
+        # No answer, or one that does not fit the request.
         except RaftmqError as error:
             self._note_failure(leader, error)
             changed = self._intake.on_failure(question, error, now=now)
@@ -277,12 +280,14 @@ class Fetcher:
             reply = (await self._cluster.ask(place.leader, body, deadline=deadline)).body
         except UnsupportedVersion:  # an old broker: it cannot check its disk
             self._intake.on_verdict(asked, CorruptionVerdict.WHOLE)
+        # The next damaged answer is reported again.
         except RaftmqError as error:
             logger.info("damage is not reported: broker=%s reason=%s", place.leader, error)
         else:
             self._intake.on_verdict(asked, reply.verdict)
 
     def _note_failure(self, leader: _Leader, error: RaftmqError) -> None:
+        # One warning per outage; a protocol violation is always worth one.
         if not leader.is_failing or isinstance(error, RemoteProtocolError):
             logger.warning("fetch failed: broker=%s reason=%s", leader.broker_id, error)
         leader.is_failing = True

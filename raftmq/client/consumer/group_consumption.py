@@ -75,6 +75,7 @@ class ConsumerCommits:
         try:
             await self._insist(self._offsets.commit_done, self._at_stake(is_all=False))
         except RaftmqError as error:
+            # Anything else: the program must know that it is not committed.
             if not self._is_others_turn(error):
                 raise
 
@@ -83,6 +84,7 @@ class ConsumerCommits:
         try:
             await self._offsets.commit(lambda: self._positions(batch))
         except RaftmqError as error:
+            # No later attempt would succeed, either.
             if not (error.retriable or self._is_others_turn(error)):
                 raise
             return False
@@ -107,6 +109,7 @@ class ConsumerCommits:
             try:
                 return await attempt()
             except _REFUSED as error:
+                # with `assign` no rebalance will end it
                 if not self._subscription.reads_what_is_dealt:
                     raise
                 refusal = error
@@ -123,6 +126,7 @@ class ConsumerCommits:
         """A partition at stake whose ownership has ended."""
         states = self._subscription.states
         for key, tenure in at_stake.items():
+            # revoked, or revoked and assigned again
             if key not in states or states[key].tenure is not tenure:
                 return key
         return None
@@ -134,7 +138,7 @@ class ConsumerCommits:
         if state is None or tenure is None or state.tenure is not tenure or not tenure.topic_id:
             raise too_late(key, tenure, self._member)
         offset, epoch = state.behind(end_offset)
-        if epoch is None:
+        if epoch is None:  # no control batch follows
             epoch = epoch_before_end(work)
         return {key: Position(tenure.topic_id, offset, epoch)}
 
@@ -271,6 +275,7 @@ class GroupConsumption:
         # session.
         with anyio.move_on_after(seconds, shield=True):
             if is_abandoned:
+                # One attempt each, within the hurried time.
                 await self._member.leave_at_once()
             else:
                 await self._member.leave(is_clean=error is None)
@@ -289,12 +294,12 @@ class GroupConsumption:
         try:
             if self._options.commit == "before":
                 found = await self._committed_first(way, records_max, wait_for)
-            elif self._options.commit == "record":
+            elif self._options.commit == "record":  # the record before is committed first
                 await self._commits.commit_each()
                 found = await wait_for(way.take, 1)
             else:
                 found = await wait_for(way.take, records_max)
-            if not way.is_whole:
+            if not way.is_whole:  # single records: `_watch_records` checks their progress
                 self._opened.set()
             return found
         finally:  # also when the wait was cancelled
@@ -323,12 +328,13 @@ class GroupConsumption:
         """
         options, one_by_one = self._options, self._reader.one_by_one
         seconds = min(LOOK_SECONDS_MAX, options.member.poll_seconds_max / LOOKS_PER_POLL)
+        # Progress is committed in the background, so it must be seen at least that often.
         if options.commit == "batch":
             seconds = min(seconds, max(LOOK_SECONDS_MIN, options.commit_interval_ms / 1000))
         while True:
             self._opened = anyio.Event()
             while one_by_one.is_open:
-                await anyio.sleep(seconds)
+                await anyio.sleep(seconds)  # then look how far the program has come
                 if one_by_one.has_moved():
                     self._reader.on_progress()
                     self._on_busy()
@@ -347,12 +353,15 @@ class GroupConsumption:
             is_ours = False
             try:
                 found = _made(way, batch)
+                # A seek or rebalance during this await closes the batch.
                 is_committed = await self._commits.commit_first(batch)
                 self._member.on_look()
                 is_ours = is_committed and delivery.has_open(batch)
             finally:
+                # Not committed, or cancelled: the batch comes again.
                 if not is_ours and delivery.has_open(batch):
                     delivery.close(None)
+            # A batch counts as handed out at once; single records one by one.
             if is_ours and way.is_whole:
                 delivery.end_batch()
             if is_ours:
@@ -395,7 +404,7 @@ def too_late(
     """The error of a commit of records whose ownership has ended."""
     where = f"{key[0]}-{key[1]}"
     cause = LossCause.OTHER if tenure is None else tenure.cause
-    if cause is LossCause.OTHER:
+    if cause is LossCause.OTHER:  # no fault of the program: nothing to advise
         return IllegalGeneration(
             f"{where} is not this member's any more, or was others' since: nothing was committed, "
             "and whoever reads it now is given these records again; go on with what comes next"

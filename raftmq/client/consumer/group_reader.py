@@ -72,7 +72,7 @@ class InFlightRecords:
         rebalance does not wait for them.
         """
         place = self._held.pop(token, None)
-        if place is not None and not is_finished:
+        if place is not None and not is_finished:  # None: dropped when the consumer left
             self._failed.append(place)
         self._on_finished()
 
@@ -186,7 +186,7 @@ class GroupReader:
         keys = list(keys)
         for state in self._states(keys):
             self.one_by_one.put_back(state)
-            if state.tenure is not None:
+            if state.tenure is not None:  # late commits then name the cause
                 state.tenure.cause = cause
         self._on_change(self._subscription.release(keys))
         self._on_finished()
@@ -232,10 +232,11 @@ class GroupReader:
     def _done(self, state: ConsumedPartition, *, is_all: bool) -> Position | None:
         offset = self.one_by_one.position(state)
         topic_id = self._subscription.topic_id_of(state)
-        if offset is None or topic_id is None:
+        if offset is None or topic_id is None:  # no start yet: nothing to commit
             return None
         more = self.one_by_one.in_hand
         first = None if is_all else self.in_hand.first_offset(state.tenure, more)
+        # Records in flight are not done: commit up to the first of them, whose epoch is not kept.
         if first is not None and first < offset:
             return Position(topic_id, first)
         epoch = state.position_epoch if offset == state.position else ABSENT
@@ -251,6 +252,7 @@ class GroupReader:
         found = {}
         for state in self._subscription.states.values():
             topic_id = self._subscription.topic_id_of(state)
+            # None: an explicit or committed offset, or "earliest".
             if state.found_at is not None and topic_id is not None:
                 found[state.key] = Position(topic_id, state.found_at)
         return found

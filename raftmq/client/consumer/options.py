@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # (`group/member_options.py`): which topics, and when records count as done. Pure.
 
 
+# The values of `commit`, the default first; GroupReading explains them.
 COMMITS = ("batch", "record", "manual", "none", "before")
 INTERVAL_MS_MAX = 3_600_000  # an hour: a longer pause between commits is most likely a wrong unit
 
@@ -112,9 +113,9 @@ def group_reading(given: Mapping[str, Any]) -> GroupReading | None:
     Raises:
         InvalidConfig: all bad values at once.
     """
-    if given.get("group") is None:
+    if given.get("group") is None:  # without a group its options make no sense
         alone = [name for name in given if name != "group"]
-        if alone:
+        if alone:  # refused, not ignored
             raise InvalidConfig([f'{name}: needs a group, as in group="billing"' for name in alone])
         return None
     given = with_delivery(given, _ALLOWED)
@@ -155,6 +156,7 @@ _LATER = {
     "tags": "filtering by tags is",
     "rack": "reading from the nearest replica is",
 }
+# The values of `auto_offset_reset`, and where each leads.
 RESETS = {"none": None, "earliest": FROM_EARLIEST, "latest": FROM_LATEST}
 
 

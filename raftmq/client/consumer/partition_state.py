@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 GivenStart: TypeAlias = str | int | datetime  # as programs pass it
 
+# Timestamps count from here.
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -104,6 +105,7 @@ def start_of_added(start: Start) -> Start:
     All its records are new: a program that wants new records wants it from its beginning. An offset
     was meant for the partitions that existed.
     """
+    # A timestamp means the same in a new partition.
     if start == FROM_LATEST or start.kind is StartKind.OFFSET:
         return FROM_EARLIEST
     return start
@@ -114,6 +116,7 @@ def _is_natural(given: object) -> bool:
 
 
 def _milliseconds(moment: datetime, *, name: str) -> int:
+    # Guessing the zone would read from a wrong place, silently.
     if moment.utcoffset() is None:
         raise InvalidConfig(
             [
@@ -225,9 +228,10 @@ class ConsumedPartition:
     def read_topic(self, topic_id: bytes) -> None:
         """Of the topics that had the name, read the one with this id."""
         self.topic_id = topic_id
+        # Not in a group, or nothing has changed.
         if self.tenure is None or self.tenure.topic_id == topic_id:
             return
-        if self.tenure.topic_id is None:
+        if self.tenure.topic_id is None:  # the first topic: the ownership goes on
             self.tenure.topic_id = topic_id
         else:
             self.tenure = PartitionOwnership(topic_id)
@@ -270,7 +274,7 @@ class ConsumedPartition:
 
     def on_failure(self, place: LeaderPlace | None, *, now: float) -> None:
         """An attempt there failed; the next is due after a pause, or at once at another leader."""
-        if not self.failures:
+        if not self.failures:  # the first one in a row
             self.failed_since = now
         self.failures += 1
         self.failed_at = place
@@ -286,7 +290,7 @@ class ConsumedPartition:
         None if there is no error, or if `auto_offset_reset` says where to go on.
         """
         error, self.error = self.error, None
-        if type(error) is OffsetOutOfRange and self._reset is not None:
+        if type(error) is OffsetOutOfRange and self._reset is not None:  # not its subclasses
             self.seek(self._reset)
             return None
         self.on_success()
@@ -360,6 +364,7 @@ class ConsumedPartition:
         Returns:
             That offset, and the leader epoch of what is before it; None: not known.
         """
+        # Only control batches lie between: the current position says the same.
         if self.position is not None and self._read_end <= end_offset <= self.position:
             return self.position, self.position_epoch
         return self.undelivered.pass_over(end_offset)
@@ -368,7 +373,7 @@ class ConsumedPartition:
         self.position, epoch = self.undelivered.drop_before(position)
         if epoch is not None:
             self.position_epoch = epoch
-        if self.position != position:
+        if self.position != position:  # control batches were skipped
             self._on_passed()
 
     def take_back(self, position: int, *, epoch: int) -> None:

@@ -52,7 +52,7 @@ class SharedBatch:
             if not self._rest:
                 return None
             self.last = record = self._rest.popleft()
-            if taker != self._taker:
+            if taker != self._taker:  # a second thread: the batch is shared from now on
                 self._is_shared, self._taker = self._taker != 0, taker
             return record
 
@@ -75,7 +75,7 @@ def _decodable(batch: ConsumedBatch) -> list[ConsumerRecord]:
     try:
         found.extend(batch)
     except RaftmqError:
-        if not found:
+        if not found:  # the first record: nothing to hand out before it
             raise
     return found
 
@@ -83,6 +83,7 @@ def _decodable(batch: ConsumedBatch) -> list[ConsumerRecord]:
 # -- Record iterator ------------------------------------------------------------------------------
 
 
+# One exhausted iterator for all: iterating over it finds nothing, without a check per record.
 _NOTHING: Iterator[Any] = iter(())
 
 
@@ -129,7 +130,7 @@ class RecordIterator:
 
     def put_back(self, state: ConsumedPartition) -> None:
         """A seek, pause or rebalance of that partition: close its batch."""
-        if self._delivery.is_open(state):
+        if self._delivery.is_open(state):  # otherwise no record of it is being handed out
             self.stop()
 
     def stop(self) -> None:

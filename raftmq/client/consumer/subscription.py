@@ -139,7 +139,7 @@ class Subscription:
         """Apply refreshed metadata. Returns partitions with a new error."""
         for topic in self.topics:
             told = self._routes.topic(topic)
-            if told is None:
+            if told is None:  # not answered yet
                 continue
             if told.topic_id is None:
                 self._on_unknown(topic, told.error, now=now)
@@ -168,10 +168,11 @@ class Subscription:
         if topic not in self._own:
             return
         error = error_for(number or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
-        if not error.retriable:
+        if not error.retriable:  # an invalid name, for example
             self._tell(error)
         elif now >= self._unknown_since.setdefault(topic, now) + UNKNOWN_SECONDS_MAX:
             del self._unknown_since[topic]
+            # Other retriable errors say nothing about the topic.
             if isinstance(error, UnknownTopicOrPartition):
                 self._tell(
                     UnknownTopicOrPartition(
@@ -181,7 +182,7 @@ class Subscription:
 
     def _tell(self, error: RaftmqError) -> None:
         """Keep an error for the program, once however often it is found."""
-        if str(error) not in map(str, self._problems):
+        if str(error) not in map(str, self._problems):  # every refresh finds it again
             self._problems.append(error)
 
     def _on_known(self, topic: str, told: TopicRoutes) -> None:
@@ -189,7 +190,7 @@ class Subscription:
         self._first_counts.setdefault(topic, len(told.places))
         assert told.topic_id is not None, "known, and has no id"
         self._first_ids.setdefault(topic, told.topic_id)
-        if self._reads_all:
+        if self._reads_all:  # with `assign` or a group, partitions are given
             start = self._start if topic in self._untold else start_of_added(self._start)
             for partition in sorted(told.places):
                 if (topic, partition) not in self.states:
@@ -198,6 +199,7 @@ class Subscription:
     def _is_gone(self, state: ConsumedPartition, *, now: float) -> bool:
         """The partition has disappeared, or has not appeared for too long: now it has an error."""
         told = self._routes.topic(state.topic)
+        # A deleted topic is an error of the topic; one error per partition is enough.
         if told is None or told.topic_id is None or state.error is not None:
             return False
         if self._is_outdated(state):
@@ -229,6 +231,6 @@ class Subscription:
 
 def _is_missing(state: ConsumedPartition, *, now: float) -> bool:
     """The partition is missing for longer than a new topic needs."""
-    if not state.failures:
+    if not state.failures:  # the wait starts at the first refresh without it
         state.on_failure(None, now=now)
     return now >= state.failed_since + UNKNOWN_SECONDS_MAX

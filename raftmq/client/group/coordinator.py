@@ -133,7 +133,7 @@ class CoordinatorLookup:
             RaftmqError: there is no answer.
         """
         found = await self._find(deadline)
-        if isinstance(body, _CHANGES):
+        if isinstance(body, _CHANGES):  # a late change must not take effect at another broker
             body = msgspec.structs.replace(body, slot_epoch=found.slot_epoch)
         elif isinstance(body, _DELETIONS):
             body = await self._seen(body, found, deadline=deadline)
@@ -151,6 +151,7 @@ class CoordinatorLookup:
         """
         timeout_ms = milliseconds_left(deadline, now=anyio.current_time())
         look = OffsetFetch(self._group, (), timeout_ms=timeout_ms)
+        # Reads the slot's last change, which the deletion then carries as a precondition.
         answer = await self._without_effect(found.broker_id, look, deadline=deadline)
         reply: OffsetFetchReply = checked(answer.body)
         return msgspec.structs.replace(
@@ -173,14 +174,14 @@ class CoordinatorLookup:
     async def _find_anew(self, deadline: float) -> FoundCoordinator:
         cluster = self._cluster
         with anyio.CancelScope(deadline=deadline):
-            if not cluster.routes.addresses:
+            if not cluster.routes.addresses:  # the first request of this client
                 await cluster.refresh(None, deadline=deadline)
         broker_id = cluster.any_broker()
         soon = min(deadline, anyio.current_time() + FIND_SECONDS_MAX)
         ask = FindCoordinator((self._group,))
         answer = await self._without_effect(broker_id, ask, deadline=soon)
         found = _found(self._group, answer.body)
-        if found.broker_id not in cluster.routes.addresses:
+        if found.broker_id not in cluster.routes.addresses:  # a new broker, or a new address
             await cluster.refresh(None, deadline=soon)
         return found
 
@@ -191,7 +192,7 @@ class CoordinatorLookup:
         try:
             return await self._cluster.ask(broker_id, body, deadline=deadline)
         except RaftmqError as error:
-            if error.definite:
+            if error.definite:  # it says so itself already
                 raise
             raise CoordinatorNotAvailable(f"group {self._group!r}: {error}") from error
 

@@ -104,7 +104,7 @@ class Requests:
         """Send a request: a step replaces the step before, a heartbeat the last heartbeat."""
         step = self.step.request if self.step is not None else None
         token = next(self._tokens)
-        if isinstance(request, JoinGroup):
+        if isinstance(request, JoinGroup):  # the coordinator orders joins by it
             request = msgspec.structs.replace(request, number=token)
         asked = OutstandingRequest(token, request, now, now + seconds_max, step)
         if isinstance(request, Heartbeat):
@@ -287,7 +287,7 @@ class MemberRules:
         """1. A heartbeat. 2. Leaving. 3. An error. 4. and 5. The next step of joining."""
         if isinstance(asked.request, Heartbeat):
             return self._on_heartbeat(asked, error, now)
-        if self.state is State.LEAVING:
+        if self.state is State.LEAVING:  # nothing else matters any more
             return self._on_leave_answered(error, now)
         if error is not None:
             return self._on_step_failed(answer, error, now)
@@ -345,7 +345,7 @@ class MemberRules:
     def _repeat_step(self, now: float) -> None:
         """Repeat the step; the heartbeat in flight may have been lost with it."""
         self.requests.repeat_step(now=now)
-        if self.requests.beat is not None:
+        if self.requests.beat is not None:  # the same connection has failed
             self.requests.repeat_beat(now=now)
 
     def _on_joined(self, reply: JoinGroupReply, now: float) -> list[Effect]:
@@ -392,7 +392,7 @@ class MemberRules:
         self.state = State.STABLE
         added, gone = self.holdings.on_assigned(assigned.partitions, self.generation)
         effects: list[Effect] = [Assign(tuple(sorted(added)), self.generation)]
-        if gone:
+        if gone:  # only cooperative members still hold any here
             return [*effects, *self._revoke(gone, now)]
         after = self._rejoin(now) if assigned.is_awaited else self.maybe_rejoin(now)
         return [*effects, *after]
@@ -418,7 +418,7 @@ class MemberRules:
         if isinstance(error, RebalanceInProgress):
             is_news = self.state in (State.STABLE, State.SYNCING)
             return self._rejoin(now) if is_news else []
-        if isinstance(error, IllegalGeneration):
+        if isinstance(error, IllegalGeneration):  # a rebalance has ended without it
             return [] if self.state is State.JOINING else self._lose(now, keeps_id=True)
         if isinstance(error, UnknownMemberId):
             return self._lose(now, keeps_id=self._may_be_replaced)
@@ -431,9 +431,9 @@ class MemberRules:
             effects += self._on_overdue(token, now)
         if now >= self.holdings.revoke_by:
             effects += self._on_revoke_overdue(now)
-        if now >= self._poll_by:
+        if now >= self._poll_by:  # max_poll_interval_ms has passed
             effects += self._step_out(now)
-        if now >= self._leave_by:
+        if now >= self._leave_by:  # no answer to LeaveGroup: the session will end it
             effects += self._on_left(now)
         effects += self._maybe_plan(now)
         if now >= self.requests.step_at:
@@ -492,7 +492,7 @@ class MemberRules:
     # -- giving up -------------------------------------------------------------------------
 
     def on_revoked(self, token: int, now: float) -> list[Effect]:
-        if not self.holdings.end_revoking(token):
+        if not self.holdings.end_revoking(token):  # an earlier revocation
             return []
         return self._depart(now) if self.is_closing else self.join(now)
 
@@ -519,7 +519,7 @@ class MemberRules:
     def _lose(self, now: float, *, keeps_id: bool, is_hurried: bool = True) -> list[Effect]:
         """Other members may own the partitions by now. Join anew, at once if `is_hurried`."""
         lost = self._drop_all()
-        if not keeps_id:
+        if not keeps_id:  # the coordinator does not know it any more
             self.member_id = ""
         if self.is_closing:
             return [*lost, *self._depart(now)]
@@ -554,7 +554,7 @@ class MemberRules:
         """1. It is out. 2. It is leaving already. 3. and 4. Leave, after a revocation if it has
         partitions.
         """
-        if self.state in (State.OUTSIDE, State.FENCED):
+        if self.state in (State.OUTSIDE, State.FENCED):  # never joined, or ended
             return [Left()]
         held = self.holdings.held
         if self.state is State.LEAVING or (held and held == self.holdings.revoking):
@@ -584,7 +584,7 @@ class MemberRules:
         return [self._ask_step(now)]
 
     def _on_leave_answered(self, error: RaftmqError | None, now: float) -> list[Effect]:
-        if error is None or not error.retriable:
+        if error is None or not error.retriable:  # e.g. it was removed already
             return self._on_left(now)
         self.requests.repeat_step(now=now)
         return doubts(error)
@@ -592,7 +592,7 @@ class MemberRules:
     def _on_left(self, now: float) -> list[Effect]:
         self._drop_all()
         self.state, self._leave_by = State.OUTSIDE, math.inf
-        if not self._options.is_static:
+        if not self._options.is_static:  # a static member's id stays valid
             self.member_id = ""
         if self.is_closing:
             return [Left()]

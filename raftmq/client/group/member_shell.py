@@ -170,9 +170,11 @@ class RebalanceListeners:
     async def _assign(self, change: Assign) -> None:
         committed = await self._find_committed(change)
         mine = self._still_held(change.partitions)
+        # Lost while the offsets were looked up.
         if committed is None or not mine:
             return
         self._reader.assign(committed, mine)
+        # Records come only after the callback: it may prepare for them, or seek.
         if await self._tell(Rebalance(assigned=mine, generation=change.generation)):
             self._reader.hand_out(self._to_hand_out(mine))
 
@@ -184,6 +186,7 @@ class RebalanceListeners:
             try:
                 return await self._offsets.find(keys)
             except RaftmqError as error:
+                # VERDICTS: a rebalance is under way, and decides what is still held.
                 if not (error.retriable or isinstance(error, VERDICTS)):
                     raise
             await anyio.sleep(PAUSE_SECONDS)
@@ -219,7 +222,7 @@ class RebalanceListeners:
             # The callback may be a plain or an async function.
             if isawaitable(answer):
                 await answer
-        except Exception as error:
+        except Exception as error:  # the program's function may raise anything
             self._on_failed(error)
             return False
         return True
@@ -268,6 +271,7 @@ class PeriodicCommits:
             if is_committed:
                 # Nothing more to commit before the program finishes something.
                 await finished.wait()
+            # At most one commit per interval, however fast the program is.
             await anyio.sleep(self._options.commit_interval_ms / 1000)
 
     async def passed(self) -> None:
@@ -279,6 +283,7 @@ class PeriodicCommits:
             await self._reader.passed.wait()
             is_committed = False
             while not is_committed:
+                # The program's next commit usually covers it: wait first.
                 await anyio.sleep(self._options.commit_interval_ms / 1000)
                 try:
                     await self._offsets.commit_passed()
@@ -297,6 +302,7 @@ class PeriodicCommits:
                 await self._offsets.commit_beginnings()
             except RaftmqError as error:
                 logger.debug("not committed: group=%s %s", self._options.member.group, error)
+                # With `assign` a refusal is final: wait for another start offset.
                 if self._is_member() or error.retriable:
                     await anyio.sleep(PAUSE_SECONDS)
                     continue
@@ -381,11 +387,11 @@ class MemberShell:
         async with anyio.create_task_group() as self._tasks:
             for task in (self._dispatch, self._changes.run, self._watch_time):
                 self._tasks.start_soon(task)
-            if self.options.commit != "none":
+            if self.options.commit != "none":  # even "manual" must not skip records after a crash
                 self._tasks.start_soon(self._commits.beginnings)
             if self.options.commit == "batch":
                 self._tasks.start_soon(self._commits.along)
-            elif self.options.commits_by_itself:
+            elif self.options.commits_by_itself:  # "record" and "before" commit as the program asks
                 self._tasks.start_soon(self._commits.passed)
             self._maybe_start()
 
@@ -410,6 +416,7 @@ class MemberShell:
             if self.options.commits_by_itself:
                 await self.offsets.commit_done()
         member = self.options.member
+        # A static member may be back within its session.
         if self.membership.member_id and member.group_instance_id is None:
             leaving = LeaveGroup(member.group, (LeavingMember(self.membership.member_id),))
             with suppress(RaftmqError):
@@ -480,7 +487,7 @@ class MemberShell:
             case WatchTopics():
                 self._reader.read_topics(self.membership.topics, effect.topics)
             case Assign() | Revoke() | Lost():
-                if effect.partitions:
+                if effect.partitions:  # a rebalance may change nothing
                     self._changes.add(effect)
             case Left():
                 self._left.set()
@@ -490,7 +497,7 @@ class MemberShell:
 
     def _drop_questions(self) -> None:
         for token, scope in self._scopes.items():
-            if not self.membership.expects(token):
+            if not self.membership.expects(token):  # others may still be answered
                 scope.cancel()
 
     def _fail(self, error: Exception) -> None:
@@ -507,6 +514,7 @@ class MemberShell:
     def on_look(self) -> None:
         """Records are about to be handed out: apply a session timeout that has passed unnoticed."""
         membership, now = self.membership, anyio.current_time()
+        # The timer task may not have run yet after a pause of the process.
         if membership.held and now >= membership.held_until:
             self._perform(membership.on_tick(now=now))
 
@@ -525,7 +533,7 @@ class MemberShell:
             told = self._cluster.routes.topic(topic)
             if told is not None:
                 counts[topic] = 0 if told.topic_id is None else len(told.places)
-        if counts != self._told:
+        if counts != self._told:  # most refreshes change nothing
             self._told = counts
             self._perform(self.membership.on_metadata(counts, now=anyio.current_time()))
         self._renew(self._reader.outdated())

@@ -98,7 +98,7 @@ class GroupMembership:
         A missing answer is noticed in `on_tick`.
         """
         asked = self._member.requests.take(token)
-        if asked is None:
+        if asked is None:  # outdated: the step was repeated or dropped
             return []
         error = error_in(answer)
         self._member.learn(asked, error)
@@ -118,6 +118,7 @@ class GroupMembership:
         that say nothing of membership have no effect.
         """
         is_current = generation == self.generation != ABSENT
+        # a late answer of an earlier generation
         if not is_current or not isinstance(error, VERDICTS):
             return self._run(_nothing, now)
         return self._run(lambda now: self._member.on_verdict(error, now), now)
@@ -191,7 +192,7 @@ class GroupMembership:
     def _finish(self, effects: list[Effect], now: float) -> list[Effect]:
         if self.state in _IN:
             watched = self._member.planning.topics(self.topics)
-            if watched != self._watched:
+            if watched != self._watched:  # as leader it needs the topics of all members
                 self._watched = watched
                 effects = [*effects, WatchTopics(watched)]
         self._check(now)

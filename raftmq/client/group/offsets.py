@@ -194,7 +194,7 @@ class OffsetCommits:
             yield
         except VERDICTS as error:
             self._on_refused(error, identity.generation)
-            if identity.is_member or not isinstance(error, UnknownMemberId):
+            if identity.is_member or not isinstance(error, UnknownMemberId):  # says enough
                 raise
             raise UnknownMemberId(
                 f"group {self._group!r} has members, so nobody else commits in it, and nothing was "
@@ -323,6 +323,7 @@ class MemberOffsets:
         self, keys: Iterable[Key] | None = None, *, is_all: bool = False, deadline: float = inf
     ) -> None:
         """Commit the program's progress, where it is new. Raises RaftmqError."""
+        # Remembered: a repetition must not fall back behind it.
         if is_all:
             self._said.update(self._reader.done(keys, is_all=True))
         is_all = is_all or self._commits_first
@@ -380,6 +381,7 @@ class MemberOffsets:
     def _is_news(self, key: Key, done: Position, read: Position) -> bool:
         """Also where the program has sought back, to read something again."""
         known = self._committing.committed.get(key)
+        # Unknown, or of a deleted topic that had this name.
         if known is None or known.topic_id != done.topic_id:
             return True
         return done.offset > known.offset or read.offset < known.offset
@@ -416,7 +418,7 @@ class MemberOffsets:
         found = await self.find([key])
         if key in found:
             return found[key].offset
-        if self._cluster.routes.find(*key) is None:
+        if self._cluster.routes.find(*key) is None:  # nothing committed, because it does not exist
             raise self._missing(*key)
         return None
 

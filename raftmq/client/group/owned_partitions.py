@@ -46,7 +46,7 @@ class OwnedPartitions:
 
     def to_give_up(self, topics: Iterable[str]) -> frozenset[Key]:
         """What to revoke before joining again with a subscription to `topics`."""
-        if not self.is_cooperative:
+        if not self.is_cooperative:  # eager
             return self.held
         subscribed = frozenset(topics)
         return frozenset(key for key in self.held if key[0] not in subscribed)
@@ -71,7 +71,7 @@ class OwnedPartitions:
 
     def end_revoking(self, token: int) -> bool:
         """The program has finished; False: an earlier revocation, which was extended since."""
-        if not self.revoking or token != self._token:
+        if not self.revoking or token != self._token:  # more was added since, or it was lost
             return False
         self.drop_revoking()
         return True

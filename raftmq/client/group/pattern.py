@@ -58,11 +58,11 @@ class PatternWatch:
         deadline = anyio.current_time() + ANSWER_SECONDS_MAX
         try:
             found = await list_topics(self._cluster, deadline=deadline)
-        except RaftmqError as error:
+        except RaftmqError as error:  # the known topics stay; tried again later
             logger.warning("topics cannot be listed: reason=%s", error)
             return
         self._version = version
         topics = sorted(one.name for one in found if self._matches(one.name))
-        if topics != self._topics:
+        if topics != self._topics:  # a changed subscription means a rebalance
             self._topics = topics
             self._on_topics(topics)

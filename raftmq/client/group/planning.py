@@ -203,7 +203,7 @@ class Planning:
         """
         self.end()
         self._leading = Leading.told(members)
-        if is_planned:
+        if is_planned:  # its restart within the session changes nothing
             self.plan = ()
         else:
             self.plan_by = now + self._patience_seconds
@@ -216,6 +216,7 @@ class Planning:
         """
         if self._leading is None or self.plan is not None:
             return False
+        # Without its count a topic would get no partitions, and need another rebalance soon.
         if self._leading.missing(self._counts) and now < self.plan_by:
             return False
         self.plan = self._leading.plan(assignor, self._counts, leader=leader)

@@ -85,7 +85,7 @@ class ProducerOptions:
     # None: an idempotent producer whose identity ends with its process.
     name: str | None = None
     generation: int | None = None
-    acks: int | str = "all"  # durable by default, decision 0002
+    acks: int | str = "all"  # Kafka's default: what is acknowledged is committed
     # Why these defaults: docs/SDK.md, decision 0017 for `max_in_flight`.
     linger_ms: float = 5
     batch_size: int = 64 << 10  # both presets, with less and with more, bring fewer records/s

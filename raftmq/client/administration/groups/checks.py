@@ -262,7 +262,7 @@ class TopicNames:
 def _id_in(name: str) -> bytes | None:
     try:
         found = bytes.fromhex(name)
-    except ValueError:
+    except ValueError:  # not hexadecimal: a name
         return None
     return found if len(found) == ID_BYTES else None
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 COMMITS_MAX = 500  # of one request: the quorum allows 1,000 comparisons in one step
 NAMED_MAX = 5  # errors in one message; more would not help its reader
+# A coordinator's refusals of a commit from outside the group.
 _HAS_MEMBERS = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
 
 Key = tuple[bytes, int]  # topic id and partition
@@ -203,6 +204,7 @@ class _Committing:
         """
         try:
             told = {(one.topic_id, one.partition): one for one in checked(reply).partitions}
+        # The broker refuses a commit without a generation while there are members.
         except _HAS_MEMBERS as error:
             raise NonEmptyGroup(
                 f"group {self._group} has members, and only they may commit: stop them first"

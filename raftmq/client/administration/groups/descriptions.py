@@ -86,6 +86,7 @@ async def list_groups(cluster: Cluster, *, deadline: float) -> tuple[GroupSummar
     while True:
         try:
             return await _ask_everybody(cluster, deadline=deadline)
+        # A broker has left, or is slow: ask all again, with a refreshed list.
         except RaftmqError as error:
             pause = attempts.on_failure(error, now=anyio.current_time())
         await anyio.sleep(pause)
@@ -169,7 +170,7 @@ async def check_no_members(cluster: Cluster, name: str, then: str, *, deadline: 
     """Whether there is such a group. Raises NonEmptyGroup, RaftmqError."""
     try:
         found = await describe_group(cluster, name, deadline=deadline)
-    except GroupIdNotFound:
+    except GroupIdNotFound:  # a reset may begin a new group
         return False
     check_empty(found, then)
     return True

@@ -108,7 +108,7 @@ def problems_of(
                 problems.append(problem)
             else:
                 owners[key] = member_id
-    if not is_partial:
+    if not is_partial:  # cooperative: moving partitions are left out for now
         problems += [
             f"{topic}-{number} is given to nobody"
             for topic, number in _to_deal_out(partitions, topics_of.values())
@@ -163,6 +163,7 @@ def claims_of(members: Iterable[Subscribed]) -> dict[Key, tuple[Subscribed, ...]
             others = found.get(key)
             if others is None or others[0].generation < member.generation:
                 found[key] = (member,)
+            # Both are kept, so that the claim stands for neither.
             elif others[0].generation == member.generation:
                 found[key] = (*others, member)
     return found

@@ -135,6 +135,7 @@ def _assignor_of(given: object) -> Assignor:
     if not callable(given) or not 0 < len(name) <= NAME_CHARS_MAX or name == "<lambda>":
         problem = f"assignor = {given!r}: expected a name, or a function that has one"
         raise InvalidConfig([problem])
+    # Members that mean the built-in one would agree on it by that name.
     if name in ASSIGNORS:
         raise InvalidConfig(
             [f"assignor {name!r}: that is one of ours; name the function otherwise"]

@@ -68,6 +68,7 @@ class Dealing:
             for key in [(topic, number) for number in range(partitions[topic])]:
                 owners = claims.get(key, ())
                 owner = numbers[owners[0].member_id] if len(owners) == 1 else None
+                # The claim stands, and the member still subscribes to the topic.
                 if owner is not None and owner in may_have[pool]:
                     self.give(pool, key, owner)
                 else:
@@ -138,11 +139,11 @@ class StickyAssignor:
         surplus moves.
         """
         dealing = Dealing(partitions, in_order(members))
-        if len(dealing.pools) == 1:
+        if len(dealing.pools) == 1:  # equal subscriptions: quotas suffice
             dealing.trim(dealing.pools[0], _quotas(dealing.pools[0]))
         for pool in sorted(dealing.pools, key=lambda pool: len(pool.subscribers)):
             dealing.fill(pool)
-        if len(dealing.pools) > 1:
+        if len(dealing.pools) > 1:  # unequal ones need a search
             balance(dealing)
         return dealing.plan()
 
@@ -257,6 +258,7 @@ class _Search:
     def _distant_giver_to(self, receiver: int, enough: int) -> int | None:
         seen: set[int] = set()
         level = [receiver]
+        # Breadth first: the shortest path moves the fewest partitions.
         while level and max(self._loads) >= enough:
             level = self._givers_to(level, seen)
             best = max(level, key=self._loads.__getitem__, default=receiver)
@@ -269,7 +271,7 @@ class _Search:
         reached: list[int] = []
         for receiver in level:
             for number in self._pools_of[receiver]:
-                if number in seen:
+                if number in seen:  # its members were reached by a shorter path
                     continue
                 seen.add(number)
                 for giver in self._pools[number].parts:

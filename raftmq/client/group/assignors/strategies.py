@@ -31,7 +31,7 @@ class RangeAssignor:
         plan: dict[str, list[Key]] = {member.member_id: [] for member in ordered}
         for topic in sorted(partitions):
             subscribers = subscribers_of(topic, ordered)
-            if not subscribers:
+            if not subscribers:  # its last subscriber has just left
                 continue
             first = 0
             for number, member in enumerate(subscribers):
