@@ -84,7 +84,7 @@ class Consumer:
         self._is_open = self._is_closed = False
         self._turn = trio.Lock()  # of threads that ask for more
         self._batches: deque[ConsumedBatch] = deque()  # not handed out yet, one at most
-        # threads take from it without the loop; may be used up
+        # Threads take from it without the loop; may be used up
         self._lent: SharedBatch | None = None
 
     def __enter__(self) -> Self:
@@ -285,9 +285,8 @@ class Consumer:
                 self._give_back()
                 if not self._lent:  # another thread has fetched while this one waited
                     self._lent = await self._consumer._next_lent()
-        return (
-            bool(self._lent) or not scope.cancelled_caught
-        )  # other threads may have taken all of it
+        # Other threads may have taken all of it
+        return bool(self._lent) or not scope.cancelled_caught
 
     async def _fetch(self, found: Batches, seconds_max: float | None) -> bool:
         """The same for batches."""

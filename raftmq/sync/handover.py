@@ -117,7 +117,7 @@ class Handover:
         self.loop, self._producer, self._bytes_max = loop, producer, bytes_max
         self.failures = Failures()
         self._wanted = trio.Event()
-        # tasks that wait until so many records were taken
+        # Tasks that wait until so many records were taken
         self._waiting: list[tuple[int, trio.Event]] = []
         self._wait_count_min = math.inf
         self._lock = Lock()  # guards the attributes below

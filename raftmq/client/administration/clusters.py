@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import ElectLeadersReply
 
 BROKERS = "brokers"  # the listener between brokers, which no program uses
-# for one broker's report of damage: a slow one must not delay the rest of the health report
+# For one broker's report of damage: a slow one must not delay the rest of the health report
 DAMAGE_SECONDS_MAX = 2.0
 
 

@@ -120,7 +120,7 @@ class ConsumedBatch:
     def end_offset(self) -> int:
         """Where reading goes on after it: one past the last record, or further on in a gap."""
         part = self._parts[-1]
-        # includes offsets without a record at the end
+        # Includes offsets without a record at the end
         if part.stop == part.batch.header.record_count:
             return part.batch.header.end_offset
         return part.batch.offsets[part.stop - 1] + 1

@@ -47,7 +47,7 @@ class CompletedFetch:
         header, start = self.header, 0
         if header.is_control:  # no record for the program
             return BatchPart(self.batch, 0, 0)
-        # the fetch began within the batch, or part was handed out
+        # The fetch began within the batch, or part was handed out
         if position > header.base_offset:
             start = bisect_left(self.batch.offsets, position)
         return BatchPart(self.batch, start, min(header.record_count, start + records_max))

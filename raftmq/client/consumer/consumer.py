@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
 
 Found = TypeVar("Found")
-# requests at a time for end offsets, so that many partitions do not flood the leaders
+# Requests at a time for end offsets, so that many partitions do not flood the leaders
 QUESTIONS_MAX = 32
 
 

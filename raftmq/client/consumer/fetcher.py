@@ -41,7 +41,7 @@ logger = logging.getLogger("raftmq.client")
 
 LOOK_SECONDS = 0.5  # how often topics without a leader are refreshed, and all are checked
 OUTDATED_SECONDS_MIN = 0.5  # between two refreshes only because a broker named a newer version
-# without another reason: an idle consumer gets no answers that name versions
+# Without another reason: an idle consumer gets no answers that name versions
 REFRESH_SECONDS = 10.0
 ANSWER_SECONDS_MAX = 5.0  # for one refresh; the next is due soon anyway
 

@@ -57,7 +57,7 @@ class GroupReading:
     member: MemberOptions
     pattern: str | None = None
     commit: str = "batch"
-    # so much work may come again after a crash; a commit per batch would load the quorum
+    # So much work may come again after a crash; a commit per batch would load the quorum
     commit_interval_ms: int = 100
     on_rebalance: OnRebalance | None = None
 
@@ -188,11 +188,10 @@ class ConsumerOptions:
     auto_offset_reset: str = "none"  # a gap must not go unnoticed
     fetch_min_bytes: int = 1  # Kafka's default: an answer as soon as there is a record
     fetch_max_wait_ms: int = 500  # Kafka's default
-    # a fraction of prefetch_bytes, so that several leaders get their share
     fetch_max_bytes: int = 8 << 20  # a quarter of prefetch_bytes
     max_partition_fetch_bytes: int = 1 << 20  # Kafka's default, and that of max.message.bytes
     max_poll_records: int = 500  # Kafka's default
-    # bounds the memory of a consumer that is slower than its leaders
+    # Bounds the memory of a consumer that is slower than its leaders
     prefetch_bytes: int = 32 << 20
 
     def __post_init__(self) -> None:

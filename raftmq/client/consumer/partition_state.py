@@ -204,7 +204,7 @@ class ConsumedPartition:
         self.start = start
         self.found_at: int | None = None
         self.position = start.offset
-        # from there to the position there are only control batches
+        # From there to the position there are only control batches
         self._read_end = start.offset or 0
         self.position_epoch = self.fetch_epoch = ABSENT
         self.fetch_offset = self.position or 0

@@ -56,7 +56,7 @@ class Subscription:
             self._add((key[0], key[1]), self._start)
         self.topics = tuple(dict.fromkeys([*topics, *(topic for topic, _ in self.states)]))
         self._own = frozenset(self.topics)
-        # number of partitions when the topic was seen first
+        # Number of partitions when the topic was seen first
         self._first_counts: dict[str, int] = {}
         self._first_ids: dict[str, bytes] = {}
         self._untold = set(self.topics)

@@ -224,7 +224,7 @@ def doubts(error: RaftmqError) -> list[Effect]:
 # -- Member ---------------------------------------------------------------------------------------
 
 
-# for the network, beyond the time that the coordinator may wait for other members
+# For the network, beyond the time that the coordinator may wait for other members
 ANSWER_SECONDS = 5.0
 LEAVE_SECONDS_MAX = 5.0  # then the session timeout ends the membership anyway
 
@@ -468,9 +468,8 @@ class MemberRules:
         if error is not None and error.retriable:
             self.requests.repeat_beat(now=now)
             doubted = doubts(error)
-            if (
-                doubted and self.requests.step is not None
-            ):  # it may have gone to a broker that is gone
+            # It may have gone to a broker that is gone
+            if doubted and self.requests.step is not None:
                 self.requests.repeat_step(now=now)
             return doubted
         self.requests.beat_next(asked.sent_at + self._options.heartbeat_seconds)

@@ -118,7 +118,7 @@ class GroupMembership:
         that say nothing of membership have no effect.
         """
         is_current = generation == self.generation != ABSENT
-        # a late answer of an earlier generation
+        # A late answer of an earlier generation
         if not is_current or not isinstance(error, VERDICTS):
             return self._run(_nothing, now)
         return self._run(lambda now: self._member.on_verdict(error, now), now)

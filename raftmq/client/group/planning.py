@@ -168,7 +168,7 @@ class Leading:
 # -- Planning -------------------------------------------------------------------------------------
 
 
-# a leader waits so long for partition counts, or a quarter of the rebalance timeout
+# A leader waits so long for partition counts, or a quarter of the rebalance timeout
 COUNTS_SECONDS_MAX = 5.0
 
 

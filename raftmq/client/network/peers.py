@@ -77,7 +77,7 @@ class Peers:
         """
         peer = self._peers.get(broker_id)
         if peer is None:
-            # a caller that retries in a loop must not block others
+            # A caller that retries in a loop must not block others
             await anyio.lowlevel.checkpoint()
             raise Unreachable(f"broker {broker_id}: no address is known")
         return await peer.request(body, payload, timeout_seconds=timeout_seconds)

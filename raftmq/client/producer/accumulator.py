@@ -98,7 +98,7 @@ class TopicQueues:
             self.fences = TopicFences(identity)
             self.rounds = ReplayablePartitioner(identity.name, identity.generation)
             self._deal = self.rounds.take_one
-        # the program's own function
+        # The program's own function
         self.choose = options.partitioner if callable(options.partitioner) else None
         self._is_crc32 = options.partitioner == "crc32"
         self.hash = HASHES.get(str(options.partitioner), HASHES["crc32"])

@@ -74,9 +74,9 @@ def _bar(total: int | None) -> Iterator[Report]:
 # -- Bulk -----------------------------------------------------------------------------------------
 
 
-# few at first, as rows may be large; more than 4096 at once would delay other tasks
+# Few at first, as rows may be large; more than 4096 at once would delay other tasks
 PORTION_RECORDS_FIRST, PORTION_RECORDS_MAX = 64, 4096
-# of memory, or a quarter of a smaller buffer, so that filling and sending overlap
+# Of memory, or a quarter of a smaller buffer, so that filling and sending overlap
 PORTION_BYTES_MAX = 2 << 20
 PORTION_SECONDS_MAX = 0.02  # rows that come slowly leave after 20 ms, however few they are
 
@@ -133,7 +133,7 @@ class Bulk:
     ) -> None:
         self._host, self._dispatcher = host, dispatcher
         self._now_ms = now_ms
-        # a quarter: one portion is filled while others are sent
+        # A quarter: one portion is filled while others are sent
         self._bytes_max = min(PORTION_BYTES_MAX, options.buffer_memory // 4)
         self._records_max = PORTION_RECORDS_FIRST  # of the next portion
         self._runs: deque[BulkRun] = deque()  # not known to be settled, oldest first
@@ -370,9 +370,8 @@ class _Portions:
 
     def __init__(self, rows: Iterable[Any] | AsyncIterable[Any]) -> None:
         self._rows = rows.__aiter__() if hasattr(rows, "__aiter__") else iter(rows)
-        self._next_portion = getattr(
-            rows, "next_portion", None
-        )  # of iterables that buffer rows themselves
+        # Of iterables that buffer rows themselves
+        self._next_portion = getattr(rows, "next_portion", None)
 
     async def next(self, count: int) -> list[Any]:
         """At most `count` rows; an empty list at the end."""

@@ -68,7 +68,7 @@ class Delivery:
     def claim(self) -> None:
         """Note that the program learns the outcome."""
         self._claims += 1
-        # the first claim; the batch counts records, not claims
+        # The first claim; the batch counts records, not claims
         if self._claims == 1 and self._batch is not None:
             batch, index = self._held()
             batch.claim(index)

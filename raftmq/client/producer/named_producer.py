@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # -- Named ----------------------------------------------------------------------------------------
 
 
-# of one generation in a partition: sequences of a name must not wrap
+# Of one generation in a partition: sequences of a name must not wrap
 RECORDS_MAX = SEQUENCE_COUNT - 1
 WAY_OUT = (
     "send the same records in the same order to a topic with as many partitions as before, or "

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.backoff import Backoff
 
 
-# the format stores timestamps in 64 bits
+# The format stores timestamps in 64 bits
 _WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 # In the order of the fields of RecordColumns, for messages.
 NAMES = ("values", "keys", "headers", "tags", "timestamps", "partitions")
@@ -186,7 +186,7 @@ def _lengths(column: Sequence[Any]) -> list[int]:
 # new ones, before any new one.
 
 
-# an operator who raises max.message.bytes gets whole batches again within 5 minutes
+# An operator who raises max.message.bytes gets whole batches again within 5 minutes
 LIMIT_SECONDS = 300.0
 
 

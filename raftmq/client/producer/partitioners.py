@@ -188,7 +188,7 @@ class StickyPartitioner:
 # that many producers with few records do not all write to the same one.
 
 
-# enough to fill batches; part of what a replay relies on, so it must never change
+# Enough to fill batches; part of what a replay relies on, so it must never change
 RUN_RECORDS = 1000
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 # Invariant: it is settled once: it either joins a batch, or fails and gives its memory back.
 
 
-# of memory for the object and its delivery, beside RECORD_OVERHEAD_BYTES
+# Of memory for the object and its delivery, beside RECORD_OVERHEAD_BYTES
 EARLY_OVERHEAD_BYTES = 256
 
 
@@ -491,9 +491,8 @@ class Producer:
         topic = self._accumulator.topics.get(name)
         if topic is None:
             topic = self._accumulator.topic(check_topic(name))
-            if (
-                self._named is not None
-            ):  # the count is kept for good: refresh, as the topic may have grown
+            # The count is kept for good: refresh, as the topic may have grown
+            if self._named is not None:
                 self._cluster.routes.doubt(name)
             # Known from another producer or consumer of this client: no need to wait.
             elif (known := self._cluster.routes.topic(name)) is not None:

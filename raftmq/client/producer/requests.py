@@ -96,7 +96,7 @@ def _outcomes(
     if asked != [(found.topic_id, found.partition) for found in partitions]:
         raise ServerError(f"broker {request.leader} answered for other partitions than asked for")
     for part, found in zip(request.parts, partitions, strict=True):
-        # set only with duplicates
+        # Set only with duplicates
         if found.base_offsets and len(found.base_offsets) != len(part.batches):
             raise ServerError(
                 f"broker {request.leader} answered for {len(found.base_offsets)} batches of "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
     from raftmq.rpc.backoff import Backoff
 
-# a leader election takes some of these pauses; 0.5 s bounds the delay after a long one
+# A leader election takes some of these pauses; 0.5 s bounds the delay after a long one
 PAUSES = Pauses(seconds_min=0.02, seconds_max=0.5)
 
 
@@ -60,9 +60,8 @@ class Attempts:
             RaftmqError: there is no next attempt; `error` itself.
         """
         is_late = now >= self._deadline and isinstance(error, Unreachable)
-        if (
-            is_late and self._last is not None
-        ):  # the deadline cut it short: the error before names the cause
+        # The deadline cut it short: the error before names the cause
+        if is_late and self._last is not None:
             error = self._last
         self._last = error
         if self._repeats is not RepeatEffect.HARMLESS and not error.definite:

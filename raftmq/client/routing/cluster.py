@@ -378,9 +378,8 @@ class Cluster:
                 pause = attempts.on_failure(error, now=anyio.current_time())
             with suppress(Unreachable):
                 await self._know(topic, deadline=deadline)
-            if (
-                self.routes.find(topic, partition) == tried
-            ):  # the same leader: pause; a new one is tried at once
+            # The same leader: pause; a new one is tried at once
+            if self.routes.find(topic, partition) == tried:
                 await anyio.sleep_until(min(anyio.current_time() + pause, deadline))
             attempts.check_time(anyio.current_time())
 

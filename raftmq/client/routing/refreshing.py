@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-# long enough not to flood brokers, short against a leader election
+# Long enough not to flood brokers, short against a leader election
 PAUSES = Pauses(seconds_min=0.05, seconds_max=0.5)
 
 
