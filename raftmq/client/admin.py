@@ -161,7 +161,7 @@ async def _all_pages(
             _raise_error_of(page)
         pages.append(page)
         following: Cursor | None = answer.body.next
-        if following is None:
+        if following is None:  # the last page
             break
         # A faulty broker must not make this loop for ever.
         if first is not None and following.partition <= first.partition:

@@ -124,7 +124,7 @@ class Client:
         if self._was_opened:  # its tasks cannot be started again
             raise Closed("a client is opened once: connect again")
         self._was_opened = True
-        await self._cluster.__aenter__()
+        await self._cluster.__aenter__()  # starts its tasks; dials nothing yet
         try:
             deadline = anyio.current_time() + self._connect_timeout_ms / 1000
             # Ends when a broker has answered; raises Unreachable after connect_timeout_ms.

@@ -169,7 +169,7 @@ class Loop:
 
     def wait(self, call: LoopCall[T], *, timeout: float | None = None) -> T:
         """Its outcome. A caller that is interrupted must `cancel` the call."""
-        if not call.wait(timeout):
+        if not call.wait(timeout):  # the time is over
             self.cancel(call)
             raise RequestTimedOut(f"no result within {timeout:g} s")
         return call.result()

@@ -71,7 +71,7 @@ async def find_health(cluster: Cluster, *, deadline: float) -> Health:
     untold: list[int] = []
     async with anyio.create_task_group() as tasks:
         for one in details.brokers:
-            if one.state == "active":
+            if one.state == "active":  # others would not answer
                 seek = partial(_find_damage, cluster, one.broker_id, topics, damaged, untold)
                 tasks.start_soon(seek, deadline)
     told = tuple(sorted(damaged, key=_place))
@@ -136,6 +136,7 @@ async def elect(
 
     def read(reply: ElectLeadersReply) -> tuple[Election, ...]:
         told = {(one.topic_id, one.partition): one for one in reply.partitions}
+        # a faulty broker: its answer proves nothing
         if set(told) != {(topic_id, number) for number in numbers}:
             raise ServerError("a broker answered ElectLeaders for other partitions")
         elections = tuple(_election(told[topic_id, number]) for number in numbers)
@@ -159,7 +160,7 @@ async def elect(
 def _election(told: PartitionOutcome) -> Election:
     if told.error == ErrorCode.NONE:
         return Election(told.partition, "elected")
-    if told.error == ErrorCode.ELECTION_NOT_NEEDED:
+    if told.error == ErrorCode.ELECTION_NOT_NEEDED:  # the preferred replica leads
         return Election(told.partition, "led already")
     return Election(told.partition, "failed", error_for(told.error, told.message))
 

@@ -94,7 +94,7 @@ async def fetch(
         topic, partition, attempt, deadline=deadline, repeats=RepeatEffect.HARMLESS
     )
     where = f"fetch of {topic}-{partition} from {offset}"
-    if len(data) != told.length:
+    if len(data) != told.length:  # the header and the payload disagree
         raise CorruptRecord(f"{len(data)} bytes came, {told.length} were announced", where=where)
     check_batches(data, offset, high_watermark=told.high_watermark, where=where)
     return FetchedChunk(data, told.high_watermark, told.log_start_offset)
@@ -164,6 +164,7 @@ async def ends_of(
 
 
 async def _ends(cluster: Cluster, topic: str, partition: int, *, deadline: float) -> Ends:
+    # The start first: in the other order it could move past the end that was read.
     start = await _offset(cluster, topic, EARLIEST, partition, deadline=deadline)
     return Ends(start, await _offset(cluster, topic, LATEST, partition, deadline=deadline))
 
@@ -212,7 +213,7 @@ async def partitions_of(
     if wanted is None:
         return range(found.partition_count)
     missing = sorted(number for number in wanted if number >= found.partition_count)
-    if missing:
+    if missing:  # checked before any leader is asked
         raise UnknownTopicOrPartition(
             f"topic {topic} has {found.partition_count} partitions, counted from 0: there is no"
             f" {', '.join(map(str, missing))}"

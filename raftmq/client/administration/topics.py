@@ -81,6 +81,7 @@ async def alter_config(
         OutcomeUnknown: it may have been changed, or soon be. Indefinite.
         InvalidConfig, RaftmqError: nothing was changed. Definite.
     """
+    # By id, a later topic of the same name cannot be hit.
     topic_id = await find_topic_id(cluster, name, deadline=deadline)
 
     def read(reply: AlterConfigsReply) -> None:
@@ -139,6 +140,7 @@ async def grow_topic(cluster: Cluster, name: str, total: int, *, deadline: float
         OutcomeUnknown: it may have grown; or it has, and some of it cannot be used yet. Indefinite.
         InvalidPartitions: it has as many already, or more. Definite.
     """
+    # By id, a later topic of the same name cannot be hit.
     topic_id = await find_topic_id(cluster, name, deadline=deadline)
 
     def read(reply: CreatePartitionsReply) -> None:
@@ -173,6 +175,7 @@ async def all_metadata(cluster: Cluster, *, deadline: float) -> MetadataReply:
     async def attempt(broker_id: int) -> MetadataReply:
         newest_version = cluster.newest_version
         reply = await _all_pages(cluster, broker_id, deadline=deadline)
+        # A topic that was just created must be in the list.
         is_behind = reply.metadata_version < newest_version
         if is_behind and anyio.current_time() < fresh_until:
             raise LeaderNotAvailable(
@@ -194,7 +197,7 @@ async def _all_pages(cluster: Cluster, broker_id: int, *, deadline: float) -> Me
         known = len(topics)
         topics |= {topic.name: topic for topic in page.topics}
         first = first or page
-        if page.is_complete:
+        if page.is_complete:  # the last page
             break
         # A faulty broker must not make this loop for ever.
         if len(topics) == known:

@@ -62,6 +62,7 @@ class MetadataWatch:
 
     def look(self) -> None:
         """Wake the task if a topic is in doubt or outdated now."""
+        # Called after each answer, so it only wakes the task when there is something to do.
         if not self._wanted.is_set() and self._due(anyio.current_time()):
             self._wanted.set()
 

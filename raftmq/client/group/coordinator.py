@@ -120,6 +120,7 @@ class CoordinatorLookup:
                 answer = await self.ask_once(make(), deadline=deadline)
                 return read(answer.body)
             except RaftmqError as error:
+                # NotCoordinator, for example: the next attempt looks it up again.
                 self.doubt(error)
                 pause = attempts.on_failure(error, now=anyio.current_time())
             await anyio.sleep(pause)

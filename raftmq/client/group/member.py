@@ -367,7 +367,7 @@ class MemberRules:
         return self._maybe_plan(now) if reply.must_sync_anew else [self._ask_step(now)]
 
     def _maybe_plan(self, now: float) -> list[Effect]:
-        if self.state is not State.SYNCING:
+        if self.state is not State.SYNCING:  # planning belongs to that step
             return []
         assignor = self._assignors[self.protocol]
         try:

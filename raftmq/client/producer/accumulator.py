@@ -278,6 +278,7 @@ class Accumulator:
         batch = queue.open
         if batch is None:
             batch = queue.open_batch(clock())
+        # it does not fit
         elif batch.payload_bytes + size - RECORD_OVERHEAD_BYTES > self._batch_size:
             # The record does not fit. The closed batch ends the sticky partition's turn, so a
             # record without a key goes where the next batch is opened.
@@ -345,7 +346,7 @@ class Accumulator:
                     columns.tags and columns.tags[start:end],
                 )
             queue.queued_bytes += size
-            if batch.payload_bytes >= self._batch_size or batch.is_full:
+            if batch.payload_bytes >= self._batch_size or batch.is_full:  # full: it need not linger
                 self._close(topic, queue)
             yield batch, position, end - start
             start = end

@@ -115,7 +115,7 @@ class BulkRun:
         """
         batch = self.batch
         count = min(batch.skipped - self.start, self.record_count)
-        if count <= 0:
+        if count <= 0:  # its records were all sent
             return None
         self.start, self.record_count = self.start + count, self.record_count - count
         return BatchMetadata(batch.topic, batch.partition, ABSENT, count, is_skipped=True)
@@ -153,6 +153,7 @@ class Bulk:
     ) -> list[BatchMetadata]:
         """See `Producer.send_many`."""
         with self._answerable(), reporting(progress, column_length(rows)) as report:
+            # Before rows are read: with an unknown topic none must be lost.
             topic = await self._open(topic_name)
             portions = _Portions(rows)
             while portion := await portions.next(self._records_max):
@@ -181,7 +182,7 @@ class Bulk:
     async def _take_all(
         self, topic: TopicQueues, given: RecordColumns, report: Callable[[int], object]
     ) -> None:
-        while self._count < len(given.values):
+        while self._count < len(given.values):  # in portions, so that memory stays bounded
             end = self._count + self._records_max
             await self._take(topic, portion_of(given, self._count, end))
             report(self._count)
@@ -202,7 +203,7 @@ class Bulk:
         """Put one portion into batches."""
         # An earlier record has failed: accept no more, and raise once all are settled.
         if self._error is not None:
-            await self._finish()
+            await self._finish()  # raises the failure
         try:
             prepared = columns.prepared(self._count)
             self._check_sizes(prepared.sizes)

@@ -91,7 +91,7 @@ class Routes:
     def use(self, name: str) -> bool:
         """Whether the topic is cached and not in doubt; marks it as used."""
         found = self._topics.pop(name, None)
-        if found is None:
+        if found is None:  # never asked for, or forgotten
             return False
         self._topics[name] = found
         return name not in self._doubted
@@ -249,6 +249,7 @@ def error_in(answer: PartitionAnswer) -> RaftmqError | None:
     if isinstance(answer, PartitionProduced) and _was_refused(answer):
         return LeaderElsewhere(message)
     error = error_for(answer.error, message)
+    # The sender finds by the limit which records of the request were at fault.
     if isinstance(answer, PartitionProduced) and isinstance(
         error, (MessageTooLarge, InvalidTimestamp)
     ):
@@ -264,6 +265,7 @@ def _was_refused(answer: PartitionProduced) -> bool:
 
 def leader_told(answer: PartitionAnswer) -> tuple[int, int] | None:
     """Leader and leader epoch, if an error answer names them."""
+    # Offset answers carry no leader; others name it only with an error.
     if isinstance(answer, FoundOffset) or not answer.error:
         return None
     return answer.leader, answer.leader_epoch

@@ -75,6 +75,7 @@ class GroupCalls:
         # No offsets: raises GroupIdNotFound unless the group exists.
         if not found:
             await descriptions.describe_group(self._cluster, name, deadline=deadline)
+        # Coordinators know topics by id only.
         names = await find_names(self._cluster, deadline=deadline)
         told = {(names.name_of(key[0]), key[1]): _offset(one) for key, one in found.items()}
         return dict(sorted(told.items()))

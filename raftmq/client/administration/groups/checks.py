@@ -76,7 +76,7 @@ def check_target(to: object, shift: object) -> ResetTarget:
         TypeError: neither, both, or a shift that is no number.
         InvalidRequest: an offset or a time that no record has, or none of them.
     """
-    if (to is None) == (shift is None):
+    if (to is None) == (shift is None):  # neither, or both
         raise TypeError("give either to='earliest', 'latest', an offset or a datetime, or shift=n")
     if shift is not None:
         return ResetTarget(shift=_whole("shift", shift))
@@ -130,7 +130,7 @@ def check_expected(
         for one, at in _mapping("expected", expected).items()
     }
     others = sorted(set(found) - set(offsets))
-    if others:
+    if others:  # most likely a typing error in a partition
         raise InvalidRequest(f"expected names {others[0]}, for which no offset is given")
     return found
 

@@ -69,7 +69,9 @@ class Reset:
         """
         cluster, group, deadline = self._cluster, self._group, self._deadline
         if not is_dry:
+            # Members would commit their own positions over the new ones.
             await check_no_members(cluster, group, "reset its offsets", deadline=deadline)
+        # Read before the plan is made: the commit below compares with these.
         offsets = await fetch_offsets(cluster, group, deadline=deadline)
         names = await find_names(cluster, deadline=deadline)
         old = {(names.name_of(key[0]), key[1]): one.offset for key, one in offsets.items()}
@@ -89,7 +91,7 @@ class Reset:
             found = set(wanted.partitions)
             for topic, partition in sorted(found):
                 names.id_of(topic, partition)
-        elif wanted.topics is not None:
+        elif wanted.topics is not None:  # also partitions without a committed offset
             found = {(name, one) for name in wanted.topics for one in names.partitions_of(name)}
         else:
             found = {key for key in old if key[0] in names}
@@ -99,7 +101,7 @@ class Reset:
         return self._shiftable(sorted(found), old, is_exact=is_exact)
 
     def _nothing_there(self, *, has_offsets: bool) -> RaftmqError:
-        if has_offsets:
+        if has_offsets:  # the group exists, but its topics do not
             return InvalidRequest(
                 f"group {self._group!r} has committed offsets of deleted topics only: name topics"
             )
@@ -114,7 +116,7 @@ class Reset:
         """Partitions with a committed offset, from which a shift counts. An error if one without
         was named, or if there is none.
         """
-        if self._target.shift is None:
+        if self._target.shift is None:  # only a shift needs a committed offset
             return keys
         found = [key for key in keys if key in old]
         lacking = [f"{topic}-{number}" for topic, number in keys if (topic, number) not in old]
@@ -166,6 +168,7 @@ class Reset:
         starts = await self._find(topic, EARLIEST, partitions)
         is_time = time is not None and time not in (EARLIEST, LATEST)
         times = await self._find(topic, time or 0, partitions) if is_time else {}
+        # the log may have grown since the lookups above
         ends = await self._find(topic, LATEST, partitions)
         return {one: Log(starts[one] or 0, ends[one] or 0, times.get(one)) for one in partitions}
 
