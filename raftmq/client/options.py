@@ -112,6 +112,6 @@ def _is_among(value: object, values: tuple[object, ...]) -> bool:
 
 
 def _shown(value: object) -> str:
-    if value == ONE_OR_MORE:
+    if value == ONE_OR_MORE:  # a range would not say that to a user
         return "1 or more"
     return f'"{value}"' if isinstance(value, str) else repr(value)

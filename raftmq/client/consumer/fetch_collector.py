@@ -79,7 +79,7 @@ class FetchCollector:
             RaftmqError: also what `make` raises.
         """
         batch = self.open_batch(records_max)
-        if batch is None:
+        if batch is None:  # no partition has anything to hand out
             return None
         try:
             return make(batch)

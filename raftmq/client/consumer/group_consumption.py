@@ -51,6 +51,8 @@ _REFUSED = (IllegalGeneration, RebalanceInProgress, UnknownMemberId)
 
 
 class ConsumerCommits:
+    """The commits of one consumer that its program waits for."""
+
     def __init__(
         self, offsets: MemberOffsets, subscription: Subscription, member: MemberOptions
     ) -> None:
@@ -103,13 +105,12 @@ class ConsumerCommits:
         a refusal is final.
         """
         refusal: RaftmqError | None = None
-        while (
-            over := self._over(at_stake)
-        ) is None:  # else an attempt with nothing left would succeed
+        # Else an attempt with nothing left would succeed
+        while (over := self._over(at_stake)) is None:
             try:
                 return await attempt()
             except _REFUSED as error:
-                # with `assign` no rebalance will end it
+                # With `assign` no rebalance will end it
                 if not self._subscription.reads_what_is_dealt:
                     raise
                 refusal = error
@@ -126,7 +127,7 @@ class ConsumerCommits:
         """A partition at stake whose ownership has ended."""
         states = self._subscription.states
         for key, tenure in at_stake.items():
-            # revoked, or revoked and assigned again
+            # Revoked, or revoked and assigned again
             if key not in states or states[key].tenure is not tenure:
                 return key
         return None
@@ -183,7 +184,7 @@ class Processing:
 # -- Group consumption ----------------------------------------------------------------------------
 
 
-# for the last commit and LeaveGroup; then the session timeout ends the membership
+# For the last commit and LeaveGroup; then the session timeout ends the membership
 LEAVE_SECONDS_MAX = 5.0
 LEAVE_HURRIED_SECONDS_MAX = 1.0  # after an error, or when cancelled: the program wants to end
 # How often the progress of a program that gets single records is checked, in seconds.
@@ -213,6 +214,8 @@ class BatchWait(Protocol):
 
 
 class GroupConsumption:
+    """Ties a consumer's records to its group membership."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -268,7 +271,7 @@ class GroupConsumption:
             What has gone wrong with that, unless it was raised before.
         """
         known = self.problem
-        # Cancelled: even a last commit would wait.
+        # Cancelled: the member's tasks end, too, so each request gets one attempt.
         is_abandoned = error is not None and not isinstance(error, Exception)
         seconds = LEAVE_SECONDS_MAX if error is None else LEAVE_HURRIED_SECONDS_MAX
         # Shielded: a cancelled block still leaves the group, so that others need not wait for its
@@ -407,12 +410,12 @@ def too_late(
     if cause is LossCause.OTHER:  # no fault of the program: nothing to advise
         return IllegalGeneration(
             f"{where} is not this member's any more, or was others' since: nothing was committed, "
-            "and whoever reads it now is given these records again; go on with what comes next"
+            "and the member that reads it now gets these records again; go on with what comes next"
         )
     why, way_out = _not_asked(member) if cause is LossCause.NOT_ASKED else _not_finished(member)
     return IllegalGeneration(
         f"{where} was taken from this member of group {member.group!r}, as its program {why}: "
-        "nothing was committed, and whoever reads it now is given these records again. "
+        "nothing was committed, and the member that reads it now gets these records again. "
         f"{way_out}, or a smaller max_poll_records"
     )
 

@@ -496,7 +496,7 @@ class MemberRules:
         return self._depart(now) if self.is_closing else self.join(now)
 
     def maybe_lose(self, now: float) -> list[Effect]:
-        if not self.holdings.held or now < self.session.ends_at:
+        if not self.holdings.held or now < self.session.ends_at:  # the session goes on
             return []
         return self._lose(now, keeps_id=True)
 

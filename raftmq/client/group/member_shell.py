@@ -132,6 +132,7 @@ class RebalanceListeners:
                 self._lost.clear()
                 with anyio.CancelScope() as scope:
                     self._current = change, scope
+                    # Cancelled by `add` when a later change makes a revocation pointless.
                     await self._carry_out(change)
                 self._current = None
             await self._added.wait()
@@ -200,6 +201,7 @@ class RebalanceListeners:
         if self.commits:
             with suppress(RaftmqError):  # the next owner reads these records again
                 await self._offsets.commit_done(keys, deadline=change.deadline)
+        # The partitions are still this member's: the callback may commit.
         await self._tell(Rebalance(revoked=keys, generation=self._membership.generation))
         self._let_go(keys)
         self._on_revoked(change.token)
@@ -215,7 +217,7 @@ class RebalanceListeners:
 
     async def _tell(self, rebalance: Rebalance) -> bool:
         """Call `on_rebalance`. False: it has raised."""
-        if self._options.on_rebalance is None:
+        if self._options.on_rebalance is None:  # nothing to call
             return True
         try:
             answer = self._options.on_rebalance(rebalance)
@@ -316,8 +318,8 @@ class PeriodicCommits:
         now, group = anyio.current_time(), self._options.member.group
         deadline = now + COMMITTING_SHARE * (anyio.current_effective_deadline() - now)
         problem: RaftmqError = RequestTimedOut(
-            f"group {group!r}: nobody has answered in time: what was handed out last may not be "
-            "committed, and comes again then"
+            f"group {group!r}: the coordinator has not answered in time: what was handed out "
+            "last may not be committed, and comes again then"
         )
         with anyio.CancelScope(deadline=deadline):
             while True:
@@ -399,13 +401,13 @@ class MemberShell:
         """Commit what is done, and leave. `is_clean`: records in flight are done, too; if they
         cannot be committed, that is a `problem`.
         """
-        if self.options.commits_by_itself:
+        if self.options.commits_by_itself:  # with "manual" and "none" only the program commits
             problem = await self._commits.at_last(is_all=is_clean)
             if is_clean:
                 self.problem = self.problem or problem
         self._changes.commits = False  # records still in flight are not done
         self._reader.drop_work()
-        if self._is_started:
+        if self._is_started:  # never joined without a topic, or with `assign`
             self._perform(self.membership.leave(now=anyio.current_time()))
             # Ends with Left or Fail; the caller bounds the time.
             await self._left.wait()
@@ -531,7 +533,7 @@ class MemberShell:
         counts = {}
         for topic in topics:
             told = self._cluster.routes.topic(topic)
-            if told is not None:
+            if told is not None:  # else no broker was asked yet: keep the last count
                 counts[topic] = 0 if told.topic_id is None else len(told.places)
         if counts != self._told:  # most refreshes change nothing
             self._told = counts
@@ -545,7 +547,7 @@ class MemberShell:
         """
         now, may_hand_out = anyio.current_time(), self.membership.may_hand_out
         kept = tuple(key for key in keys if may_hand_out(key, now=now))
-        if kept:
+        if kept:  # others are being given up anyway
             self._changes.add(Renewed(kept))
             self._changes.add(Assign(kept, self.membership.generation))
 

@@ -197,9 +197,9 @@ class OffsetCommits:
             if identity.is_member or not isinstance(error, UnknownMemberId):  # says enough
                 raise
             raise UnknownMemberId(
-                f"group {self._group!r} has members, so nobody else commits in it, and nothing was "
-                "committed: read partitions of your own choice (assign=) under another group name, "
-                "or once its members have left"
+                f"group {self._group!r} has members, so no other program may commit in it; nothing "
+                "was committed: read partitions of your own choice (assign=) under another group "
+                "name, or once its members have left"
             ) from error
 
     def forget(self, keys: Iterable[Key]) -> None:
@@ -314,7 +314,7 @@ class MemberOffsets:
     ) -> None:
         self._cluster, self._reader, self._commits_first = cluster, reader, commits_first
         self._committing = OffsetCommits(coordinator, group, identity, on_refused)
-        # offsets that the program has committed itself, of records in flight
+        # Offsets that the program has committed itself, of records in flight
         self._said: dict[Key, Position] = {}
         # Partitions of which a commit was attempted, with any outcome.
         self._tried: set[Key] = set()

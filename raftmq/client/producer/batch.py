@@ -206,7 +206,7 @@ class ProducerBatch:
         self._values.extend(values)
         self._count += len(values)
         self._timestamps.extend(timestamps)
-        # a bulk call reports the failures of its records itself
+        # A bulk call reports the failures of its records itself
         self._unclaimed.extend(bytes(len(values)))
         self.byte_count += size
         self.payload_bytes += size - RECORD_OVERHEAD_BYTES * len(values)
@@ -395,7 +395,7 @@ class ProducerBatch:
 
     def call_back(self, index: int, on_delivery: OnDelivery) -> None:
         """Call `on_delivery` when the outcome of one record is known."""
-        assert self.outcome is None, "settled: nobody is called back any more"
+        assert self.outcome is None, "settled: too late for a callback"
         self._callbacks.append((index, on_delivery))
 
     def watch(self, watcher: Callable[[], None]) -> None:
@@ -428,7 +428,7 @@ class ProducerBatch:
             # An earlier run wrote it; the broker did not report at which offset.
             return RecordMetadata(self.topic, self.partition, ABSENT, self._timestamps[index])
         if isinstance(outcome, RaftmqError):
-            # each task raises its own copy, as tracebacks and notes are added to it
+            # Each task raises its own copy, as tracebacks and notes are added to it
             raise outcome.copied()
         base = outcome.base_offset
         offset = ABSENT if base == ABSENT else base + ahead
@@ -513,7 +513,7 @@ class Numbering:
         self._ids = ids
         self._producer_id: int | None = None
         self._epoch = self._next_sequence = 0
-        # the epoch ends: only batches that may have been appended are still sent in it
+        # The epoch ends: only batches that may have been appended are still sent in it
         self._is_over = False
 
     @property

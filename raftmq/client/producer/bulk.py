@@ -216,7 +216,7 @@ class Bulk:
     def _check_sizes(self, sizes: list[int]) -> None:
         try:
             self._host.check_size(max(sizes))
-        except MessageTooLarge as error:
+        except MessageTooLarge as error:  # the program must learn which row it was
             error.add_note(f"it is record {self._count + sizes.index(max(sizes))}")
             raise
 

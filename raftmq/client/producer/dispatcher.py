@@ -73,13 +73,13 @@ class Dispatcher:
         self._tasks: TaskGroup | None = None
         self._wake, self._look_at = anyio.Event(), 0.0
         self._settled = anyio.Event()
-        # tasks in flush(), close and bulk calls: while there are any, nothing lingers
+        # Tasks in flush(), close and bulk calls: while there are any, nothing lingers
         self._waiting_count = 0
         self._refreshing: set[str] = set()
         self._fencing: set[str] = set()
         self._is_asking_id = False
         self._news_at = 0.0
-        # leaders that were sent requests with acks=0, which they do not answer
+        # Leaders that were sent requests with acks=0, which they do not answer
         self._told: set[int] = set()
         self._calls: list[Callable[[], object]] = []
 
@@ -222,7 +222,7 @@ class Dispatcher:
             self._refresh_soon(topic)
         for topic in step.unfenced_topics:
             self._fence_soon(topic)
-        if step.is_id_wanted and not self._is_asking_id:
+        if step.is_id_wanted and not self._is_asking_id:  # one request at a time
             self._is_asking_id = True
             self._tasks.start_soon(self._ask_id)
         self._tell()
@@ -276,7 +276,7 @@ class Dispatcher:
 
     async def _ask_id(self) -> None:
         ids = self.accumulator.ids
-        assert ids is not None, "nobody needs one"
+        assert ids is not None, "the producer needs no id"
         deadline = anyio.current_time() + self._options.request_timeout_ms / 1000
         try:
             ids.on_id(await ask_producer_id(self._cluster, deadline=deadline))

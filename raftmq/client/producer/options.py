@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.partitioners import UserPartitioner
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Larger batches for large, compressible flows; measured against the defaults in docs/SDK.md.
+    # Measured figures of both: docs/SDK.md, "Presets".
     "high_throughput": {"linger_ms": 20, "batch_size": 256 << 10, "max_request_size": 4 << 20},
     "low_latency": {"linger_ms": 0, "batch_size": 16 << 10},
 }
@@ -43,7 +43,7 @@ DELIVERY: Allowed = {
         "idempotence": (True, None),
     },
 }
-# a day: brokers forget an idle producer after that, and with it its duplicates
+# A day: brokers forget an idle producer after that, and with it its duplicates
 KNOWN_MS_MAX = 86_400_000
 CODECS = {None: Compression.NONE} | {codec.name.lower(): codec for codec in Compression}
 
@@ -86,19 +86,19 @@ class ProducerOptions:
     name: str | None = None
     generation: int | None = None
     acks: int | str = "all"  # Kafka's default: what is acknowledged is committed
-    # Why these defaults: docs/SDK.md, decision 0017 for `max_in_flight`.
+    # Kafka's default since 4.0: fuller batches at little cost in latency.
     linger_ms: float = 5
     batch_size: int = 64 << 10  # both presets, with less and with more, bring fewer records/s
     buffer_memory: int = 32 << 20  # Kafka's default
     max_request_size: int = 1 << 20  # the topics' default max.message.bytes
-    max_in_flight: int = 1  # keeps the order when a request is sent again
+    max_in_flight: int = 1  # keeps the order when a request is sent again (decision 0017)
     idempotence: bool | None = None
     compression: str | None = None  # Kafka's default
     partitioner: str | UserPartitioner = "crc32"  # in C, and Spark computes the same
     retries: int | None = None  # delivery_timeout_ms is the limit that matters
     retry_backoff_ms: float = 100  # Kafka's default
     retry_backoff_max_ms: float = 1000  # Kafka's default
-    request_timeout_ms: float = 30_000  # Kafka's default; longer than any leader election
+    request_timeout_ms: float = 30_000  # Kafka's default; longer than a leader election
     delivery_timeout_ms: float = 120_000  # Kafka's default: outlasts the restart of a broker
 
     def __post_init__(self) -> None:
@@ -218,9 +218,8 @@ def _bad_names(options: ProducerOptions) -> list[str]:
     name, generation = options.name, options.generation
     if name is not None and not (isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX):
         problems.append(f"name = {name!r}: expected text of 1 to {NAME_CHARS_MAX} characters")
-    elif (
-        name is not None and not name.isprintable()
-    ):  # includes surrogates, which are no valid Unicode
+    # Includes surrogates, which are no valid Unicode
+    elif name is not None and not name.isprintable():
         problems.append(f"name = {name!r}: expected characters that can be printed")
     is_number = isinstance(generation, int) and not isinstance(generation, bool)
     if generation is not None and not (is_number and 0 <= generation <= GENERATION_MAX):
@@ -304,7 +303,7 @@ def _contradictions(options: ProducerOptions) -> list[str]:
     problems = _contradictions_of_name(options)
     if options.acks == 0 and options.retries:
         problems.append(
-            f"retries = {options.retries} with acks = 0: nobody tells what has failed; "
+            f"retries = {options.retries} with acks = 0: no broker reports what has failed; "
             "leave retries out, or take acks = 1 or more"
         )
     if options.idempotence and options.acks == 0:

@@ -203,7 +203,7 @@ class ProducerSender:
 
     def on_no_id(self, error: RaftmqError) -> None:
         """No broker gave a producer id. Batches that have a number already go on."""
-        assert self._ids is not None, "nobody has asked for one"
+        assert self._ids is not None, "no id was requested"
         self._ids.problem, self._ids.is_wanted = error, False
         # The dispatcher asks again; batches wait, at most until their delivery timeout.
         if error.retriable:
@@ -278,7 +278,7 @@ class ProducerSender:
 
     def _expire(self, topic: TopicQueues, now: float) -> float:
         """Settle batches and waiting records past their deadline. Returns the next deadline."""
-        late = DeliveryTimedOut(f"topic {topic.name!r}: nobody has told its partitions in time")
+        late = DeliveryTimedOut(f"topic {topic.name!r}: no broker has named its partitions in time")
         while topic.waiting and self._deadline_of(topic.waiting[0].since) <= now:
             self._end(late)
             topic.waiting.popleft().on_known(late.at(topic.name))
@@ -532,7 +532,7 @@ def blamed(
     # -1: an old broker, which does not name the limit.
     if isinstance(error, MessageTooLarge) and error.allowed >= 0:
         return part.batches, _those_that_fit(part, error.allowed, now)
-    # the highest timestamp that it accepts
+    # The highest timestamp that it accepts
     if isinstance(error, InvalidTimestamp) and error.allowed >= 0:
         batches = [one for batch in part.batches for one in _by_time(batch, error.allowed)]
         innocent = {batch for batch in batches if not _is_ahead(batch, error.allowed)}

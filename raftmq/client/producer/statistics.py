@@ -56,7 +56,7 @@ class Statistics:
 # as silence would look like success. Pure.
 
 
-# bounds memory when every record fails; the first failures are kept, as they name the cause
+# Bounds memory when every record fails; the first failures are kept, as they name the cause
 REMEMBERED_MAX = 1000
 
 
@@ -86,5 +86,7 @@ class Failures:
         if unknown:
             error = unknown[0][0].copied()
             total = sum([count for _, count in unknown])
-            error.add_note(f"{total} records or more were not delivered, and nobody was told")
+            error.add_note(
+                f"{total} records or more were not delivered, and the program was not told"
+            )
             raise error

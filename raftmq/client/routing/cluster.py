@@ -208,6 +208,7 @@ class Sources(NamedTuple):
         # The broker throttles this client; `ask` has left out those that do for long.
         await anyio.sleep_until(experience.quiet_until(broker_id))
         experience.on_doubt(broker_id)
+        # dials if there is no connection
         answer = await self.peers.request(broker_id, question, timeout_seconds=ANSWER_SECONDS_MAX)
         now = anyio.current_time()
         experience.on_answer(broker_id, throttle_ms=answer.throttle_ms, now=now)
@@ -497,7 +498,7 @@ class Cluster:
     async def _know(self, topic: str, *, deadline: float) -> None:
         """Refresh the topic's metadata, unless they are cached and not in doubt."""
         if not self.routes.use(topic):
-            await self.refresh(topic, deadline=deadline)
+            await self.refresh(topic, deadline=deadline)  # shared with other callers
 
     def _is_stale(self, error: RaftmqError) -> bool:
         """Whether refreshed metadata may explain the error.

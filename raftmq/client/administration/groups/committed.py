@@ -154,7 +154,7 @@ async def commit(
             if start and error.definite:
                 raise _partial(group, start, [error]) from error
             raise
-        if refused:
+        if refused:  # some were committed, so the call is not definite
             raise _partial(group, start + len(part) - len(refused), refused) from refused[0]
 
 
@@ -209,11 +209,11 @@ class _Committing:
             raise NonEmptyGroup(
                 f"group {self._group} has members, and only they may commit: stop them first"
             ) from error
-        if set(told) != set(self._commits):
+        if set(told) != set(self._commits):  # a faulty broker: its answer proves nothing
             raise ServerError(f"group {self._group}: OffsetCommit was answered for others")
         refused = [self._refusal(one, told[one.key]) for one in self._commits.values()]
         errors = [error for error in refused if error is not None]
-        if errors and len(errors) == len(refused):
+        if errors and len(errors) == len(refused):  # nothing was committed: definite
             raise _joined(errors)
         return errors
 
@@ -227,7 +227,7 @@ class _Committing:
             return None
         there, expected = _named(told.offset), _named(wanted.expected)
         return InvalidUpdateVersion(
-            f"{where} has {there} committed now, expected was {expected}: somebody else has"
+            f"{where} has {there} committed now, expected was {expected}: another program has"
             " changed it meanwhile; look again"
         )
 
@@ -265,7 +265,7 @@ def _read_deleted(
         for key, one in told.items()
         if one.error
     ]
-    if len(errors) == len(told):
+    if len(errors) == len(told):  # nothing was deleted: definite
         raise _joined(errors)
     return errors
 

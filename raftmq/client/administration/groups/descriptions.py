@@ -70,7 +70,7 @@ def _partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
 # -- Descriptions ---------------------------------------------------------------------------------
 
 
-# of one broker; then the list of brokers is refreshed, as it may have left
+# Of one broker; then the list of brokers is refreshed, as it may have left
 ANSWER_SECONDS_MAX = 5.0
 
 OneT = TypeVar("OneT", "DescribedGroup", "GroupOutcome")
@@ -94,13 +94,14 @@ async def list_groups(cluster: Cluster, *, deadline: float) -> tuple[GroupSummar
 
 
 async def _ask_everybody(cluster: Cluster, *, deadline: float) -> tuple[GroupSummary, ...]:
+    # The list is complete only if it covers every broker there is now.
     await cluster.refresh(None, deadline=deadline)
     soon = min(deadline, anyio.current_time() + ANSWER_SECONDS_MAX)
     brokers = sorted(cluster.routes.addresses)
     outcomes = await settle([partial(_ask_one, cluster, one, deadline=soon) for one in brokers])
     found: dict[str, GroupSummary] = {}
     for outcome in outcomes:
-        if isinstance(outcome, RaftmqError):
+        if isinstance(outcome, RaftmqError):  # one missing broker spoils the list
             raise outcome
         found |= {one.name: one for one in outcome}
     return tuple(found[name] for name in sorted(found))
@@ -124,7 +125,7 @@ def _next_page(after: str, reply: ListGroupsReply) -> tuple[str, bool]:
     """The name after which the next page begins, if there is one. Raises ServerError: the pages
     would never end.
     """
-    if not reply.has_more:
+    if not reply.has_more:  # the last page
         return after, False
     if not reply.groups or reply.groups[-1].group <= after:
         raise ServerError("a broker has more groups, and does not say which")
@@ -139,7 +140,7 @@ async def describe_group(cluster: Cluster, name: str, *, deadline: float) -> Gro
 async def _describe(coordinator: CoordinatorLookup, name: str, *, deadline: float) -> GroupDetails:
     def read(reply: DescribeGroupsReply) -> GroupDetails:
         told = only_one(reply.groups, name)
-        assert coordinator.found is not None, "somebody has answered"
+        assert coordinator.found is not None, "a coordinator has answered"
         return _details(told, coordinator.found.broker_id)
 
     return await coordinator.ask(
@@ -155,6 +156,7 @@ async def delete_group(cluster: Cluster, name: str, *, deadline: float) -> None:
         OutcomeUnknown: it may have been. Indefinite.
     """
     coordinator = CoordinatorLookup(cluster, name)
+    # The coordinator refuses as well; this names the number of members and the remedy.
     check_empty(await _describe(coordinator, name, deadline=deadline), "delete it")
 
     def make() -> DeleteGroups:

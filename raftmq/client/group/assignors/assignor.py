@@ -110,7 +110,7 @@ def problems_of(
                 owners[key] = member_id
     if not is_partial:  # cooperative: moving partitions are left out for now
         problems += [
-            f"{topic}-{number} is given to nobody"
+            f"{topic}-{number} is given to no member"
             for topic, number in _to_deal_out(partitions, topics_of.values())
             if (topic, number) not in owners
         ]

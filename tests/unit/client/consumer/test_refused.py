@@ -22,7 +22,9 @@ def told(cause: LossCause) -> str:
 def test_what_is_always_told(cause: LossCause) -> None:
     """What it is about, that nothing happened, and who has the records."""
     assert told(cause).startswith("orders-3 ")
-    assert "nothing was committed, and whoever reads it now is given these records" in told(cause)
+    assert "nothing was committed, and the member that reads it now gets these records" in told(
+        cause
+    )
 
 
 def test_a_program_that_did_not_ask() -> None:

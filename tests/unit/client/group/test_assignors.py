@@ -110,7 +110,7 @@ def test_a_function_of_a_program() -> None:
 @pytest.mark.parametrize(
     ("answered", "problem"),
     [
-        ({"x": [("a", 0)]}, "a-1 is given to nobody"),
+        ({"x": [("a", 0)]}, "a-1 is given to no member"),
         ({"x": [("a", 0), ("a", 1), ("a", 1)]}, "a-1 is given to 'x' and to 'x'"),
         ({"x": [("a", 0), ("a", 1)], "y": [("a", 0)]}, "which does not subscribe"),
         ({"x": [("a", 0), ("a", 1)], "z": []}, "a part for 'z', which is no member"),

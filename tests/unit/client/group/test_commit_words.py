@@ -23,7 +23,7 @@ async def test_a_commit_after_too_long(autojump_clock: MockClock) -> None:
         async with here.consumer("a", commit="manual", max_poll_interval_ms=3000) as c:
             record = await anext(c)
             await until(lambda: not c.assignment)
-            words = r"group 'billing', as .* max_poll_interval_ms = 3000: .*whoever.*[.]processing"
+            words = r"group 'billing', as .* max_poll_interval_ms = 3000: .*reads it.*[.]processing"
             for _ in range(2):
                 with pytest.raises(IllegalGeneration, match=words):
                     await c.commit(record)

@@ -182,7 +182,7 @@ def test_a_function_of_the_program_fails() -> None:
     me.lead()
     (fail,) = me.of(Fail)
     assert isinstance(fail.error, InvalidConfig)
-    assert "a-0 is given to nobody" in str(fail.error)
+    assert "a-0 is given to no member" in str(fail.error)
     assert isinstance(me.request, LeaveGroup)
     assert me.membership.state is State.FENCED
 

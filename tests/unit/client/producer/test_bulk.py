@@ -213,7 +213,9 @@ async def test_a_call_that_is_cancelled_knows_nothing(autojump_clock: MockClock)
         except OutcomeUnknown as error:
             caught = error
         assert caught is not None
-        assert caught.__notes__ == ["10 records or more were not delivered, and nobody was told"]
+        assert caught.__notes__ == [
+            "10 records or more were not delivered, and the program was not told"
+        ]
 
 
 def two_times(count: int) -> dict[str, Any]:

@@ -165,7 +165,7 @@ async def test_flush_tells_what_nobody_knows(autojump_clock: MockClock) -> None:
         with pytest.raises(MessageTooLarge) as caught:
             await producer.flush()
         assert caught.value.__notes__ == [
-            "3 records or more were not delivered, and nobody was told"
+            "3 records or more were not delivered, and the program was not told"
         ]
         await producer.flush()
 
