@@ -85,7 +85,7 @@ class Consumer:
         self._turn = trio.Lock()  # of threads that ask for more
         self._batches: deque[ConsumedBatch] = deque()  # not handed out yet, one at most
         # Threads take from it without the loop; may be used up
-        self._lent: SharedBatch | None = None
+        self._shared: SharedBatch | None = None
 
     def __enter__(self) -> Self:
         self._open()
@@ -116,8 +116,8 @@ class Consumer:
             if not isinstance(error, BaseException) or isinstance(error, Exception):
                 self._loop.call_soon(self._give_back)
             self._block.close(error)
-        if self._lent is not None:
-            self._lent.stop()
+        if self._shared is not None:
+            self._shared.stop()
         self._batches.clear()
 
     # -- records ---------------------------------------------------------------------------
@@ -136,9 +136,9 @@ class Consumer:
         """
         self._open()
         taker = get_ident()
-        while (lent := self._lent) or self._loop.call(self._fill, timeout):
+        while (shared := self._shared) or self._loop.call(self._fill, timeout):
             # The fast path: a record under a lock, without the loop.
-            while lent is not None and (record := lent.take(taker)) is not None:
+            while shared is not None and (record := shared.take(taker)) is not None:
                 yield record
                 self._loop.check_process()
 
@@ -283,10 +283,10 @@ class Consumer:
             # One thread at a time fetches; the others find what it has brought.
             async with self._turn:
                 self._give_back()
-                if not self._lent:  # another thread has fetched while this one waited
-                    self._lent = await self._consumer._next_lent()
+                if not self._shared:  # another thread has fetched while this one waited
+                    self._shared = await self._consumer._next_shared()
         # Other threads may have taken all of it
-        return bool(self._lent) or not scope.cancelled_caught
+        return bool(self._shared) or not scope.cancelled_caught
 
     async def _fetch(self, found: Batches, seconds_max: float | None) -> bool:
         """The same for batches."""

@@ -204,7 +204,7 @@ class Handover:
 
     async def _wait_count(self, count: int) -> None:
         self.wake()
-        if self._taken_count < count:
+        if self._taken_count < count:  # else it was taken already
             place = count, trio.Event()
             self._waiting.append(place)
             self._wait_count_min = min(count, self._wait_count_min)
@@ -235,7 +235,7 @@ class Handover:
                 self._taken_count += 1
             # A comparison per record, not a loop over the waiting tasks.
             if self._taken_count >= self._wait_count_min:
-                self._tell()
+                self._wake_waiters()
 
     def _refuse(self, handed: Handed, error: RaftmqError) -> None:
         delivery, on_delivery = handed.delivery, handed.named["on_delivery"]
@@ -245,7 +245,7 @@ class Handover:
         else:
             _call_back(on_delivery, error)
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         count = self._taken_count
         for wanted, event in self._waiting:
             if wanted <= count:

@@ -86,7 +86,7 @@ class Consumer:
             self._delivery.open, iter, is_whole=False
         )
         self._as_batch = Way(self._delivery.take, _same, is_whole=True)
-        self._as_lent = Way(
+        self._as_shared = Way(
             lambda count: self._delivery.open_as(count, SharedBatch), SharedBatch, is_whole=False
         )
         self._membership = self._member_of(random or Random())
@@ -197,6 +197,7 @@ class Consumer:
             for record in one.records:
                 one.last = record
                 return record
+            # The open batch is used up: finish it and wait for the next one.
             one.records = await self._next_open(self._as_records)
             record = one.last = next(one.records)
         except RaftmqError:
@@ -217,17 +218,18 @@ class Consumer:
             InvalidConfig: `max_records` is not a whole number from 1.
         """
         count = self._options.max_poll_records if max_records is None else max_records
+        # True is an int for Python
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidConfig([f"max_records = {count!r}: expected a whole number from 1"])
         return Batches(self, count)
 
-    async def _next_lent(self) -> SharedBatch:
+    async def _next_shared(self) -> SharedBatch:
         """The next records of a partition, for other threads to take until the loop wants something
         else of it; each record that is taken finishes the one before.
         """
-        lent = await self._next_open(self._as_lent)
-        self._one.lend(lent)
-        return lent
+        shared = await self._next_open(self._as_shared)
+        self._one.lend(shared)
+        return shared
 
     async def _next_batch(self, records_max: int) -> ConsumedBatch:
         batch = await self._next(self._as_batch, records_max)
@@ -284,7 +286,7 @@ class Consumer:
             if problem := self._problem():
                 raise problem
             found = take(records_max)
-            if found is not None:
+            if found is not None:  # otherwise nothing is ready yet
                 return found
             # Ends with new records, an error, a change of the assignment, or at close.
             await self._wait_for_change()
@@ -486,7 +488,7 @@ class Consumer:
 
     async def _wait_for_change(self) -> None:
         self._changed = anyio.Event()
-        await self._changed.wait()
+        await self._changed.wait()  # set by `_on_news`, and at close
 
     def _check_open(self) -> None:
         if not self._is_open:

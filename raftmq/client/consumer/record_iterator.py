@@ -102,12 +102,12 @@ class RecordIterator:
         self._delivery, self._on_stopped = delivery, on_stopped
         self.records: Iterator[ConsumerRecord] = _NOTHING
         self.last: ConsumerRecord | None = None
-        self._lent: SharedBatch | None = None
+        self._shared: SharedBatch | None = None
         self._seen: ConsumerRecord | None = None
 
     def lend(self, lent: SharedBatch) -> None:
         """The open batch goes to other threads."""
-        self._lent = lent
+        self._shared = lent
 
     @property
     def is_open(self) -> bool:
@@ -116,7 +116,7 @@ class RecordIterator:
     @property
     def in_hand(self) -> Work | None:
         """The record or batch in flight; None: nothing was handed out yet."""
-        return self.last if self._lent is None else self._lent.in_hand
+        return self.last if self._shared is None else self._shared.in_hand
 
     def position(self, state: ConsumedPartition) -> int | None:
         """Offset of the next record of a partition."""
@@ -135,19 +135,19 @@ class RecordIterator:
 
     def stop(self) -> None:
         """Close the batch; the record handed out last stays in flight."""
-        if self._lent is not None:
-            self._lent.stop()
+        if self._shared is not None:
+            self._shared.stop()
         if (work := self.in_hand) is not None:
             self._on_stopped(work)
         self.close()
 
     def close(self) -> None:
         """Close the batch; nothing stays in flight."""
-        if self._lent is not None:
-            self._lent.stop()
+        if self._shared is not None:
+            self._shared.stop()
         self._delivery.close(self._newest)
-        self.records, self.last, self._lent = _NOTHING, None, None
+        self.records, self.last, self._shared = _NOTHING, None, None
 
     @property
     def _newest(self) -> ConsumerRecord | None:
-        return self.last if self._lent is None else self._lent.last
+        return self.last if self._shared is None else self._shared.last

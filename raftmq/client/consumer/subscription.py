@@ -169,18 +169,18 @@ class Subscription:
             return
         error = error_for(number or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}")
         if not error.retriable:  # an invalid name, for example
-            self._tell(error)
+            self._keep_problem(error)
         elif now >= self._unknown_since.setdefault(topic, now) + UNKNOWN_SECONDS_MAX:
             del self._unknown_since[topic]
             # Other retriable errors say nothing about the topic.
             if isinstance(error, UnknownTopicOrPartition):
-                self._tell(
+                self._keep_problem(
                     UnknownTopicOrPartition(
                         f"no topic {topic!r}; `raftmq topic create {topic}` creates it"
                     )
                 )
 
-    def _tell(self, error: RaftmqError) -> None:
+    def _keep_problem(self, error: RaftmqError) -> None:
         """Keep an error for the program, once however often it is found."""
         if str(error) not in map(str, self._problems):  # every refresh finds it again
             self._problems.append(error)

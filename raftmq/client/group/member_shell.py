@@ -164,7 +164,7 @@ class RebalanceListeners:
             elif isinstance(change, Revoke):
                 await self._revoke(change)
             else:
-                await self._tell(Rebalance(lost=change.partitions))
+                await self._call_on_rebalance(Rebalance(lost=change.partitions))
         except RaftmqError as error:  # one that no repetition resolves
             self._on_failed(error)
 
@@ -176,7 +176,7 @@ class RebalanceListeners:
             return
         self._reader.assign(committed, mine)
         # Records come only after the callback: it may prepare for them, or seek.
-        if await self._tell(Rebalance(assigned=mine, generation=change.generation)):
+        if await self._call_on_rebalance(Rebalance(assigned=mine, generation=change.generation)):
             self._reader.hand_out(self._to_hand_out(mine))
 
     async def _find_committed(self, change: Assign) -> dict[Key, Position] | None:
@@ -202,7 +202,9 @@ class RebalanceListeners:
             with suppress(RaftmqError):  # the next owner reads these records again
                 await self._offsets.commit_done(keys, deadline=change.deadline)
         # The partitions are still this member's: the callback may commit.
-        await self._tell(Rebalance(revoked=keys, generation=self._membership.generation))
+        await self._call_on_rebalance(
+            Rebalance(revoked=keys, generation=self._membership.generation)
+        )
         self._let_go(keys)
         self._on_revoked(change.token)
 
@@ -215,7 +217,7 @@ class RebalanceListeners:
         now, may = anyio.current_time(), self._membership.may_hand_out
         return [key for key in self._still_held(keys) if may(key, now=now)]
 
-    async def _tell(self, rebalance: Rebalance) -> bool:
+    async def _call_on_rebalance(self, rebalance: Rebalance) -> bool:
         """Call `on_rebalance`. False: it has raised."""
         if self._options.on_rebalance is None:  # nothing to call
             return True
@@ -377,7 +379,7 @@ class MemberShell:
         self.problem: Exception | None = None
         self._asks: deque[AskCoordinator] = deque()
         self._scopes: dict[int, anyio.CancelScope] = {}
-        self._told: dict[str, int] = {}
+        self._last_counts: dict[str, int] = {}
         self._woken, self._asked, self._left = anyio.Event(), anyio.Event(), anyio.Event()
         self._is_started = False
         self._tasks: TaskGroup | None = None
@@ -407,7 +409,7 @@ class MemberShell:
                 self.problem = self.problem or problem
         self._changes.commits = False  # records still in flight are not done
         self._reader.drop_work()
-        if self._is_started:  # never joined without a topic, or with `assign`
+        if self._is_started:  # else it never joined
             self._perform(self.membership.leave(now=anyio.current_time()))
             # Ends with Left or Fail; the caller bounds the time.
             await self._left.wait()
@@ -535,8 +537,8 @@ class MemberShell:
             told = self._cluster.routes.topic(topic)
             if told is not None:  # else no broker was asked yet: keep the last count
                 counts[topic] = 0 if told.topic_id is None else len(told.places)
-        if counts != self._told:  # most refreshes change nothing
-            self._told = counts
+        if counts != self._last_counts:  # most refreshes change nothing
+            self._last_counts = counts
             self._perform(self.membership.on_metadata(counts, now=anyio.current_time()))
         self._renew(self._reader.outdated())
 
@@ -547,7 +549,7 @@ class MemberShell:
         """
         now, may_hand_out = anyio.current_time(), self.membership.may_hand_out
         kept = tuple(key for key in keys if may_hand_out(key, now=now))
-        if kept:  # others are being given up anyway
+        if kept:  # the rest is being revoked anyway
             self._changes.add(Renewed(kept))
             self._changes.add(Assign(kept, self.membership.generation))
 

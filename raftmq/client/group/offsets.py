@@ -120,7 +120,7 @@ class OffsetCommits:
             for start in range(0, len(keys), COMMITTED_AT_ONCE_MAX):
                 portion = {key: positions[key] for key in keys[start:][:COMMITTED_AT_ONCE_MAX]}
                 self.forget(portion)  # unknown until the answer comes
-                with self._told(identity):
+                with self._reporting_refusals(identity):
                     await self._commit(portion, identity, deadline=deadline)
                 self.committed.update(portion)
 
@@ -162,7 +162,7 @@ class OffsetCommits:
         for start in range(0, len(keys), PARTITIONS_MAX):
             portion = {key: topic_ids[key] for key in keys[start:][:PARTITIONS_MAX]}
             identity = self._identity()
-            with self._told(identity):
+            with self._reporting_refusals(identity):
                 found |= await self._fetch(portion, identity, deadline=deadline)
         self.committed.update(found)
         return found
@@ -189,7 +189,7 @@ class OffsetCommits:
         return _matched(topic_ids, reply.partitions)
 
     @contextmanager
-    def _told(self, identity: CommitIdentity) -> Iterator[None]:
+    def _reporting_refusals(self, identity: CommitIdentity) -> Iterator[None]:
         try:
             yield
         except VERDICTS as error:
@@ -370,7 +370,7 @@ class MemberOffsets:
         read = self._reader.done(keys, is_all=True)
         done = read if is_all else self._reader.done(keys)
         found = {key: self._or_said(key, at, read[key]) for key, at in done.items()}
-        return {key: at for key, at in found.items() if self._is_news(key, at, read[key])}
+        return {key: at for key, at in found.items() if self._is_new(key, at, read[key])}
 
     def _or_said(self, key: Key, done: Position, read: Position) -> Position:
         """The program's own commit counts, though its records may still be in flight."""
@@ -378,7 +378,7 @@ class MemberOffsets:
         is_more = said is not None and done.offset < said.offset <= read.offset
         return said if said is not None and is_more and said.topic_id == done.topic_id else done
 
-    def _is_news(self, key: Key, done: Position, read: Position) -> bool:
+    def _is_new(self, key: Key, done: Position, read: Position) -> bool:
         """Also where the program has sought back, to read something again."""
         known = self._committing.committed.get(key)
         # Unknown, or of a deleted topic that had this name.

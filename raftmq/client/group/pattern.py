@@ -47,12 +47,12 @@ class PatternWatch:
         while True:
             now = anyio.current_time()
             is_newer = self._cluster.newest_version > self._version
-            if is_newer or now >= self._asked_at + REFRESH_SECONDS:
+            if is_newer or now >= self._asked_at + REFRESH_SECONDS:  # topics may have been created
                 self._asked_at = now
-                await self._look()
+                await self._refresh()
             await anyio.sleep(LOOK_SECONDS)
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         # Read before the request: a version that appears meanwhile leads to another list.
         version = self._cluster.newest_version
         deadline = anyio.current_time() + ANSWER_SECONDS_MAX

@@ -176,9 +176,9 @@ class Peer:
             await self._serve(stream)
         # The attempt failed; `run` pauses, then dials again if a request asks.
         except TimeoutError:
-            self._tell(f"no connection within {seconds_max:g} s")
+            self._fail_attempt(f"no connection within {seconds_max:g} s")
         except (RaftmqError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            self._tell(str(error) or repr(error))
+            self._fail_attempt(str(error) or repr(error))
 
     async def _serve(self, stream: Stream) -> None:
         hello, limits = self._dialling.make_hello(), self._dialling.limits
@@ -203,7 +203,7 @@ class Peer:
         if hello.cluster_id not in ("", server.cluster_id):
             raise Unreachable(f"a broker of cluster {server.cluster_id!r} answers there")
 
-    def _tell(self, problem: str) -> None:
+    def _fail_attempt(self, problem: str) -> None:
         """Fail the attempt; log the problem once, not at every attempt."""
         self._settle(problem)
         if problem != self._problem:  # a warning per change, not per attempt

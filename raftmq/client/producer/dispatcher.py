@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.sender import Answered, ProduceRequest
     from raftmq.client.routing.cluster import Cluster
 
-NEWS_SECONDS_MIN = 1.0  # between two metadata refreshes that only look for new partitions
+GROWTH_CHECK_SECONDS = 1.0  # between two metadata refreshes that only look for new partitions
 
 logger = logging.getLogger("raftmq.client")
 
@@ -45,12 +45,12 @@ class _Waiter:
     """A task that waits until a topic's number of partitions is known."""
 
     def __init__(self, since: float) -> None:
-        self.since, self.told = since, anyio.Event()
+        self.since, self.settled = since, anyio.Event()
         self.error: RaftmqError | None = None
 
     def on_known(self, error: RaftmqError | None) -> None:
         self.error = error
-        self.told.set()
+        self.settled.set()
 
 
 class Dispatcher:
@@ -78,9 +78,9 @@ class Dispatcher:
         self._refreshing: set[str] = set()
         self._fencing: set[str] = set()
         self._is_asking_id = False
-        self._news_at = 0.0
+        self._growth_check_at = 0.0
         # Leaders that were sent requests with acks=0, which they do not answer
-        self._told: set[int] = set()
+        self._unanswered: set[int] = set()
         self._calls: list[Callable[[], object]] = []
 
     async def open(self) -> None:
@@ -113,7 +113,7 @@ class Dispatcher:
         finally:
             self._sending.fail_all(Closed("the producer was closed before it was sent"))
             self.room.close()
-            self._tell()
+            self._wake_waiters()
 
     def wake(self) -> None:
         """Run the next step now: something may be ready to leave."""
@@ -140,8 +140,8 @@ class Dispatcher:
                 await self._settled.wait()
         finally:
             self.hurry(-1)
-        while self._told:  # with acks=0 records may still be on this side of the connection
-            await wait_taken(self._cluster, self._told.pop(), self._options)
+        while self._unanswered:  # with acks=0 records may still be on this side of the connection
+            await wait_taken(self._cluster, self._unanswered.pop(), self._options)
 
     async def wait_known(self, topic: TopicQueues) -> None:
         """Wait until the number of partitions of the topic is known.
@@ -155,10 +155,10 @@ class Dispatcher:
         self.wake()
         try:
             # Ends with the answer to a metadata request, or with the delivery timeout.
-            await waiter.told.wait()
+            await waiter.settled.wait()
         except BaseException:
             # Cancelled while it waits. Otherwise `on_known` has removed it already.
-            if not waiter.told.is_set():
+            if not waiter.settled.is_set():
                 topic.waiting.remove(waiter)
             raise
         if waiter.error is not None:
@@ -201,14 +201,14 @@ class Dispatcher:
 
     async def _run(self) -> None:
         while True:
-            self._look()
+            self._take_step()
             # Sleeps until a record, an answer or metadata wakes it, or until a linger or deadline
             # ends.
             with anyio.CancelScope(deadline=self._look_at):
                 await self._wake.wait()
             self._wake = anyio.Event()
 
-    def _look(self) -> None:
+    def _take_step(self) -> None:
         assert self._tasks is not None
         now = anyio.current_time()
         # A full buffer is in a hurry, too: what lingers keeps the program waiting for memory.
@@ -225,7 +225,7 @@ class Dispatcher:
         if step.is_id_wanted and not self._is_asking_id:  # one request at a time
             self._is_asking_id = True
             self._tasks.start_soon(self._ask_id)
-        self._tell()
+        self._wake_waiters()
 
     async def _perform(self, request: ProduceRequest) -> None:
         answers: list[Answered] = []
@@ -233,25 +233,25 @@ class Dispatcher:
             answers += await ask(self._cluster, request, acks=self._options.acks_number)
             # No answer will show that the broker has read it: `wait_delivered` asks.
             if self._options.acks == 0:
-                self._told.add(request.leader)
+                self._unanswered.add(request.leader)
         # Also when the task is cancelled at close: every request must be answered exactly once.
         finally:
             gone = Disconnected("the producer was closed before the answer came")
             now = anyio.current_time()
             answers = answers or [gone] * len(request.parts)
             self._sending.on_answer(request, answers, self._cluster.routes, now)
-            self._tell()
+            self._wake_waiters()
             self._wake.set()
-        self._look_for_news(now)
+        self._maybe_refresh_all(now)
 
-    def _look_for_news(self, now: float) -> None:
+    def _maybe_refresh_all(self, now: float) -> None:
         """Refresh topics after an answer that named newer metadata: they may have more partitions.
         With acks=0 no answer says so, therefore refresh by time.
         """
         cluster = self._cluster
-        is_news = cluster.newest_version > cluster.routes.version or self._options.acks == 0
-        if is_news and now >= self._news_at:
-            self._news_at = now + NEWS_SECONDS_MIN
+        may_have_grown = cluster.newest_version > cluster.routes.version or self._options.acks == 0
+        if may_have_grown and now >= self._growth_check_at:
+            self._growth_check_at = now + GROWTH_CHECK_SECONDS
             for topic in self.accumulator.topics:
                 self._refresh_soon(topic)
 
@@ -283,7 +283,7 @@ class Dispatcher:
         except RaftmqError as error:  # the next step asks again
             logger.info("no producer id: reason=%s", error)
             self._sending.on_no_id(error)
-            self._tell()
+            self._wake_waiters()
             # As for metadata: while `_is_asking_id` is set, no other request for an id starts.
             await anyio.sleep(self._options.retry_backoff_ms / 1000)
         finally:
@@ -331,7 +331,7 @@ class Dispatcher:
         for index, on_delivery in batch.settle(outcome):
             self._calls.append(partial(_call_back, on_delivery, batch, index))
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         """Wake tasks that wait for memory or outcomes, then call the program's callbacks."""
         self.room.let_in()
         settled, self._settled = self._settled, anyio.Event()
