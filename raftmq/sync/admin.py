@@ -1,4 +1,7 @@
-"""Blocking admin: the calls of `raftmq.client.administration.Admin`, run in the loop's thread."""
+"""Blocking admin: the calls of `raftmq.client.administration.Admin`, run in the loop's thread.
+
+Adds nothing but the wait: each call has the arguments, results and errors of the asynchronous one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Blocking `connect` and `Client`: opens the event loop's thread, makes producers and consumers."""
+"""Blocking `connect` and `Client`: opens the event loop's thread, makes producers and consumers.
+
+Owns the order of closing: consumers, then the client, then the thread. Divides `buffer_memory`
+between the handover queue and the producer in the loop.
+"""
 
 from __future__ import annotations
 

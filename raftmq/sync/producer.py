@@ -1,4 +1,8 @@
-"""Blocking producer: send, enqueue, send_many, flush from any thread, with timeouts."""
+"""Blocking producer: send, enqueue, send_many, flush from any thread, with timeouts.
+
+Checks a record in the caller's thread, so that its errors show there, and hands it over
+(`handover.py`). Bulk calls wait until earlier records were taken, which keeps the order.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Cluster calls of the admin: brokers, health, load, leader elections."""
+"""Cluster calls of the admin: brokers, health, load, leader elections.
+
+Metadata come from one broker that is not behind any version seen; damage on disk is known only to
+the broker that has it, so health asks every active one. Decides nothing: elections are the
+controller's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Builds a group member's requests: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Pure."""
+"""Builds a group member's requests: JoinGroup, SyncGroup, Heartbeat, LeaveGroup. Pure.
+
+From its options and the state that the caller passes; keeps none of its own.
+"""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Peer:
     async def run(self) -> None:
         """Runs for ever, or until `close`."""
         try:
-            while not self._is_gone:
+            while not self._is_gone:  # one attempt, and the life of its channel, per round
                 with anyio.CancelScope() as self._round:
                     while self._attempt is None and not self._is_gone:
                         self._asked = anyio.Event()

@@ -323,7 +323,7 @@ class Bulk:
         self._dispatcher.hurry(+1)
         try:
             self._look_at_runs()  # some were settled while rows came
-            while self._runs:
+            while self._runs:  # oldest first, so the wait ends with the last one
                 settled = anyio.Event()
                 self._first_run().batch.watch(settled.set)
                 # Ends when the first run's batch is settled or split; delivery_timeout_ms bounds

@@ -1,4 +1,8 @@
-"""One record as the program hands it in: checks, memory size, bytes of its key to hash. Pure."""
+"""One record as the program hands it in: checks, memory size, bytes of its key to hash. Pure.
+
+A record is copied as far as the program could change it later, and checked before it can spoil a
+batch with other records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Counters of a producer, and the failures that no await or callback has reported yet. Pure."""
+"""Counters of a producer, and the failures that no await or callback has reported yet. Pure.
+
+Invariant: a failed record is reported once: by an await, by `on_delivery`, or by `flush` and the
+end of the producer's block, which take it from here.
+"""
 
 from __future__ import annotations
 

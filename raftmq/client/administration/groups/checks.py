@@ -71,7 +71,8 @@ def check_group(name: object) -> str:
 
 
 def check_target(to: object, shift: object) -> ResetTarget:
-    """
+    """The target of a reset, from the arguments of the call.
+
     Raises:
         TypeError: neither, both, or a shift that is no number.
         InvalidRequest: an offset or a time that no record has, or none of them.

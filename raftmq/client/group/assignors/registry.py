@@ -1,4 +1,7 @@
-"""Assignors by name, and a program's own function as an assignor. Pure."""
+"""Assignors by name, and a program's own function as an assignor. Pure.
+
+Owns the names of the option `assignor`, and the check of what a program's function returns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Range and round robin assignors, which ignore earlier assignments. Pure."""
+"""Range and round robin assignors, which ignore earlier assignments. Pure.
+
+For groups that want a predictable assignment more than a stable one; `sticky.py` has the default.
+"""
 
 from __future__ import annotations
 
