@@ -88,7 +88,7 @@ def check_config(config: object) -> dict[str, str]:
 def check_changes(changes: object) -> dict[str, str | None]:
     """As `check_config`, for changes, where None resets a key to its default."""
     values = _mapping("config", changes)
-    if not values:
+    if not values:  # most likely a mistake of the program
         raise InvalidConfig(["nothing to change: give at least one key, None resets it"])
     kept = {key: value for key, value in values.items() if value is not None}
     # A key that is to be reset must be known, too: let `check_config` refuse unknown ones.

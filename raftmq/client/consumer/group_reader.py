@@ -101,7 +101,7 @@ class InFlightRecords:
         yield from self._held.values()
         if self._current is not None:
             yield self._current
-        if more is not None:
+        if more is not None:  # of records handed out one by one
             yield place_of(more)
 
 

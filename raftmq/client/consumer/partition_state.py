@@ -371,7 +371,7 @@ class ConsumedPartition:
 
     def _pass_over(self, position: int) -> None:
         self.position, epoch = self.undelivered.drop_before(position)
-        if epoch is not None:
+        if epoch is not None:  # else that record is in a batch handed out before
             self.position_epoch = epoch
         if self.position != position:  # control batches were skipped
             self._on_passed()

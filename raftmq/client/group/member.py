@@ -269,6 +269,7 @@ class MemberRules:
         is_other = self.topics != self._joined_topics
         if self.state is State.JOINING and is_other:
             return self.join(now)
+        # Other states join anyway.
         if self.state is State.STABLE and (is_other or self.planning.is_outdated):
             return self._rejoin(now)
         return []

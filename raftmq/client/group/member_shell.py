@@ -185,6 +185,7 @@ class RebalanceListeners:
         """
         while keys := self._still_held(change.partitions):
             try:
+                # Ends with the coordinator's answer, or after COMMIT_SECONDS_MAX.
                 return await self._offsets.find(keys)
             except RaftmqError as error:
                 # VERDICTS: a rebalance is under way, and decides what is still held.
@@ -198,6 +199,7 @@ class RebalanceListeners:
         # Ends when the program asks for more; at the deadline the rules send Lost, which cancels
         # this.
         await self._reader.wait_finished(keys)
+        # Not with "manual" or "none", nor after the program has failed.
         if self.commits:
             with suppress(RaftmqError):  # the next owner reads these records again
                 await self._offsets.commit_done(keys, deadline=change.deadline)

@@ -89,6 +89,7 @@ class TcpStream:
             return await self._stream.receive(max_bytes)
         except anyio.EndOfStream:  # the broker has closed its side
             return b""
+        # The library's own error has no text.
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             raise _in_words(error) from error
 

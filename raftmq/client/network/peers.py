@@ -52,7 +52,7 @@ class Peers:
             self._peers.pop(broker_id).close()
         for broker_id, address in addresses.items():
             peer = self._peers.get(broker_id)
-            if peer is None:
+            if peer is None:  # a new broker
                 self._add(broker_id, address)
             elif peer.address != address:
                 peer.move(address)

@@ -260,6 +260,7 @@ class Bulk:
         except RaftmqError:
             self._dispatcher.room.give_back(size)
             named = self._dispatcher.accumulator.named
+            # ended, rather than closed by the program
             if named is not None and named.error is not None:
                 await self._finish()  # raises the failure of this call's records
             raise

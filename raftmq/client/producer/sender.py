@@ -79,6 +79,7 @@ def portions(parts: list[RequestPart], bytes_max: int) -> Iterator[list[RequestP
     together: list[RequestPart] = []
     size = 0
     for part in parts:
+        # A part that is too large for any request leaves alone.
         if together and (size + part.length > bytes_max or len(together) == PARTITIONS_MAX):
             yield together
             together, size = [], 0

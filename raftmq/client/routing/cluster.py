@@ -194,6 +194,7 @@ class Sources(NamedTuple):
         if not replies:
             addresses = self.random.sample(self.bootstrap, len(self.bootstrap))
             by_address = [partial(self._ask_address, each, question) for each in addresses]
+            # Ends when one address answers, or when each has failed within its 3 s.
             replies, more = await _ask_all(by_address, version)
             problems += more
         if not replies:
@@ -225,6 +226,7 @@ class Sources(NamedTuple):
                     return _checked(answer.body)
         except TimeoutError:
             problem = f"no answer within {ANSWER_SECONDS_MAX:g} s"
+        # Every kind of failure becomes one error that names the address.
         except (RaftmqError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             problem = str(error) or repr(error)
             if isinstance(error, Disconnected):  # the listener did not understand us, or died

@@ -124,7 +124,7 @@ def check_expected(
     expected: object, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """-1 in place of None, which is nothing. Raises TypeError, InvalidTopic, InvalidRequest."""
-    if expected is None:
+    if expected is None:  # no comparison
         return {}
     found = {
         _partition(one): ABSENT if at is None else _offset(f"expected offset of {one}", at)

@@ -111,7 +111,7 @@ async def _ask_one(cluster: Cluster, broker_id: int, *, deadline: float) -> list
     found: list[GroupSummary] = []
     after, has_more = "", True
     while has_more:
-        answer = await cluster.ask(broker_id, ListGroups(after), deadline=deadline)
+        answer = await cluster.ask(broker_id, ListGroups(after), deadline=deadline)  # one page
         reply: ListGroupsReply = checked(answer.body)
         found += [
             GroupSummary(one.group, one.state, one.protocol_type, one.member_count, broker_id)
