@@ -1,9 +1,8 @@
-"""What can be said to the metadata quorum, what it answers, and the bytes of both.
+"""Commands of the metadata log, their results, and the encoding of both (Kafka: metadata records).
 
-Owns the commands, the results and their encoding: a command travels in an `Envelope` and is a
-msgpack array, so that fields can be added at its end (older nodes ignore them, newer ones fill
-in the default). A tag is never given to another meaning. New commands are sent only once the
-feature level in the image says that every node knows them.
+A command stands in an `Envelope` as a msgpack array: fields can be added at its end (older nodes
+ignore them, newer ones fill in the default). A tag is never reused. A new command is sent only
+once the feature level in the image says that every node knows it.
 
 Epochs in a command are those that its sender saw: they make it a compare-and-set, so that of two
 nodes that both believe to lead only one succeeds. Absent numbers are -1. Ids of topics and
@@ -21,14 +20,16 @@ from msgspec import field
 from raftmq.errors import ErrorCode, InvalidCommand, NewerCommand
 from raftmq.wire.nesting import Decoder
 
+# Every node applies a command in one step of its event loop, and the leader sends it whole. 1 MiB
+# holds the largest ones: a slice of partitions, or a group's plan with all subscriptions.
 COMMAND_BYTES_MAX = 1 << 20
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of `Envelope`; raised only if older nodes must not read past the command
 NO_BROKER = -1
 NO_EPOCH = -1
 
 
 class FeatureLevel(IntEnum):
-    """What came with each level. A cluster reaches one when all of its nodes know it."""
+    """What each level added. The controller raises it when all nodes know it (decision 0024)."""
 
     FIRST = 1
     LOG_STARTS = 2  # RaiseLogStart
@@ -38,7 +39,7 @@ SUPPORTED_LEVEL = max(FeatureLevel)  # the highest that this version of raftmq k
 
 
 class PartitionId(NamedTuple):
-    """One partition, by topic id, so that a topic of the same name made later is another one."""
+    """One partition, by topic id: a later topic of the same name has another id."""
 
     topic_id: bytes
     partition: int
@@ -55,7 +56,7 @@ class Loss(IntEnum):
     """What a replica has lost since it was in sync."""
 
     NOTHING = 0
-    UNSYNCED = 1  # perhaps its tail: holds no promise, yet may know more than any other
+    UNSYNCED = 1  # perhaps its unsynced tail: not trusted, yet it may have more than any other
     RECORDS = 2  # synced records, or everything
 
 
@@ -81,6 +82,7 @@ class GroupMemberRecord(Value, frozen=True):
     client_id: str = ""
     host: str = ""
     instance_id: str | None = None  # static membership
+    # Chosen by the member; the same defaults as the consumer's `MemberOptions`.
     session_timeout_ms: int = 15_000
     rebalance_timeout_ms: int = 300_000
     subscription: bytes = b""
@@ -100,14 +102,14 @@ class StoredOffset(Value, frozen=True):
 
 
 class ProposedIsrMember(Value, frozen=True):
-    """A member of a proposed ISR, with the incarnation that the leader talked to."""
+    """A member of a proposed ISR, with the broker epoch under which it fetched from the leader."""
 
     broker_id: int
     broker_epoch: int
 
 
 class Command(Value, frozen=True, tag_field="kind"):
-    """Base of the union; each subclass has a number for ever."""
+    """Base of the union; the tag of a subclass is never reused."""
 
 
 # Brokers
@@ -116,13 +118,13 @@ class Command(Value, frozen=True, tag_field="kind"):
 class RegisterBroker(Command, frozen=True, tag=1):
     """A broker process came up. It starts fenced; its epoch is the index of this command.
 
-    `previous_broker_epoch` and `directory_id` are read from its data directory and tell whether
-    the disk is the one that belongs to the last registration; the rest tells what the disk lost.
+    `previous_broker_epoch` and `directory_id` are read from its data directory and show whether
+    the disk is the one of the last registration; the other fields show what the disk lost.
 
-    What a broker owes: its epoch is on its disk before its first heartbeat or fetch; and it sends
-    `expected_broker_epoch`, as it read it, so that a registration that comes late replaces nobody.
+    A broker must write its epoch to its disk before its first heartbeat or fetch, and must send
+    the `expected_broker_epoch` that it read, so that a late registration replaces no newer one.
     The same incarnation again is a retry. It may report more damage until it is unfenced for the
-    first time; what is found later goes into ReportDamage.
+    first time; damage found later goes into ReportDamage.
     """
 
     broker_id: int
@@ -136,18 +138,18 @@ class RegisterBroker(Command, frozen=True, tag=1):
     boot_id: str = ""
     clean_shutdown_epoch: int = NO_EPOCH  # broker epoch of the process that left the mark
     damaged: tuple[tuple[bytes, int], ...] = ()  # lost records below their durable checkpoint
-    expected_broker_epoch: int | None = None  # that is registered now; -1: nobody, None: any
+    expected_broker_epoch: int | None = None  # of the registration there; -1: none, None: any
 
 
 class FenceBroker(Command, frozen=True, tag=2):
-    """Its session expired or its process died: it leads nothing and is in no ISR any more."""
+    """Its session expired or its process died: it must lead nothing and leave every ISR."""
 
     broker_id: int
     broker_epoch: int
 
 
 class UnfenceBroker(Command, frozen=True, tag=3):
-    """It has caught up with the metadata and may lead."""
+    """It has caught up with the metadata: it may lead and join ISRs again."""
 
     broker_id: int
     broker_epoch: int
@@ -166,7 +168,7 @@ class UnregisterBroker(Command, frozen=True, tag=5):
 
 
 class ReviewPartitions(Command, frozen=True, tag=6):
-    """One slice of the consequences of a change of `broker_id`: see each partition anew."""
+    """Re-evaluate ISR and leader of some partitions after a change of `broker_id`: one slice."""
 
     broker_id: int
     broker_epoch: int
@@ -187,7 +189,7 @@ class FinishReview(Command, frozen=True, tag=7):
 class CreateTopic(Command, frozen=True, tag=8):
     """`assignments` holds the replicas of each partition, the preferred leader first.
 
-    One command makes 1,000 partitions at most; CreatePartitions makes the others.
+    One command makes 1,000 partitions at most; AddPartitions makes the others.
     """
 
     topic_id: bytes
@@ -207,7 +209,7 @@ class AddPartitions(Command, frozen=True, tag=10):
 
 
 class AlterTopicConfig(Command, frozen=True, tag=11):
-    """`expected_epoch` is the topic's `config_epoch`, or -1 to overwrite whatever is there."""
+    """`expected_epoch` is the topic's `config_epoch`, or -1 to overwrite any."""
 
     topic_id: bytes
     changes: dict[str, str | None]  # None removes a key, so that its default holds
@@ -261,10 +263,10 @@ class AssignSlot(Command, frozen=True, tag=16):
 
 
 class SaveGroup(Command, frozen=True, tag=17):
-    """A rebalance is complete: who is in the group, and what each member got.
+    """A rebalance is complete: the members of the group, and the assignment of each.
 
-    The generation must be above the one that is there; or equal, for a retry, and where nothing
-    but the id of a static member has changed.
+    The generation must be above the saved one; or equal, for a retry, and where only the member id
+    of a static member has changed.
     """
 
     slot_epoch: int
@@ -285,7 +287,7 @@ class GroupCommits(Value, frozen=True):
 
 
 class CommitOffsets(Command, frozen=True, tag=18):
-    """All groups of one slot that committed within a tick; each group stands for itself."""
+    """The commits of all groups of one slot within a tick (batching)."""
 
     slot: int
     slot_epoch: int
@@ -316,8 +318,9 @@ class SetFeatureLevel(Command, frozen=True, tag=21):
 
 class ReportDamage(Command, frozen=True, tag=22):
     """A running broker cannot use its replicas of `partitions`: records are lost, or only the
-    disk has failed. Each partition gets another leader epoch, and another leader if it needs one;
-    none, where this replica follows, has lost nothing, and may have to lead next.
+    disk has failed. Each partition gets another leader epoch, and another leader if it needs one.
+    Unchanged stays a partition where this replica follows, lost nothing, and may be needed as the
+    next leader.
     """
 
     broker_id: int
@@ -327,8 +330,8 @@ class ReportDamage(Command, frozen=True, tag=22):
 
 
 class RaiseLogStart(Command, frozen=True, tag=23):
-    """A leader was asked to delete what stands before `start_offset`, all of which is committed:
-    compare-and-set on the leader epoch. From FeatureLevel.LOG_STARTS on.
+    """A leader was asked to delete the records before `start_offset`, which are all committed:
+    compare-and-set on the leader epoch. From FeatureLevel.LOG_STARTS on (decision 0024).
     """
 
     broker_id: int
@@ -349,7 +352,7 @@ AnyCommand: TypeAlias = (
 
 
 class CommandId(Value, frozen=True):
-    """Names one intention, however often it is sent: a retry is applied once.
+    """Identifies a command over all of its retries, so that it is applied once.
 
     `origin` is a broker, `epoch` its broker epoch, `sequence` counts up within the epoch.
     """
@@ -360,7 +363,7 @@ class CommandId(Value, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What stands in the Raft log."""
+    """An entry of the Raft log."""
 
     format_version: int
     command: AnyCommand
@@ -371,11 +374,11 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Result(Value, frozen=True, tag_field="kind"):
-    """Base of the union; each subclass has a number for ever."""
+    """Base of the union; the tag of a subclass is never reused."""
 
 
 class Done(Result, frozen=True, tag=1):
-    """It is so now, whether this command changed it or found it that way."""
+    """The wanted state holds, whether this command changed it or found it so."""
 
 
 class Refused(Result, frozen=True, tag=2):
@@ -390,7 +393,9 @@ class BrokerRegistered(Result, frozen=True, tag=3):
 
 
 class PartitionAltered(Result, frozen=True, tag=4):
-    """The partition as it is after the command: what the leader asked for, or more."""
+    """The partition after the command. It may differ from the proposal: a reassignment that this
+    completes drops replicas, and may move the leader.
+    """
 
     leader: int
     leader_epoch: int
@@ -400,14 +405,14 @@ class PartitionAltered(Result, frozen=True, tag=4):
 
 
 class ProducerIdBlock(Result, frozen=True, tag=5):
-    """Ids first ... first + count - 1 belong to whoever asked."""
+    """Ids first ... first + count - 1 belong to the broker that asked."""
 
     first: int
     count: int
 
 
 class OffsetRefused(Value, frozen=True):
-    """A commit whose `expected` did not match, and what is there (-1: nothing)."""
+    """A commit whose `expected` did not match, and the offset that is saved (-1: none)."""
 
     group: str
     topic_id: bytes
@@ -416,7 +421,7 @@ class OffsetRefused(Value, frozen=True):
 
 
 class OffsetsCommitted(Result, frozen=True, tag=6):
-    """Every commit was written, but those in `refused`."""
+    """Every commit was saved, except those in `refused`."""
 
     refused: tuple[OffsetRefused, ...] = ()
 
@@ -427,14 +432,14 @@ AnyResult: TypeAlias = (
 
 
 class _Opening(msgspec.Struct, array_like=True):
-    """Of every envelope there will ever be: what comes first, whatever follows."""
+    """The first fields of an envelope of any format."""
 
     format_version: int
-    command: msgspec.Raw = msgspec.Raw(b"\x90")
+    command: msgspec.Raw = msgspec.Raw(b"\x90")  # an empty array: `_Kind` then refuses it
 
 
 class _Kind(msgspec.Struct, array_like=True):
-    """Of every command: its number."""
+    """The first field of a command of any version: its tag."""
 
     kind: int
 
@@ -454,6 +459,7 @@ def encode_command(command: AnyCommand, command_id: CommandId | None = None) -> 
             this node knows; nothing was sent.
     """
     name = type(command).__name__
+    # Committed, it would stop every node of this version, this one included.
     if isinstance(command, SetFeatureLevel) and command.level > SUPPORTED_LEVEL:
         raise InvalidCommand(
             f"{name} to {command.level}: this node knows levels up to {SUPPORTED_LEVEL}: upgrade it"
@@ -467,11 +473,11 @@ def encode_command(command: AnyCommand, command_id: CommandId | None = None) -> 
 
 
 def decode_command(data: bytes) -> Envelope:
-    """The other way.
+    """The envelope of an entry of the log.
 
     Raises:
         NewerCommand: of a format or a kind that only a newer version of raftmq knows.
-        InvalidCommand: bytes that no version of ours wrote.
+        InvalidCommand: bytes that no version of raftmq wrote.
     """
     try:
         _refuse_newer(data)
@@ -481,7 +487,7 @@ def decode_command(data: bytes) -> Envelope:
 
 
 def _refuse_newer(data: bytes) -> None:
-    """First the format, then the kind: what follows them may look like anything."""
+    """Check the format first, then the kind: in a newer version, all that follows may differ."""
     opening = _opening_decoder.decode(data)
     if opening.format_version > FORMAT_VERSION:
         raise NewerCommand(

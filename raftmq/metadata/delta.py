@@ -1,9 +1,9 @@
-"""What changed between two images, and what a broker must do about it.
+"""Metadata deltas between images, and the resulting duties of a broker: lead, follow, let go.
 
-Owns `ChangeLog`, the bounded memory of what recent commands touched, and `MetadataDelta`, the
-answer to "what is different since version v". A delta costs O(what changed). `duties` says what a
-broker must do with the partitions it hosts: lead, follow, or let go. Nothing is let go merely
-because an image does not know it: only what an older image had and a newer one has not.
+Owns `ChangeLog`, the bounded log of what recent commands changed, and `MetadataDelta`, the changes
+since a version, in O(changes) (Kafka: MetadataDelta, TopicsDelta). `duties` also decides where a
+fenced broker stops leading. Invariant: a replica is let go only if an older image had it and a
+newer one has not, never merely because an image does not know it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
     from raftmq.metadata.commands import PartitionId
     from raftmq.metadata.image import MetadataImage, PartitionState, TouchedKey
 
-CHANGES_MAX = 100_000  # touched things that a ChangeLog remembers
+# Changed objects that a ChangeLog remembers. A reader further behind gets an incomplete delta and
+# compares all partitions it hosts instead, so the bound costs time, not correctness. Not ten times
+# less: deleting a single topic may change 10,000 partitions.
+CHANGES_MAX = 100_000
 
 
 class MetadataDelta(NamedTuple):
-    """What was touched in versions (since, image.version].
+    """What changed in versions (since, image.version].
 
-    `is_complete` is False when that is too long ago to tell, or a snapshot was installed: then
-    everything may have changed, and `changes` is empty.
+    `is_complete` is False when `since` is older than the change log, or a snapshot was installed:
+    then everything may have changed, and `changes` is empty.
     """
 
     since: int
@@ -39,7 +42,7 @@ class MetadataDelta(NamedTuple):
 
 
 class ChangeLog:
-    """What was touched since some version, for as long as it is at most CHANGES_MAX things."""
+    """What recent commands changed: at most CHANGES_MAX objects, the oldest are dropped."""
 
     def __init__(
         self, image: MetadataImage = EMPTY_IMAGE, *, changes_max: int = CHANGES_MAX
@@ -48,7 +51,7 @@ class ChangeLog:
         self.reset(image)
 
     def reset(self, image: MetadataImage) -> None:
-        """Start anew at `image`, which came from elsewhere: a snapshot."""
+        """Start again at `image`, which was installed from a snapshot."""
         self._steps: deque[tuple[int, tuple[TouchedKey, ...]]] = deque()
         self._count = 0
         self._start = self._newest = image.version
@@ -65,11 +68,10 @@ class ChangeLog:
             self._count -= len(forgotten)
 
     def since(self, version: int, image: MetadataImage) -> MetadataDelta:
-        """What was touched after `version` and up to `image`, the newest one.
-
-        Somebody who has seen more than there is (of another node, say) gets an incomplete answer.
-        """
+        """What changed after `version` and up to `image`, the newest one."""
         assert image.version == self._newest, f"asked at {image.version}, not {self._newest}"
+        # 1. Older than what is remembered. 2. Newer than this node's image: the caller has seen
+        #    the image of a node that is further.
         if not self._start <= version <= self._newest:
             return MetadataDelta(version, image, frozenset(), is_complete=False)
         changes: set[TouchedKey] = set()
@@ -80,18 +82,18 @@ class ChangeLog:
         return MetadataDelta(version, image, frozenset(changes), is_complete=True)
 
 
-# What a broker does about it
+# Duties of a broker
 
 
 class BecomeLeader(NamedTuple):
-    """Lead in `state.leader_epoch`; where that epoch is led already, take over the new ISR."""
+    """Lead in `state.leader_epoch`; if it leads in that epoch already, adopt the new ISR."""
 
     partition_id: PartitionId
     state: PartitionState
 
 
 class BecomeFollower(NamedTuple):
-    """Follow `state.leader` in `state.leader_epoch`; NO_BROKER: stop leading, and wait."""
+    """Follow `state.leader` in `state.leader_epoch`; NO_BROKER: stop leading, wait for a leader."""
 
     partition_id: PartitionId
     state: PartitionState
@@ -109,11 +111,10 @@ Duty: TypeAlias = BecomeLeader | BecomeFollower | LetGo
 def duties(delta: MetadataDelta, broker_id: int, before: MetadataImage) -> tuple[Duty, ...]:
     """What `broker_id` must do to get from `before` to `delta.image`, in the order of partitions.
 
-    `before` is the image that it has acted upon. An older or equal image asks for nothing: it
-    can only come from a node that lags behind. A process acts upon no image that does not know
-    its own registration.
+    `before` is the image that it has acted upon. The caller passes in no image that lacks the
+    registration of its own process.
     """
-    if delta.image.version <= before.version:
+    if delta.image.version <= before.version:  # from a node that lags behind
         return ()
     found = [
         _duty(key, broker_id, before=before, after=delta.image)
@@ -123,13 +124,14 @@ def duties(delta: MetadataDelta, broker_id: int, before: MetadataImage) -> tuple
 
 
 def duty_of(image: MetadataImage, key: PartitionId, broker_id: int) -> Duty | None:
-    """What `image` alone asks of it with one partition; None: it is not hosted there."""
+    """The duty for one partition by `image` alone; None: the broker does not host it."""
     return _duty(key, broker_id, before=EMPTY_IMAGE, after=image)
 
 
 def _partitions_to_look_at(
     delta: MetadataDelta, broker_id: int, before: MetadataImage
 ) -> Iterable[PartitionId]:
+    # A delta that begins after `before` would miss the changes in between.
     if delta.is_complete and delta.since <= before.version:
         return {key for kind, key in delta.changes if kind is ChangeKind.PARTITION}  # type: ignore[misc]  # Change.key of that kind
     return {*before.hosted_by(broker_id), *delta.image.hosted_by(broker_id)}
@@ -142,14 +144,15 @@ def _duty(
     was_here = was is not None and broker_id in was.replicas
     if now is None or broker_id not in now.replicas:
         return LetGo(key) if was_here else None
-    if was_here and _epochs(was) == _epochs(now):
+    if was_here and _epochs(was) == _epochs(now):  # each change raises one of the two epochs
         return None
     if now.leader != broker_id:
         return BecomeFollower(key, now)
     if after.is_unfenced(broker_id):
         return BecomeLeader(key, now)
-    # It stands there as the leader from before it was fenced or registered anew: its review comes,
-    # with another epoch. In this one it may have appended what it does not remember.
+    # The image still names it as the leader although it is fenced or has registered again: its
+    # review is pending, and will raise the leader epoch. In the present epoch its former process
+    # may have appended records that this one does not have.
     return BecomeFollower(key, replace(now, leader=NO_BROKER))
 
 

@@ -1,13 +1,13 @@
-"""Who leads a partition, who is in sync, who may come back: the rules, one partition at a time.
+"""Leader election of partitions: ISR, eligible leader replicas, unclean election, leader epochs.
 
-Owns every change of a partition's ISR, eligible replicas, leader and epochs (KIP-966, with strict
-min ISR). Knows nothing of images: what it must know of the cluster comes as `Rules`.
+Owns every change of a partition's ISR, eligible replicas, leader and epochs (KIP-966 with strict
+min ISR; Kafka: PartitionChangeBuilder). Knows no image: facts about the cluster come as `Rules`.
 
 Invariants:
-  1. While fewer than min ISR replicas are in sync nothing is committed. So whoever leaves the ISR
-     then holds all that is committed: it is eligible, and electing it is clean. A leader owes the
-     same: it counts the ISR that is committed here, and not one that it has only proposed.
-  2. `concluded` and `disabled` alone move epochs: partition_epoch at each change, leader_epoch at
+  1. While fewer than min ISR replicas are in sync nothing is committed. So a replica that leaves
+     the ISR then holds all that is committed: it is eligible, and electing it is clean. This holds
+     only because leaders count the ISR committed here, never one that they have only proposed.
+  2. Only `concluded` and `disabled` raise epochs: partition_epoch at each change, leader_epoch at
      each change of leader, each drop of a replica, and wherever a replica becomes unusable.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Rules(NamedTuple):
-    """What decides about one partition besides its own state.
+    """What an election depends on besides the state of the partition.
 
     An active broker is unfenced and not shutting down. `min_isr` is the configured number.
     """
@@ -46,7 +46,7 @@ def without_leadership(rules: Rules, broker_id: int) -> Rules:
 
 
 class Elected(NamedTuple):
-    """`broker_id` is NO_BROKER where nobody can lead; unclean: it may lack committed records."""
+    """`broker_id` is NO_BROKER if no replica can lead; unclean: it may lack committed records."""
 
     broker_id: int
     is_clean: bool
@@ -56,23 +56,25 @@ NOBODY = Elected(NO_BROKER, is_clean=True)
 
 
 def min_isr_of(partition: PartitionState, configured: int) -> int:
-    """The effective min ISR: no more than there are replicas."""
+    """The effective min ISR: no more than there are replicas (decision 0005)."""
     return max(1, min(configured, len(partition.replicas)))
 
 
 def elect(partition: PartitionState, rules: Rules) -> Elected:
-    """Whoever should lead now; the one who leads, if it may go on.
+    """The replica that should lead now; the present leader, if it may continue.
 
-    1. In the ISR. 2. Eligible. 3. The last leader, if nobody is in sync or eligible, not even a
-    broker that is away. 4. Anybody, where that is allowed.
-    Of 1 and 2 an active one; else one that shuts down. An ISR of fenced or stopping brokers does
-    not hold up 2: an eligible replica lacks nothing committed.
+    1. A member of the ISR. 2. An eligible replica. 3. The last leader, if ISR and eligible
+    replicas are empty. 4. Any unfenced replica, where unclean election is allowed.
+    In 1 and 2 an active broker is preferred to one that is shutting down. An ISR of fenced or
+    stopping brokers does not block 2: an eligible replica lacks nothing committed.
     """
     for may_lead in (rules.is_active, rules.is_unfenced):
         for candidates in (partition.isr, partition.eligible):
             broker_id = _first(partition, candidates, may_lead)
             if broker_id != NO_BROKER:
                 return Elected(broker_id, is_clean=True)
+    # While a member of the ISR or an eligible replica is only fenced, the partition waits for it.
+    # With none left, the last leader is the replica with most of the committed records.
     is_forsaken = not partition.isr and not partition.eligible
     last_known = partition.last_known_eligible
     if is_forsaken and len(last_known) == 1 and rules.is_unfenced(last_known[0]):
@@ -88,7 +90,7 @@ def elect(partition: PartitionState, rules: Rules) -> Elected:
 def _first(
     partition: PartitionState, candidates: Collection[int], may_lead: Callable[[int], bool]
 ) -> int:
-    """The leader, else the first in the order of replicas."""
+    """The present leader if it is a candidate, else the first in the order of replicas."""
     for broker_id in (partition.leader, *partition.replicas):
         if broker_id in candidates and may_lead(broker_id):
             return broker_id
@@ -98,7 +100,7 @@ def _first(
 def review(
     partition: PartitionState, broker_id: int, rules: Rules, *, loss: Loss = Loss.NOTHING
 ) -> PartitionState:
-    """See the partition anew after `broker_id` changed; itself, if nothing follows from that."""
+    """The partition after a change of `broker_id`; the same object, if nothing follows from it."""
     revoked = _revoked(partition, broker_id, loss)
     isr = revoked.isr
     if broker_id in isr and _must_leave(revoked, broker_id, rules):
@@ -109,18 +111,19 @@ def review(
 def disabled(
     partition: PartitionState, broker_id: int, rules: Rules, *, loss: Loss
 ) -> PartitionState:
-    """Its log cannot be used: somebody else leads, if anybody can, in another epoch in any case.
-
-    1. A leader's log may lack what it has appended in this epoch.
-    2. What a leader knows of this follower, and proposes, is from before.
-    Where nobody else can lead, a leader that keeps its promises leads on once its log is repaired.
-    A follower that keeps them stays while there is no leader, or one that is about to go: it may be
-    the only one that can lead next.
+    """The log of `broker_id` cannot be used: another replica leads if one can, and the leader epoch
+    rises in any case, because
+    1. a leader's log may lack records that it appended in this epoch;
+    2. what the leader knows of this follower, and proposes, is from before the failure.
+    Where no other can lead, a leader that lost no records leads again once its log is repaired.
     """
+    # A follower that lost nothing stays in the ISR while there is no leader, or one that is about
+    # to stop: it may be the only replica that can lead next.
     is_needed = partition.leader != broker_id and not rules.is_active(partition.leader)
     if is_needed and loss == Loss.NOTHING:
         return partition
     after = review(partition, broker_id, without_leadership(rules, broker_id), loss=loss)
+    # No other replica can lead: keep the leader, in the next epoch, until its log is repaired.
     if partition.leader == broker_id and after.leader == NO_BROKER and loss < Loss.RECORDS:
         after = review(partition, broker_id, rules, loss=loss)
     return replace(
@@ -131,10 +134,10 @@ def disabled(
 
 
 def _revoked(partition: PartitionState, broker_id: int, loss: Loss) -> PartitionState:
-    """Without trust in a replica that lost something.
+    """The partition without trust in a replica that lost something.
 
-    One that lost its unsynced tail stays the last known leader: where no replica is trusted any
-    more, it is the best there is. One that lost records is not.
+    One that lost its unsynced tail stays the last known leader: if no replica is trusted any more,
+    it has more than any other. One that lost synced records does not.
     """
     if loss == Loss.NOTHING:
         return partition
@@ -151,17 +154,19 @@ def _revoked(partition: PartitionState, broker_id: int, loss: Loss) -> Partition
 
 
 def _must_leave(partition: PartitionState, broker_id: int, rules: Rules) -> bool:
-    """A broker that shuts down goes on while nobody in sync could take over."""
+    """Whether an inactive broker must leave the ISR."""
     if rules.is_active(broker_id):
         return False
     others = _without(partition.isr, broker_id)
+    # Fenced: at once. Shutting down: only if another member of the ISR can take over.
     return not rules.is_unfenced(broker_id) or any(map(rules.is_active, others))
 
 
 def with_isr(partition: PartitionState, isr: Collection[int], min_isr: int) -> PartitionState:
-    """With the ISR `isr`, in the order of replicas, and the eligible replicas that follow."""
+    """The partition with the ISR `isr`, in the order of replicas, and its eligible replicas."""
     in_sync = tuple(broker_id for broker_id in partition.replicas if broker_id in isr)
     eligible: tuple[int, ...] = ()
+    # Invariant 1: below min ISR nothing is committed, so who leaves now lacks nothing committed.
     if len(in_sync) < min_isr_of(partition, min_isr):
         held = (*partition.isr, *partition.eligible)
         eligible = tuple(b for b in partition.replicas if b in held and b not in in_sync)
@@ -169,7 +174,11 @@ def with_isr(partition: PartitionState, isr: Collection[int], min_isr: int) -> P
 
 
 def led(partition: PartitionState, rules: Rules) -> PartitionState:
-    """With the leader that `elect` gives it; a leader from outside the ISR becomes the ISR."""
+    """The partition with the leader that `elect` chooses.
+
+    Cases: 1. from the ISR, or none; 2. an eligible replica, which becomes the ISR alone; 3. an
+    unclean election.
+    """
     elected = elect(partition, rules)
     if elected.is_clean and elected.broker_id in (*partition.isr, NO_BROKER):
         after = replace(partition, leader=elected.broker_id)
@@ -183,7 +192,7 @@ def led(partition: PartitionState, rules: Rules) -> PartitionState:
 
 
 def _led_uncleanly(partition: PartitionState, broker_id: int) -> PartitionState:
-    """Its log is the truth from now on, so nobody else's is trusted: nobody is eligible."""
+    """Its log counts from now on, whatever it lacks, so no other replica is in sync or eligible."""
     return replace(
         partition,
         leader=broker_id,
@@ -194,16 +203,16 @@ def _led_uncleanly(partition: PartitionState, broker_id: int) -> PartitionState:
 
 
 def _last_known(partition: PartitionState) -> tuple[int, ...]:
-    """Who leads, or led last while nobody does; nobody, if it was dropped."""
+    """The leader, or the last one if there is none; empty, if its replica was dropped."""
     if partition.leader == NO_BROKER:
         return partition.last_known_eligible
     return (partition.leader,) if partition.leader in partition.replicas else ()
 
 
 def with_min_isr(partition: PartitionState, min_isr: int) -> PartitionState:
-    """After a change of the configured min ISR; itself, if nothing follows from that.
+    """The partition after a change of the configured min ISR; the same object, if it stays.
 
-    A leader that now commits with the ISR it has leaves the eligible replicas behind.
+    If the ISR now suffices to commit, eligible replicas may fall behind and lose eligibility.
     """
     return concluded(partition, with_isr(partition, partition.isr, min_isr))
 
@@ -216,6 +225,8 @@ def concluded(before: PartitionState, after: PartitionState) -> PartitionState:
     ), "epochs are moved once, here"
     if after == before:
         return before
+    # Adding a replica is no new leadership. Dropping one is: the dropped follower must not go on
+    # fetching as a replica, and its old leader epoch makes the leader refuse it.
     is_new_leadership = after.leader != before.leader or not set(before.replicas) <= set(
         after.replicas
     )

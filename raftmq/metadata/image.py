@@ -1,17 +1,17 @@
-"""The state of the cluster at one version: immutable for its readers, cheap to change.
+"""The immutable metadata image: topics, partitions, brokers, groups (Kafka: MetadataImage).
 
-Owns the shapes and the ways to look things up; `apply` alone makes new images. Maps are persistent
-hash tries (immutables.Map): a changed image shares all but the changed path with the one before,
-so a change costs O(change) whatever the size, and a reader keeps what it holds for as long as it
-likes. docs/decisions/0010 says why.
+Owns the record types and the lookups; only `apply` makes new images. Maps are persistent hash
+tries (immutables.Map): a changed image shares all but the changed path with its predecessor, so
+a change costs O(change) at any size, and readers keep an old image as long as they need it
+(decision 0010).
 
 Invariants (asserted after every command of the simulations by `apply.invariants`):
   1. `hosted[b]` holds exactly the partitions that have b among their replicas.
   2. A partition's leader is in its ISR; ISR and eligible replicas are disjoint subsets of replicas.
   3. A fenced broker leads nothing and is in no ISR, except while its `pending` review goes on.
   4. partition_epoch grows at each change of a partition, leader_epoch at each change of leader.
-  5. `tallies[b]` counts the partitions in which b has a part; it has none where it has no part.
-  6. `deleted_topics` holds each id once, and none of a topic that is there.
+  5. `tallies[b]` counts the partitions in which b has a role; without a role it has no entry.
+  6. `deleted_topics` holds each id once, and none of an existing topic.
 """
 
 from __future__ import annotations
@@ -35,19 +35,25 @@ from raftmq.metadata.commands import (
 )
 from raftmq.wire.batch.header import NAMED_FIRST
 
+# Coordinator slots. Fixed for ever: `slot_of` maps a group to a slot by modulo, and its committed
+# offsets are reached through that slot (decision 0021).
 SLOT_COUNT = 64
-DELETED_TOPICS_MAX = 10_000  # remembered, the last ones
-RECENT_COMMANDS_MAX = 1024  # remembered results of each origin's current epoch
-PRODUCER_ID_MAX = NAMED_FIRST - 1  # above are those of names
+# Ids of the last deleted topics (160 kB), for brokers that were down then. More deletions during
+# one downtime leave their directories on that broker's disk (decision 0030).
+DELETED_TOPICS_MAX = 10_000
+# Results kept of each broker's current epoch: a retry within the last 1,024 commands gets its first
+# result again, an older one is refused. They stand in every snapshot, so they are bounded.
+RECENT_COMMANDS_MAX = 1024
+PRODUCER_ID_MAX = NAMED_FIRST - 1  # from NAMED_FIRST (2^62) on: ids derived from producer names
 
 
 class Pending(IntFlag):
-    """What a review of a broker's partitions still has to do, slice by slice."""
+    """What a review of a broker's partitions still has to do, slice by slice (decision 0013)."""
 
     NOTHING = 0
-    MOVE_LEADERS = 1  # it is fenced or stopping: leads nothing, leaves every ISR
-    REVOKE_PAGE_CACHE = 2  # it lost its page cache: partitions that trust it lose it
-    REVOKE_ALL = 4  # its disk is not the registered one: it holds nothing
+    MOVE_LEADERS = 1  # the broker is fenced or stopping: leads nothing, leaves every ISR
+    REVOKE_PAGE_CACHE = 2  # its page cache was lost: no trust where a topic relied on it
+    REVOKE_ALL = 4  # its disk is not the registered one: no replica on it is trusted
 
 
 class BrokerState(Value, frozen=True):
@@ -64,8 +70,8 @@ class BrokerState(Value, frozen=True):
     in_controlled_shutdown: bool = False
     pending: Pending = Pending.NOTHING  # invariant: not unfenced before this is NOTHING
     pending_since: int = NO_EPOCH  # the version at which `pending` last grew
-    damaged: tuple[tuple[bytes, int], ...] = ()  # whose replica here lost records; in order
-    disk_epoch: int = NO_EPOCH  # under which it was last unfenced: its disk knows it, or a later
+    damaged: tuple[tuple[bytes, int], ...] = ()  # partitions whose replica here lost data; sorted
+    disk_epoch: int = NO_EPOCH  # broker epoch when last unfenced: its disk has this one or a later
 
 
 class TopicState(Value, frozen=True):
@@ -74,7 +80,7 @@ class TopicState(Value, frozen=True):
     partition_count: int
     configs: dict[str, str] = field(default_factory=dict)
     config_epoch: int = 0  # the version of the last change of `configs`
-    trusts_page_cache: bool = False  # it did once: part of what it promised may be unsynced
+    trusts_page_cache: bool = False  # never cleared: records acknowledged then may be unsynced
 
 
 class PartitionState(Value, frozen=True):
@@ -90,7 +96,7 @@ class PartitionState(Value, frozen=True):
     eligible: tuple[int, ...] = ()  # KIP-966: left the ISR below min ISR, holds all committed
     last_known_eligible: tuple[int, ...] = ()
     recovery_state: RecoveryState = RecoveryState.RECOVERED
-    log_start_offset: int = 0  # what stands before it was deleted on request; only rises
+    log_start_offset: int = 0  # records before it were deleted on request; only rises
 
 
 class SlotState(Value, frozen=True):
@@ -119,7 +125,7 @@ class CommittedOffset(Value, frozen=True):
 
 
 class OriginState(NamedTuple):
-    """The last commands of one origin, so that a retry is answered and not applied again.
+    """The last commands of one broker: a retry gets the stored result, and is not applied again.
 
     Invariant: `results` holds sequences in (highest - RECENT_COMMANDS_MAX, highest] only.
     """
@@ -143,7 +149,7 @@ class ChangeKind(IntFlag):
 
 
 class TouchedKey(NamedTuple):
-    """One touched thing: `key` is what the image's map of that kind is keyed by."""
+    """One changed object: `key` is its key in the image's map of that kind."""
 
     kind: ChangeKind
     key: object
@@ -193,7 +199,7 @@ class MetadataImage(NamedTuple):
         return self.tallies.get(broker_id, NO_TALLY)
 
     def led_count(self, broker_id: int) -> int:
-        """How many partitions the broker leads; costs no look at them."""
+        """How many partitions the broker leads, in O(1)."""
         return self.tally_of(broker_id).led
 
 
@@ -206,14 +212,14 @@ def slot_of(group: str) -> int:
 
 
 # -- Tallies --------------------------------------------------------------------------------------
-# In how many partitions a broker has which part: counts that would cost a look at all of them.
+# In how many partitions a broker has which role: counts that would otherwise need a scan of all.
 #
-# Owns `Tally` and the counting. Tallies follow from the partitions: they are kept up to date with
-# each change of one, built anew where an image is decoded, and stand in no snapshot.
+# Owns `Tally` and the counting. Tallies are derived from the partitions: updated with each change
+# of a partition, rebuilt when an image is decoded, and not part of snapshots.
 
 
 class Tally(NamedTuple):
-    """Of one broker. The eligible of `unsynced` are of topics that trusted a page cache."""
+    """Partitions of one broker by role; `unsynced`: eligible, in topics that used a page cache."""
 
     led: int = 0
     in_sync: int = 0
@@ -226,13 +232,13 @@ NO_TALLY = Tally()
 
 
 class Tallying:
-    """What partitions add to the tallies of brokers, and what they take away."""
+    """Changes to the tallies, collected partition by partition and then applied at once."""
 
     def __init__(self) -> None:
         self._counts: dict[int, list[int]] = {}
 
     def add(self, partition: PartitionState, *, trusts_page_cache: bool, times: int = 1) -> None:
-        """`times` is -1 for a partition that is gone, or not so any more."""
+        """Count a partition; `times` is -1 to subtract the state that it had before a change."""
         if partition.leader != NO_BROKER:
             self._of(partition.leader)[0] += times
         for broker_id in partition.isr:
@@ -251,13 +257,13 @@ class Tallying:
         return counts
 
     def added_to(self, tallies: Map[int, Tally]) -> Map[int, Tally]:
-        """The next tallies; of a broker that has no part in anything there is none."""
+        """The next tallies; a broker without any role has no entry (invariant 5)."""
         for broker_id, counts in self._counts.items():
             before = tallies.get(broker_id, NO_TALLY)
             after = Tally(*[old + new for old, new in zip(before, counts, strict=True)])
             assert min(after) >= 0, f"broker {broker_id} has less than nothing: {after}"
             if after != NO_TALLY:
                 tallies = tallies.set(broker_id, after)
-            elif broker_id in tallies:
+            elif broker_id in tallies:  # its last role ended: equal states must have equal maps
                 tallies = tallies.delete(broker_id)
         return tallies

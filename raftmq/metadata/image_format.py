@@ -1,8 +1,8 @@
-"""The bytes of an image in slices: a header, sections of rows, an end with counts.
+"""Byte format of a metadata image in a snapshot: header, sections of rows, end with counts.
 
-Owns the shapes of what is stored, their limits, and how sections become slices and come back.
-Fields added later at the end of a row are ignored by older nodes; any other change of the format
-raises FORMAT_VERSION. Whatever does not decode is CorruptJournal; `snapshot` gives it a meaning.
+Owns the row types, their limits, and how sections are cut into slices and joined again; `snapshot`
+maps rows to an image. Fields added later at the end of a row are ignored by older nodes; any other
+change of the format raises FORMAT_VERSION. Bytes that do not decode are CorruptJournal.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FORMAT_VERSION = 1
+# The largest piece of a snapshot that is written or sent at once: encoding one must not hold the
+# GIL, and with it the event loop, for long.
 SLICE_BYTES_MAX = 64 << 10
-SECTION_BYTES_AIM = 24 << 10  # sections end at the first row beyond: about a millisecond of work
-_LAST, _MORE = b"\0", b"\1"  # first byte of a slice: whether its section goes on in the next one
+SECTION_BYTES_AIM = 24 << 10  # a section ends at the first row beyond: about 1 ms to encode
+_LAST, _MORE = b"\0", b"\1"  # first byte of a slice: whether its section continues in the next one
 
 
 class FormatVersion(Value, frozen=True):
-    """The start of every header there will ever be."""
+    """The first field of the header in every format, so that a newer one is recognised."""
 
     format_version: int
 
@@ -89,7 +91,7 @@ class ResultRow(Value, frozen=True):
 
 
 class Section(Value, frozen=True, tag_field="kind"):
-    """Base of the union; each subclass has a number for ever."""
+    """Base of the union; the tag of a subclass is never reused."""
 
 
 class BrokersSection(Section, frozen=True, tag=1):
@@ -123,7 +125,7 @@ class ResultsSection(Section, frozen=True, tag=7):
 
 
 class EndSection(Section, frozen=True, tag=8):
-    """The last slice; counts that are known only now."""
+    """The last section, with the counts that only a full pass over the image yields."""
 
     offsets: int
     results: int
@@ -153,7 +155,9 @@ def slices_of(value: Value) -> Iterator[bytes]:
 
 def pack(section: type[AnySection], rows: Iterable[Value]) -> Iterator[bytes]:
     """Rows into sections of about SECTION_BYTES_AIM."""
-    tag = section.__struct_config__.tag  # before the rows, as msgspec would write them
+    # Rows are encoded one by one to measure them, so tag and rows are put together by hand as
+    # msgspec would write the section.
+    tag = section.__struct_config__.tag
     held: list[msgspec.Raw] = []
     held_bytes = 0
     for row in rows:
@@ -168,8 +172,8 @@ def pack(section: type[AnySection], rows: Iterable[Value]) -> Iterator[bytes]:
 
 
 def _cut(section: bytes) -> Iterator[bytes]:
-    """One slice, but for a section with a very long row."""
-    step = SLICE_BYTES_MAX - 1
+    """One slice; several only where a single row is longer than a slice."""
+    step = SLICE_BYTES_MAX - 1  # the first byte is _LAST or _MORE
     for start in range(0, len(section), step):
         is_last = start + step >= len(section)
         yield (_LAST if is_last else _MORE) + section[start : start + step]
@@ -185,19 +189,19 @@ def join(slices: Iterable[bytes]) -> Iterator[bytes]:
         if piece[:1] == _LAST:
             yield b"".join(pieces)
             pieces = []
-    if pieces:
+    if pieces:  # the snapshot was cut off within a section
         refuse(f"a section of {len(pieces)} slices has no last one")
 
 
 def decode_header(data: bytes) -> Header:
     try:
         found = _version_decoder.decode(data).format_version
-        if found > FORMAT_VERSION:
+        if found > FORMAT_VERSION:  # before the rest, which may look different there
             refuse(f"format {found} is newer than {FORMAT_VERSION}, which this raftmq knows")
         header = _header_decoder.decode(data)
     except ValueError as error:  # msgspec's errors are ValueErrors
         refuse(f"header of {len(data)} bytes does not decode: {error}")
-    if len(header.slots) != SLOT_COUNT:
+    if len(header.slots) != SLOT_COUNT:  # groups are mapped to slots by modulo of this number
         refuse(f"{len(header.slots)} coordinator slots instead of {SLOT_COUNT}")
     return header
 

@@ -1,9 +1,9 @@
-"""The metadata as a state machine that the quorum replicates.
+"""The replicated state machine of the quorum: applies command bytes to the metadata image.
 
-Owns the newest image and the log of recent changes. Knows nothing of Raft: bytes come in by
-index, answers go out. Total: a command that breaks a rule's code is refused on every node alike,
-which changes nothing, because an image is only replaced when its successor is complete. What only
-a newer version of raftmq understands ends this node instead: it would not know what others know.
+Owns the newest image and the log of recent changes. Knows nothing of Raft: commands come in by
+index, results go out. Total: an exception in a rule becomes the same refusal on every node, and
+changes nothing, because an image is replaced only by a complete successor. A command of a newer
+version of raftmq stops this node instead: skipping it would make its image differ from others.
 """
 
 from __future__ import annotations
@@ -38,17 +38,19 @@ class MetadataMachine:
 
     def apply(self, index: int, command: bytes) -> AnyResult:
         """Raises:
-        NewerCommand: this node must stop, and go on here once it was upgraded.
+        NewerCommand: this node must stop, and continue at this command after an upgrade.
         """
         try:
             image, result = apply_bytes(self.image, index, command)
         except (MemoryError, NewerCommand):
-            raise  # this node's own trouble: another one may have applied it
+            raise  # of this node alone: another may have applied it, so it must not be refused here
         except Exception as error:
+            # `apply` is deterministic, so every node fails here and stores the same refusal. A node
+            # that stopped instead would fail again at each start: the whole quorum would be down.
             logger.exception("index=%d event=apply_failed", index)
             image = self.image._replace(version=index, changes=())
             result = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"a bug in apply: {error!r}")
-        if image.feature_level > SUPPORTED_LEVEL:
+        if image.feature_level > SUPPORTED_LEVEL:  # what follows may need rules of a newer version
             raise NewerCommand(f"index {index} sets {_unknown_level(image)}")
         self.image = image
         self.changes.add(image)
@@ -60,13 +62,14 @@ class MetadataMachine:
 
     def read_picture(self, slices: Iterable[bytes]) -> MetadataImage:
         image = decode_image(slices)
-        if image.feature_level > SUPPORTED_LEVEL:
+        if image.feature_level > SUPPORTED_LEVEL:  # written by a newer version: see `apply`
             raise CorruptJournal(
                 f"the snapshot of version {image.version} is at {_unknown_level(image)}"
             )
         return image
 
     def install(self, index: int, decoded: object) -> None:
+        # The version may be below the index: some entries of the log are no commands.
         if not isinstance(decoded, MetadataImage) or decoded.version > index:
             raise CorruptJournal(f"the snapshot of index {index} holds something else")
         self.image = decoded

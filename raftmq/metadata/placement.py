@@ -1,14 +1,15 @@
-"""Where the replicas of new partitions go.
+"""Replica placement: assigns replicas of new partitions to brokers and racks, and balances leaders.
 
-Owns the choice, and `place_topic` and `place_partitions` that make commands of it. Deterministic,
-given the chance that is handed in. In this order:
+Owns the choice, and `place_topic` and `place_partitions` that make commands of it (Kafka:
+StripedReplicaPlacer). Deterministic, given the random source that the caller passes in. In this
+order:
 
   1. Replicas of a partition are on distinct brokers, and as evenly over racks as their sizes allow.
   2. Replicas go to the brokers that host the fewest: among equal racks, equal within one.
   3. Among the replicas the leaders are chosen so that brokers have equal numbers within one.
 
-A command makes at most COMMAND_PARTITIONS_MAX partitions, as it holds up every node while it is
-applied: more are made by more commands, to be proposed one after the other.
+A command makes at most COMMAND_PARTITIONS_MAX partitions; more take several commands, which the
+caller proposes one after the other.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.image import MetadataImage
 
+# The first two repeat the limits of `apply.assignments`, to refuse before anything is proposed.
 PARTITIONS_MAX = 10_000  # of one topic
 REPLICAS_MAX = 16  # of one partition
-COMMAND_PARTITIONS_MAX = 1_000  # made by one command
+COMMAND_PARTITIONS_MAX = 1_000  # of one command: it blocks the event loop of every node
 
 Assignments = tuple[tuple[int, ...], ...]
 
 
 class Chance(Protocol):
-    """What a `random.Random` can do for us."""
+    """The part of `random.Random` that placement needs."""
 
     def random(self) -> float: ...
 
 
 class BrokerUsage(NamedTuple):
-    """An active broker, with what it has to do already."""
+    """An active broker and its present load."""
 
     broker_id: int
     rack: str | None = None
@@ -57,7 +59,7 @@ def place_topic(
     configs: Mapping[str, str],
     chance: Chance,
 ) -> tuple[CreateTopic | AddPartitions, ...]:
-    """The commands that create a topic: the first makes it, the others let it grow.
+    """The commands that create a topic: the first creates it, the others add partitions.
 
     Raises:
         InvalidPartitions: no partitions, or too many.
@@ -105,7 +107,7 @@ def creation(
 
 
 def growth(topic_id: bytes, assignments: Assignments, *, first: int) -> tuple[AddPartitions, ...]:
-    """Each expects the count that the one before it leaves, so that none is applied out of turn."""
+    """Each expects the count that its predecessor leaves, so that none is applied out of turn."""
     step = COMMAND_PARTITIONS_MAX
     return tuple(
         AddPartitions(topic_id, first + start, assignments[start : start + step])
@@ -157,7 +159,7 @@ def _check_factor(hosts: Sequence[BrokerUsage], replication_factor: int) -> None
 
 
 class _Rack:
-    """The brokers of one rack by their number of replicas; equals are drawn by chance."""
+    """The brokers of one rack by their number of replicas; ties are broken at random."""
 
     def __init__(self, chance: Chance) -> None:
         self._random = chance.random
@@ -173,9 +175,14 @@ class _Rack:
         brokers.append(broker_id)
 
     def take(self) -> tuple[int, int]:
-        """One of those that have the fewest replicas, which it has from now on, and how many."""
+        """Remove one of the brokers with the fewest replicas; its id and its new replica count.
+
+        Removed, as a partition must not get the same broker twice: the caller adds it again.
+        """
         level = self._levels[0]
         brokers = self._brokers[level]
+        # At random: in a fixed order the same brokers would share all of their partitions, and the
+        # failure of one would move its whole load to the same few.
         chosen = int(self._random() * len(brokers))
         brokers[chosen], brokers[-1] = brokers[-1], brokers[chosen]
         broker_id = brokers.pop()
@@ -189,13 +196,13 @@ class _Rack:
 
 
 class _Racks:
-    """All racks, in a heap: first the one with the fewest replicas for its size, then chance."""
+    """All racks in a heap: the one with the fewest replicas for its size first, ties at random."""
 
     def __init__(self, hosts: Iterable[BrokerUsage], chance: Chance) -> None:
         self._random = chance.random
         racks: dict[str | None, _Rack] = {}
         for host in hosts:
-            # Brokers without a rack stand in one, as nothing says that they are apart.
+            # Brokers without a rack share one, as nothing says that they fail independently.
             rack = racks.setdefault(host.rack, _Rack(chance))
             rack.size += 1
             rack.load += host.replica_count
@@ -211,13 +218,13 @@ class _Racks:
 
     def take(self, replication_factor: int) -> list[int]:
         """The replicas of one partition."""
-        if self._only is not None:
+        if self._only is not None:  # a single rack, the usual case: no need of the heap
             return self._take_of(self._only, replication_factor)
         members: list[int] = []
         taken: list[tuple[int, int, int]] = []
         used: list[int] = []
         while len(members) < replication_factor:
-            if not self._heap:  # every rack has one more of this partition: another round
+            if not self._heap:  # every rack has a replica of this partition: another round
                 self._put_back([number for number in used if not self._racks[number].is_used_up()])
                 used = [number for number in used if self._racks[number].is_used_up()]
             _load, _chance, number = heappop(self._heap)
@@ -245,42 +252,42 @@ class _Racks:
 
 
 def _choose_leaders(replicas: list[list[int]], counts: dict[int, int]) -> Assignments:
-    """Put a leader in front of each partition; `counts` are the leaderships there were."""
+    """Put the preferred leader first in each partition; `counts`: leaderships so far, by broker."""
     for members in replicas:
         leader = min(members, key=counts.__getitem__)
         _put_first(members, leader)
         counts[leader] += 1
-    if max(counts.values()) - min(counts.values()) > 1:
+    if max(counts.values()) - min(counts.values()) > 1:  # the greedy choice was not even
         _Shifts(replicas, counts).run()
     return tuple(map(tuple, replicas))
 
 
 class _Shifts:
-    """Leaderships that are passed on, from broker to broker, to one with two fewer.
+    """Evens out preferred leaders: moves a leadership along a chain of brokers (augmenting path).
 
-    One choice after the other can end with a broker that has too many, although none of its
-    partitions is also on a broker that has too few: then somebody between them must help.
+    The greedy choice can leave a broker with two more than another although they share no
+    partition: then brokers between them pass one on each.
     """
 
     def __init__(self, replicas: list[list[int]], counts: dict[int, int]) -> None:
         self._replicas, self._counts = replicas, counts
-        # For a leader and a follower, the partitions in which they are that: kept up to date, as
-        # there are far fewer pairs of brokers than partitions.
+        # Partitions by leader and follower. The search goes over pairs of brokers, of which there
+        # are far fewer than partitions.
         self._followers: dict[int, dict[int, dict[int, None]]] = {it: {} for it in counts}
         for number in range(len(replicas)):
             self._note(number)
 
     def run(self) -> None:
-        """The busiest first: then whoever finds nobody now finds nobody later either, as whatever
-        moves afterwards moves between brokers that it cannot reach.
+        """Start from the broker with the most leaderships. If it finds no chain now, it will not
+        later either: later moves are among brokers that it cannot reach.
         """
         waiting = [(-count, broker_id) for broker_id, count in self._counts.items()]
         heapify(waiting)
         while waiting:
             count, start = heappop(waiting)
             if -count != self._counts[start]:
-                continue  # it has changed since, and waits with what it has now as well
-            if self._counts[start] - min(self._counts.values()) < 2:
+                continue  # outdated: the heap has another entry with its present count
+            if self._counts[start] - min(self._counts.values()) < 2:  # even within one: done
                 return
             end = self._shift(start)
             if end is not None:
@@ -288,8 +295,8 @@ class _Shifts:
                 heappush(waiting, (-self._counts[end], end))
 
     def _shift(self, start: int) -> int | None:
-        """Pass one leadership of `start` on; to whom it came in the end, if to anybody."""
-        enough = self._counts[start] - 2
+        """Move one leadership away from `start`; the broker that gained one, None if none can."""
+        enough = self._counts[start] - 2  # a broker with one fewer would only swap places with it
         came_from: dict[int, int] = {start: start}
         waiting = deque([start])
         while waiting:

@@ -1,4 +1,4 @@
-"""What the rest of raftmq sees of the metadata quorum: `MetadataQuorum`.
+"""`MetadataQuorum`, the interface of the metadata quorum: propose, read barrier, leadership, image.
 
 Owns the protocol and its promises. `raft.quorum.RaftQuorum` keeps them with real nodes,
 `tests/simulation/quorum_fake.py` in memory; both pass tests/unit/metadata/quorum_conformance.py.
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
 
+# Default wait for commit and apply. A leader that hears no majority steps down after three seconds
+# (decision 0011), so most proposals have a known outcome by then and few end uncertain.
 PROPOSE_SECONDS_MAX = 5.0
 
 
 class Leadership(NamedTuple):
-    """Who leads the quorum, as far as this node knows; `term` tells old news from new."""
+    """Who leads the quorum, as far as this node knows; a higher `term` is newer information."""
 
     term: int
     leader_id: int | None
@@ -46,14 +48,15 @@ class MetadataQuorum(Protocol):
         command: AnyCommand,
         *,
         command_id: CommandId | None = None,
-        timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
+        timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # ends in ProposalUncertain
     ) -> AnyResult:
-        """Have `command` committed and applied, and return what applying it answered.
+        """Have `command` committed and applied, and return the result of applying it.
 
         Raises:
             NotController: this node does not lead; definite.
-            QuorumBusy: the queue is full; definite.
-            InvalidCommand: over 1 MiB, or no command, id or time at all; definite.
+            QuorumBusy: the queue is full (back-pressure); definite.
+            InvalidCommand: over 1 MiB, or `command`, `command_id` or `timeout` is not valid;
+                definite.
             ProposalDiscarded: it was appended, and overwritten by another leader; definite.
             ProposalUncertain: the outcome is unknown: timed out, or leadership was lost.
         """
@@ -62,7 +65,7 @@ class MetadataQuorum(Protocol):
         """The image, once its version is above `seen`."""
 
     def delta_since(self, seen: int) -> MetadataDelta:
-        """What changed after version `seen`; incomplete if that is too long ago to tell."""
+        """What changed after version `seen`; incomplete if the change log does not reach back."""
 
     async def wait_leadership_changed(self, seen: Leadership) -> Leadership: ...
 

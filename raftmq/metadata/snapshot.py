@@ -1,10 +1,10 @@
-"""The image as slices of bytes, and back: what stands in a snapshot and travels to other nodes.
+"""Encodes a metadata image as snapshot slices, and decodes it, checking all counts.
 
-Owns what is stored and what is not: `hosted`, `tallies` and `topic_ids` are built anew, and
-`changes` is empty in a decoded image. Every slice is one step of a generator and costs about a
-millisecond, since a worker thread that encodes holds up the loop meanwhile. Must not trust what it
-reads: whatever does not decode, or does not add up, is CorruptJournal. `image_format` has the
-bytes.
+Owns what a snapshot contains: `hosted`, `tallies` and `topic_ids` are derived and rebuilt, and
+`changes` is empty in a decoded image. Each slice is one step of a generator and takes about a
+millisecond, since the encoding worker thread holds the GIL, and so the event loop, meanwhile. Must
+not trust its input: bytes that do not decode, or counts that do not match, are CorruptJournal.
+`image_format` owns the byte format.
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import PartitionState
     from raftmq.metadata.image_format import AnySection
 
-ROW_ITEMS_MAX = 128  # partitions or offsets; a large topic or group takes several rows
+# Partitions or offsets in one row; a large topic or group takes several rows. A row is encoded in
+# one piece, so it is kept well below a section of 24 KiB.
+ROW_ITEMS_MAX = 128
 
 # Image to bytes
 
 
 def encode_image(image: MetadataImage) -> Iterator[bytes]:
-    """The slices, made one by one as they are asked for; each at most SLICE_BYTES_MAX."""
+    """The slices, made lazily one by one; each at most SLICE_BYTES_MAX."""
     yield from slices_of(_header_of(image))
     yield from pack(BrokersSection, image.brokers.values())
     yield from pack(TopicsSection, image.topics.values())
@@ -97,7 +99,9 @@ def _partition_rows(image: MetadataImage) -> Iterator[PartitionsRow]:
 
 
 def _offset_rows(image: MetadataImage) -> Iterator[OffsetsRow]:
-    """Rows by topic, as far as one look at ROW_ITEMS_MAX offsets brings them together."""
+    """Rows by topic. The offsets of a group come in no order: ROW_ITEMS_MAX at a time are grouped
+    by topic, so a topic may have several rows, and no pass sorts all offsets of a group.
+    """
     for group, offsets in image.offsets.items():
         rest = iter(offsets.items())
         while some := list(islice(rest, ROW_ITEMS_MAX)):
@@ -141,23 +145,23 @@ def decode_image(slices: Iterable[bytes]) -> MetadataImage:
     reader = _ImageReader(decode_header(next(sections, b"")))
     end = None
     for number, data in enumerate(sections, 1):
-        if end is not None:
+        if end is not None:  # two snapshots in one file, or a damaged one
             refuse(f"section {number} stands behind the end")
         section = decode_section(number, data)
         if isinstance(section, EndSection):
             end = section
         else:
             reader.read(section)
-    if end is None:
+    if end is None:  # cut off between two sections
         refuse("the end is missing")
     return reader.finish(end)
 
 
 class _ImageReader:
-    """An image while its sections come in.
+    """Builds an image from its sections.
 
-    Equal ids of partitions and equal sets of replicas become one object: an image with a million
-    offsets is a quarter smaller then, and the garbage collector has half the objects to look at.
+    Equal partition ids and equal replica sets become one object: an image with a million offsets is
+    a quarter smaller then, and the garbage collector has half the objects to traverse.
     """
 
     def __init__(self, header: Header) -> None:
@@ -196,7 +200,7 @@ class _ImageReader:
 
     def _read_partitions(self, row: PartitionsRow) -> None:
         topic = self._topics.get(row.topic_id)
-        if topic is None:
+        if topic is None:  # its section comes before those of its partitions
             refuse(f"partitions of topic {row.topic_id.hex()}, which is not there")
         if not 0 <= row.first <= topic.partition_count - len(row.states):
             refuse(f"topic {topic.name} has {topic.partition_count} partitions, not {row.first}+")
@@ -217,7 +221,7 @@ class _ImageReader:
         return self._hosted[broker_id]
 
     def _share_broker_sets(self, state: PartitionState) -> None:
-        """Nobody has seen the state yet, so that it may still be changed."""
+        """Changes a frozen struct in place: it was just decoded, and no other code has it yet."""
         shared = self._broker_sets.setdefault
         force_setattr(state, "replicas", shared(state.replicas, state.replicas))
         force_setattr(state, "isr", shared(state.isr, state.isr))
@@ -263,7 +267,7 @@ class _ImageReader:
         return image
 
     def _finish_origins(self) -> Map[int, OriginState]:
-        """Results of an origin that is not there are missing from the counts."""
+        """Results without their origin are dropped here; `_check_counts` then misses them."""
         results = {origin: found.finish() for origin, found in self._results.items()}
         return Map(
             {
@@ -274,7 +278,7 @@ class _ImageReader:
 
 
 def _check_counts(image: MetadataImage, header: Header, end: EndSection) -> None:
-    """All that is wrong at once."""
+    """Refuse with all wrong counts in one message."""
     counts = {
         "brokers": (len(image.brokers), header.brokers),
         "topics": (len(image.topics), header.topics),
