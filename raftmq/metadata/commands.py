@@ -230,7 +230,7 @@ class AlterPartition(Command, frozen=True, tag=12):
 
 
 class ReassignPartition(Command, frozen=True, tag=13):
-    """Move a partition to `replicas`; None cancels a move that is under way."""
+    """Move a partition to `replicas`; None cancels the reassignment in progress."""
 
     topic_id: bytes
     partition: int

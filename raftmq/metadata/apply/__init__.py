@@ -1,8 +1,8 @@
-"""The next image: what each command does, and what it answers.
+"""Applies commands to the metadata image: one module of rules for each family of commands.
 
-Owns every change of the metadata, a module for each family of commands. Total and deterministic:
-whatever the bytes, every node comes to the same image and the same result, and nothing raises but
-for bytes of a newer version, which this one must not pass over.
+Owns every change of the metadata. Total and deterministic: for any bytes every node computes the
+same image and the same result. The only exception raised is for bytes of a newer version, which
+this one must not skip.
 """
 
 from raftmq.metadata.apply.dispatch import apply, apply_bytes

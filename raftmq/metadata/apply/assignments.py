@@ -1,7 +1,7 @@
-"""Which brokers get the replicas of new partitions: what may be asked for, and where it starts.
+"""Validates replica assignments of new partitions, and sets their first ISR and leader.
 
-Owns the bounds of an assignment. It looks at registered brokers and at who is active now; racks
-and balance are for whoever proposes the assignment.
+Owns the limits of an assignment. It checks which brokers are registered and active; racks and
+balance are the business of the proposer (`metadata.placement`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from raftmq.metadata.image import PartitionState
 if TYPE_CHECKING:
     from raftmq.metadata.apply.draft import Draft
 
-REPLICAS_MAX = 16
-PARTITIONS_MAX = 10_000  # of one topic
-NEW_PARTITIONS_MAX = 1_000  # of one command: it blocks every node while it is applied
+REPLICAS_MAX = 16  # of one partition; each of them copies every record
+PARTITIONS_MAX = 10_000  # of one topic: deleting it is one command, applied in one step
+NEW_PARTITIONS_MAX = 1_000  # of one command: it blocks the event loop of every node
 
 Assignments = tuple[tuple[int, ...], ...]
 
@@ -42,7 +42,7 @@ def assignments_refusal(draft: Draft, assignments: Assignments, *, first: int) -
 def put_partitions(
     draft: Draft, topic_id: bytes, assignments: Assignments, *, first: int = 0
 ) -> None:
-    """Make partitions `first` and up. Only active brokers are in sync; the first of them leads."""
+    """Create partitions `first` and up: active replicas are in sync, the first of them leads."""
     for number, replicas in enumerate(assignments, first):
         isr = tuple(broker_id for broker_id in replicas if draft.is_active(broker_id))
         state = PartitionState(replicas=replicas, isr=isr, leader=isr[0])

@@ -1,11 +1,11 @@
-"""What commands about brokers do: they come, stop, are fenced, and go.
+"""Rules for broker commands: register, fence, unfence, controlled shutdown, unregister.
 
-Owns the life of a registration. One command marks a broker and notes in `pending` what must
-follow for the partitions it hosts; the reviews of `reviews` do that. Until they are finished the
-broker stays as it is marked: fenced, or shutting down.
+Owns the life cycle of a registration (Kafka: ClusterControlManager). A command marks the broker
+only, and notes in `pending` what must follow for the partitions that it hosts; `reviews` does that
+slice by slice (decision 0013). Until then the broker stays as marked: fenced, or shutting down.
 
 Invariants: a broker with something pending is not active, so no ISR takes it back meanwhile; while
-a process is in service no other directory takes its place.
+a broker is unfenced no other data directory can register under its id.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 # -- Senders --------------------------------------------------------------------------------------
-# Is the broker that a command speaks of, or that sent it, still the one it was?
+# Broker epoch check: is the broker that sent a command, or that it names, still the same process?
 #
-# Owns that check only: a process that was replaced by a newer one of the same id changes nothing.
+# A process that was replaced by a newer one of the same id must change nothing.
 
 
 def sender_refusal(
@@ -57,13 +57,15 @@ def sender_refusal(
 # -- Brokers --------------------------------------------------------------------------------------
 
 
-DAMAGED_MAX = 10_000  # of one broker; of whoever lost more nothing is trusted
+# Damaged partitions stored for one broker: they stand in the image and in every snapshot. A broker
+# that lost more is trusted with none of its replicas (decision 0013).
+DAMAGED_MAX = 10_000
 
 Names = tuple[tuple[bytes, int], ...]
 
 
 def registered(draft: Draft, broker_id: int, broker_epoch: int) -> BrokerState | Refused:
-    """The registration that a command speaks of, if it is the one that holds."""
+    """The registration of a broker if it has this epoch, else the refusal."""
     broker = draft.broker(broker_id)
     refusal = sender_refusal(broker, broker_id=broker_id, broker_epoch=broker_epoch)
     if refusal is not None:
@@ -80,25 +82,27 @@ def register_broker(draft: Draft, command: RegisterBroker) -> AnyResult:
     problem = registration_limits(command)
     if problem is not None:
         return problem
-    if known is not None and known.incarnation == command.incarnation:
+    if known is not None and known.incarnation == command.incarnation:  # a retry, same process
         return _registered_again(draft, known, command)
     problem = _level_problem(draft, command) or _successor_problem(known, command)
     if problem is not None:
         return problem
     broker = _new_broker(draft.version, command)
     hosted = draft.base.hosted_by(command.broker_id)
+    # Its partitions stand as its former process left them: they need a review. A broker that hosts
+    # none can be unfenced at once.
     if known is not None and hosted:
         pending = known.pending | Pending.MOVE_LEADERS | _revocation(known, command)
         broker = replace(broker, pending=pending, disk_epoch=known.disk_epoch)
         broker = _damaged(draft, broker, known.damaged, command.damaged)
     draft.put_broker(broker)
-    draft.release_slots(command.broker_id)
+    draft.release_slots(command.broker_id)  # the new process knows no group of the former one
     return BrokerRegistered(draft.version)
 
 
 def _registered_again(draft: Draft, known: BrokerState, command: RegisterBroker) -> AnyResult:
-    """A retry. As long as nothing is trusted to this process, it may tell of more damage; later
-    that would be an echo of what was reviewed long ago.
+    """A retry of a registration. It may report more damage until the process is unfenced for the
+    first time; later it can only be a late copy, whose damage was reviewed long ago.
     """
     if known.disk_epoch != known.broker_epoch and draft.base.hosted_by(known.broker_id):
         after = _damaged(draft, known, known.damaged, command.damaged)
@@ -109,7 +113,7 @@ def _registered_again(draft: Draft, known: BrokerState, command: RegisterBroker)
 
 
 def _damaged(draft: Draft, broker: BrokerState, before: Names, reported: Names) -> BrokerState:
-    """With the damage of what it hosts; what is gone or elsewhere needs no review."""
+    """The broker with all reported damage of partitions that it still hosts."""
     hosted = draft.base.hosted_by(broker.broker_id)
     damaged: set[PartitionId] = set()
     if len(reported) <= DAMAGED_MAX:
@@ -131,7 +135,7 @@ def _level_problem(draft: Draft, command: RegisterBroker) -> Refused | None:
 
 
 def _successor_problem(known: BrokerState | None, command: RegisterBroker) -> Refused | None:
-    """Why this process may not take the place of the one that is registered."""
+    """Why this process may not replace the registered one; None if it may."""
     who, epoch = f"broker {command.broker_id}", NO_EPOCH if known is None else known.broker_epoch
     if command.expected_broker_epoch not in (None, epoch):
         return Refused(
@@ -139,6 +143,8 @@ def _successor_problem(known: BrokerState | None, command: RegisterBroker) -> Re
             f"{who} is registered under epoch {epoch}, expected was"
             f" {command.expected_broker_epoch}: read it again",
         )
+    # A process on the same directory is a restart: the lock of the directory shows that the former
+    # one has ended. On another directory two live brokers would share an id.
     if known is None or known.fenced or known.directory_id == command.directory_id:
         return None
     return Refused(
@@ -149,19 +155,19 @@ def _successor_problem(known: BrokerState | None, command: RegisterBroker) -> Re
 
 
 def _revocation(known: BrokerState, command: RegisterBroker) -> Pending:
-    """Which promises the disk cannot keep, judged against the registration before.
+    """Which replicas of the disk lose trust, judged against the previous registration.
 
-    1. Another directory, or the same as it was an incarnation ago: it is empty or restored. An
-       epoch since it was last unfenced is as good as the newest, which a process that was killed
-       at its start did not write down: nothing was promised in between.
-    2. The kernel restarted under a running broker: what was not synced is gone. Only the mark of
-       the process that is registered shows that it did not run any more.
+    1. Another directory, or an older copy of this one: its replicas lack records. Any broker epoch
+       since it was last unfenced is as good as the newest, which a process killed at its start may
+       not have written: it acknowledged nothing under the epochs in between.
+    2. The kernel restarted under a running broker: unsynced records are gone. Only a clean-shutdown
+       mark of the registered process shows that it had stopped before.
     """
     is_same_directory = command.directory_id == known.directory_id
     is_whole = known.disk_epoch <= command.previous_broker_epoch <= known.broker_epoch
     if not (is_same_directory and is_whole):
         return Pending.REVOKE_ALL
-    is_same_boot = command.boot_id == known.boot_id != ""
+    is_same_boot = command.boot_id == known.boot_id != ""  # empty: the broker could not read it
     if not (is_same_boot or command.clean_shutdown_epoch == known.broker_epoch):
         return Pending.REVOKE_PAGE_CACHE
     return Pending.NOTHING
@@ -219,7 +225,7 @@ def begin_controlled_shutdown(draft: Draft, command: BeginControlledShutdown) ->
 
 
 def _moving(draft: Draft, broker: BrokerState) -> BrokerState:
-    """With what follows for its partitions, if there are any."""
+    """The broker with a review pending for its partitions, if it hosts any."""
     if not draft.base.hosted_by(broker.broker_id):
         return broker
     pending = broker.pending | Pending.MOVE_LEADERS
@@ -232,6 +238,7 @@ def unfence_broker(draft: Draft, command: UnfenceBroker) -> AnyResult:
         return broker
     if not broker.fenced:
         return Done()
+    # Unfenced now, it could be counted in an ISR that its review is about to take it from.
     if broker.pending != Pending.NOTHING:
         return Refused(
             ErrorCode.INVALID_REQUEST,

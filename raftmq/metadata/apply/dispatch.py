@@ -1,8 +1,8 @@
-"""From a command to its rule, and a retry to the answer it had.
+"""Dispatches a command to its rule, and answers a retry by its command id (deduplication).
 
-Owns the table of rules and the memory of recent command ids. Whatever is refused changes nothing
-but the version, and what was remembered. Nothing here, nor in any rule, may depend on the order of
-a Map of strings, bytes or tuples with these: it differs from process to process.
+Owns the table of rules and the stored results of recent command ids. A refused command changes only
+the version and those stored results. Nothing here, nor in any rule, may depend on the order of a
+Map whose keys contain strings or bytes: it differs from process to process (decision 0010).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.image import MetadataImage
 
-MESSAGE_CHARS_MAX = 500  # of a refusal: it quotes names, and is remembered
+# Of a refusal. It may quote names from the command, and is stored for retries and in snapshots.
+MESSAGE_CHARS_MAX = 500
 
 RULES: dict[type[c.Command], Callable[[Draft, Any], c.AnyResult]] = {
     c.RegisterBroker: brokers.register_broker,
@@ -62,14 +63,14 @@ assert set(RULES) == set(get_args(c.AnyCommand))
 
 
 def apply_bytes(image: MetadataImage, index: int, data: bytes) -> tuple[MetadataImage, c.AnyResult]:
-    """`apply` for what stands in the log at `index`; bytes that are no command are refused.
+    """`apply` for the entry of the log at `index`; bytes that are no command are refused.
 
     Raises:
-        NewerCommand: other nodes may understand it, so that this one must not go past it.
+        NewerCommand: other nodes may understand the entry, so this one must not skip it.
     """
     try:
         envelope = c.decode_command(data)
-    except NewerCommand:
+    except NewerCommand:  # a subclass of InvalidCommand, which below becomes a refusal
         raise
     except InvalidCommand as error:
         return _unchanged(image, index), _refused(ErrorCode.INVALID_REQUEST, str(error))
@@ -82,7 +83,7 @@ def apply(
     """The image after the command, and its answer. `version` is the command's Raft index."""
     assert version > image.version, f"{version} was applied already, the image is {image.version}"
     command_id = envelope.command_id
-    if command_id is None:
+    if command_id is None:  # of the controller: its commands are idempotent by their epochs
         return _follow_rule(image, version, envelope.command)
     answer = _answer_without_rule(image, command_id)
     if answer is not None:
@@ -96,7 +97,7 @@ def _follow_rule(
 ) -> tuple[MetadataImage, c.AnyResult]:
     draft = Draft(image, version)
     result = RULES[type(command)](draft, command)
-    if isinstance(result, c.Refused):
+    if isinstance(result, c.Refused):  # drop the draft: a refused command changes nothing
         return _unchanged(image, version), _refused(result.code, result.message)
     return draft.finish(), result
 
@@ -111,11 +112,11 @@ def _refused(code: ErrorCode, message: str) -> c.Refused:
     return c.Refused(code, message)
 
 
-# What was answered before
+# Results of earlier commands
 
 
 def _answer_without_rule(image: MetadataImage, command_id: c.CommandId) -> c.AnyResult | None:
-    """The answer to a retry, or to an id that is not valid (any more); None: it is a new one."""
+    """The answer to a retry, or to an id that is not valid (any more); None: the id is new."""
     origin, epoch, sequence = command_id.origin, command_id.epoch, command_id.sequence
     broker = image.brokers.get(origin)
     refusal = sender_refusal(broker, broker_id=origin, broker_epoch=epoch)
@@ -124,6 +125,8 @@ def _answer_without_rule(image: MetadataImage, command_id: c.CommandId) -> c.Any
     if sequence < 0:
         return _refused(ErrorCode.INVALID_REQUEST, f"command {sequence}: they count up from 0")
     memory = _memory_of(image, command_id)
+    # Within the window every applied command has its result; without one, the command is new, even
+    # if later ones of this broker came first.
     if sequence > memory.highest - RECENT_COMMANDS_MAX:
         return memory.results.get(sequence)
     message = (
@@ -147,14 +150,14 @@ def _remember(image: MetadataImage, command_id: c.CommandId, result: c.AnyResult
 
 def _memory_of(image: MetadataImage, command_id: c.CommandId) -> OriginState:
     memory = image.origins.get(command_id.origin)
-    if memory is None or memory.epoch != command_id.epoch:
+    if memory is None or memory.epoch != command_id.epoch:  # the first command of this process
         return OriginState(command_id.epoch, -1, Map())
     return memory
 
 
 def _without_old(memory: OriginState, highest: int) -> Map[int, c.AnyResult]:
-    """What is remembered once `highest` is; costs O(how far it rises), at most the whole window."""
-    if highest - memory.highest >= RECENT_COMMANDS_MAX:
+    """The results that stay once `highest` is stored; costs O(rise), at most the whole window."""
+    if highest - memory.highest >= RECENT_COMMANDS_MAX:  # all are below the window now
         return Map()
     results = memory.results
     first = memory.highest - RECENT_COMMANDS_MAX + 1

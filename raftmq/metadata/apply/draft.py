@@ -1,8 +1,8 @@
-"""An image while one command changes it.
+"""A mutable draft of the next metadata image, while one command is applied.
 
-Owns the bookkeeping that every change needs: what was touched, the index of hosted partitions and
-the tallies of brokers (invariants 1 and 5 of `image`). The rules stand in the modules beside this
-one; they read through the draft, so that a rule sees what the same command did before.
+Owns the bookkeeping of every change: which objects changed, the index of hosted partitions and the
+tallies of brokers (invariants 1 and 5 of `image`). The rules are in the other modules of `apply`;
+they read through the draft, so that a rule sees the earlier changes of the same command.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Draft:
         return self._image.brokers.get(broker_id)
 
     def put_broker(self, broker: BrokerState) -> None:
-        """Under a new epoch it starts anew to count its commands."""
+        """A new broker epoch is a new process: its command ids count from 0 again."""
         before = self.broker(broker.broker_id)
         if before is not None and before.broker_epoch != broker.broker_epoch:
             self._forget_commands(broker.broker_id)
@@ -97,20 +97,22 @@ class Draft:
         self._touch(ChangeKind.TOPIC, topic.topic_id)
 
     def _deleted_but(self, topic_id: bytes) -> tuple[bytes, ...]:
-        """The command that made a topic may come once more, late: then it is there again."""
+        """`deleted_topics` without `topic_id`: a late copy of CreateTopic may create the topic
+        again under its old id, and then its directories must not be removed (decision 0030).
+        """
         deleted = self._image.deleted_topics
         if topic_id in self._image.topics or topic_id not in deleted:
             return deleted
         return tuple(one for one in deleted if one != topic_id)
 
     def _tally_anew(self, topic: TopicState) -> None:
-        """A topic that trusts a page cache from now on changes what its partitions count for."""
+        """Count the partitions of a topic again when its `trusts_page_cache` changes."""
         before = self.topic(topic.topic_id)
         if before is None or before.trusts_page_cache == topic.trusts_page_cache:
             return
         for number in range(before.partition_count):
             state = self.partition(PartitionId(topic.topic_id, number))
-            if state is not None and state.eligible:
+            if state is not None and state.eligible:  # only `Tally.unsynced` depends on the flag
                 self._tallying.add(state, trusts_page_cache=before.trusts_page_cache, times=-1)
                 self._tallying.add(state, trusts_page_cache=topic.trusts_page_cache)
 
@@ -140,7 +142,7 @@ class Draft:
         return self._partitions
 
     def _host(self, key: PartitionId, before: tuple[int, ...], after: tuple[int, ...]) -> None:
-        if before == after:
+        if before == after:  # the usual change: of leader or ISR only
             return
         for broker_id in before:
             if broker_id not in after:
@@ -176,7 +178,10 @@ class Draft:
         self._touch(ChangeKind.SLOT, slot)
 
     def release_slots(self, broker_id: int) -> None:
-        """Nobody coordinates what this broker did: its process is gone, or forgot everything."""
+        """Its slots have no coordinator now: its process has ended, or a new one knows no group.
+
+        The epoch rises, so that late commands of the old coordinator are refused (decision 0021).
+        """
         for number, state in enumerate(self._image.slots):
             if state.broker_id == broker_id:
                 self.put_slot(number, SlotState(NO_BROKER, state.epoch + 1))

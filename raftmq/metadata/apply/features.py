@@ -1,7 +1,8 @@
-"""The feature level: which commands and fields every node is known to understand.
+"""Rule for the feature level: which commands and fields every node understands (decision 0024).
 
-It only rises, so that what was written at a level can be read for ever after. Whether the voters
-support a level is for the controller to know: they are not in the image.
+Invariant: the level only rises, so that what was written at a level stays readable. Whether the
+voters support a level is checked by the controller, as the image does not contain them. (Kafka:
+FeatureControlManager.)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def set_feature_level(draft: Draft, command: SetFeatureLevel) -> AnyResult:
 def _problem(draft: Draft, level: int, now: int) -> str | None:
     if level < now:
         return f"it is {now} and is never lowered"
-    if not draft.base.brokers:
+    if not draft.base.brokers:  # all of none would support any level
         return "no broker is registered that supports it"
     unable = sorted(
         broker_id

@@ -1,9 +1,9 @@
-"""Coordinator slots, and what a coordinator keeps: groups and their committed offsets.
+"""Rules for consumer groups, committed offsets and coordinator slots (decision 0021).
 
-Owns the compare-and-set on the epoch of a slot: of two coordinators that both believe to own a
-slot, only the one that was assigned last changes anything. Who may commit is the coordinator's
-business; here stands only what must hold whoever it is. A commit needs neither a saved group (a
-client may assign its partitions by itself) nor a topic that exists.
+Owns the compare-and-set on the slot epoch: of two coordinators that both believe to own a slot,
+only the one assigned last changes anything. Which member may commit is checked by the coordinator,
+not here. A commit needs neither a saved group (a consumer may assign its partitions itself) nor an
+existing topic.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
         StoredOffset,
     )
 
-GROUP_CHARS_MAX = 200
-OFFSET_METADATA_BYTES_MAX = 4096
-NO_OFFSET = -1
+GROUP_CHARS_MAX = 200  # the name is a key of the image and stands in every command of the group
+OFFSET_METADATA_BYTES_MAX = 4096  # as Kafka's offset.metadata.max.bytes
+NO_OFFSET = -1  # of `StoredOffset.expected`: the partition must have no committed offset
 
 
 def assign_slot(draft: Draft, command: AssignSlot) -> AnyResult:
-    """The epoch rises even if the broker stays: it may be another process by now."""
+    """The epoch rises even if the slot stays with its broker, which may be a new process now."""
     number, broker_id = command.slot, command.broker_id
     if not 0 <= number < SLOT_COUNT:
         message = f"slot {number}: there are 0 to {SLOT_COUNT - 1}"
@@ -85,7 +85,7 @@ def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
         changed_at_ms=command.changed_at_ms,
     )
     before = draft.group(command.group)
-    if before == group:
+    if before == group:  # a retry
         return Done()
     if before is None and (refusal := group_room(command, draft.group_count)) is not None:
         return refusal
@@ -100,7 +100,7 @@ def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
 
 
 def commit_offsets(draft: Draft, command: CommitOffsets) -> AnyResult:
-    """All or nothing for what is wrong; one by one for what is merely not `expected`."""
+    """An invalid commit refuses the whole command; a failed `expected` only the single offset."""
     for commits in command.groups:
         if (refusal := _commits_refusal(draft, command, commits)) is not None:
             return refusal
@@ -130,7 +130,7 @@ def delete_group(draft: Draft, command: DeleteGroup) -> AnyResult:
 
 
 def delete_offsets(draft: Draft, command: DeleteOffsets) -> AnyResult:
-    """What is not there is gone already."""
+    """Remove offsets; those that do not exist are skipped, so a retry succeeds."""
     refusal = _group_refusal(draft, command.group, command.slot_epoch)
     if refusal is not None:
         return refusal
@@ -138,7 +138,7 @@ def delete_offsets(draft: Draft, command: DeleteOffsets) -> AnyResult:
     rest = before.mutate()
     for topic_id, partition in command.partitions:
         rest.pop(PartitionId(topic_id, partition), None)
-    if len(rest) < len(before):
+    if len(rest) < len(before):  # otherwise readers of the delta would see a change that is none
         draft.put_offsets(command.group, rest.finish())
     return Done()
 
@@ -157,7 +157,7 @@ def _commit(draft: Draft, commits: GroupCommits) -> list[OffsetRefused]:
         offsets[key] = CommittedOffset(
             commit.offset, commit.leader_epoch, commit.metadata, commit.committed_at_ms
         )
-    if len(refused) < len(commits.commits):
+    if len(refused) < len(commits.commits):  # at least one was written
         draft.put_offsets(commits.group, offsets.finish())
     return refused
 
@@ -176,6 +176,7 @@ def _commits_refusal(draft: Draft, command: CommitOffsets, commits: GroupCommits
     refusal = _group_refusal(draft, commits.group, command.slot_epoch)
     if refusal is not None:
         return refusal
+    # The epoch that was checked is that of the group's own slot: the command must name the same.
     if (slot := slot_of(commits.group)) != command.slot:
         message = f"group {commits.group} belongs to slot {slot}, not to {command.slot}"
         return Refused(ErrorCode.NOT_COORDINATOR, message)
@@ -216,14 +217,16 @@ def _group_refusal(draft: Draft, group: str, slot_epoch: int) -> Refused | None:
 
 
 def _is_return(before: GroupState | None, group: GroupState) -> bool:
-    """A static member has another id now, and everybody's part in the plan is what it was."""
+    """Whether only the member id of a static member changed: its process was restarted, and the
+    assignments stay as they were, so that no rebalance, and no new generation, is needed.
+    """
     if before is None or before.members == group.members:
         return False
     return _plan(before) == _plan(group)
 
 
 def _plan(group: GroupState) -> tuple[object, ...]:
-    """Who has what, whichever processes they are."""
+    """The assignment of each member; static ones by instance id, which outlives a process."""
     parts = {
         (m.instance_id is not None, m.instance_id or m.member_id, m.subscription, m.assignment)
         for m in group.members

@@ -1,8 +1,8 @@
-"""What holds in every image, and between one image and the next.
+"""Checks the invariants of a metadata image, and of each step to the next one; for tests only.
 
-Owns the checks of the invariants that `raftmq.metadata.image` promises, for simulations and tests:
-they look at everything there is, and cost accordingly. A violation is an AssertionError that names
-the thing. Changes nothing.
+Owns the assertions behind the invariants of `raftmq.metadata.image`, for simulations and tests:
+they scan the whole image, which is too slow for a running node. A violation is an AssertionError
+that names the object. Changes nothing.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ def _check_partition(key: PartitionId, partition: PartitionState) -> None:
     assert not set(partition.adding) & set(partition.removing), f"{key}: added and removed at once"
     assert set(partition.removing) < set(replicas), f"{key}: all replicas are to be removed"
     assert partition.leader == NO_BROKER or not last_known, f"{key}: led, and last led"
-    is_alone = len(isr) <= 1
+    is_alone = len(isr) <= 1  # after an unclean election the ISR is the leader until RECOVERED
     assert partition.recovery_state == RecoveryState.RECOVERED or is_alone, f"{key}: RECOVERING"
 
 
 def _check_eligible(image: MetadataImage, key: PartitionId, partition: PartitionState) -> None:
-    """A leader that may commit without a replica makes it lose its eligibility."""
+    """Eligible replicas exist only below min ISR: at min ISR the leader commits without them."""
     configs = image.topics[key.topic_id].configs
     min_isr = min_isr_of(partition, parse_topic_config(configs).min_insync_replicas)
     assert not partition.eligible or len(partition.isr) < min_isr, f"{key}: eligible at min ISR"
@@ -207,7 +207,7 @@ def _check_partition_step(key: PartitionId, before: PartitionState, after: Parti
 
 
 def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
-    """Whatever differs is named in `changes`: deltas rest on it."""
+    """Every difference is named in `changes`, as deltas are made from it alone."""
     slots = (dict(enumerate(before.slots)), dict(enumerate(after.slots)))
     found = {
         TouchedKey(kind, key)

@@ -1,7 +1,8 @@
-"""How long things may be that the metadata keeps: texts, ids, lists.
+"""Size limits of what commands may store in the metadata: texts, ids, members, groups.
 
-Owns these bounds and the refusals that name them. What has bounds of its own (names of topics and
-groups, metadata of offsets) is checked where it belongs.
+Owns these limits and the refusals that name them, so that no client can let every image and
+snapshot grow without bound. Topic names, group names and offset metadata are checked in their own
+modules.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.commands import GroupMemberRecord, RegisterBroker, SaveGroup
 
-ID_BYTES = 16
-OFFSET_MAX = (1 << 63) - 1
-TEXT_CHARS_MAX = 255
-NUMBER_MAX = (1 << 31) - 1  # of a broker or a partition
-ENDPOINTS_MAX = 32
+ID_BYTES = 16  # of a UUID
+OFFSET_MAX = (1 << 63) - 1  # a signed 64-bit integer in Kafka's record batches
+TEXT_CHARS_MAX = 255  # of host, rack, client id, ...: enough for any DNS name; kept in snapshots
+NUMBER_MAX = (1 << 31) - 1  # broker ids and partition numbers are signed 32-bit in the protocol
+ENDPOINTS_MAX = 32  # of one broker; every client that asks for metadata may get them
 PORT_MAX = 65_535
+# Members of one group. A plan with all subscriptions must fit into one command of 1 MiB.
 MEMBERS_MAX = 1_000
-GROUPS_MAX = 100_000  # that are saved, with members or without
-EXPECTED_COMMITS_MAX = 1_000  # each may be refused, and the answer is remembered
-REVIEWED_MAX = 1_000  # of one command: it blocks every node while it is applied
+# Saved groups, with members or without: each is in memory on every node and in every snapshot.
+GROUPS_MAX = 100_000
+# Commits of one command that expect an offset. Each may be refused, and the refusals are stored as
+# the command's result for retries.
+EXPECTED_COMMITS_MAX = 1_000
+# Partitions of one review: it blocks the event loop of every node while it is applied. The
+# controller sends half as many.
+REVIEWED_MAX = 1_000
 
 
 def registration_limits(command: RegisterBroker) -> Refused | None:
@@ -53,7 +60,7 @@ def group_limits(command: SaveGroup) -> Refused | None:
 
 
 def group_room(command: SaveGroup, count: int) -> Refused | None:
-    """Of a group that is new: whether so many leave room for it."""
+    """The refusal of a new group if there are `count` groups already; None if it may be saved."""
     if count < GROUPS_MAX:
         return None
     message = f"group {command.group} is new, and there are {count} groups already"
@@ -77,9 +84,9 @@ def _member_problems(member: GroupMemberRecord) -> Iterator[str]:
 
 
 def partition_refusal(who: str, topic_id: bytes, partition: int) -> Refused | None:
-    """Of a partition that need not exist."""
+    """Checks only the form of a partition id: the partition need not exist."""
     if len(topic_id) == ID_BYTES and 0 <= partition <= NUMBER_MAX:
-        return None  # as a rule, and there may be thousands of them
+        return None  # the usual case first: a command may have thousands of them
     problems = [*_not_an_id("topic id", topic_id)]
     if not 0 <= partition <= NUMBER_MAX:
         problems.append(f"partition {partition}, allowed are 0 to {NUMBER_MAX}")
@@ -104,7 +111,7 @@ def _too_long(what: str, text: str) -> Iterator[str]:
 
 
 def _refusal(who: str, problems: Iterable[str]) -> Refused | None:
-    """The first problem is enough; there is no end of them in what is no command of ours."""
+    """A refusal with the first problem only: a command of a faulty client may have thousands."""
     for problem in problems:
         return Refused(ErrorCode.INVALID_REQUEST, f"{who}: {problem}")
     return None

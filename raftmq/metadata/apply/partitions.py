@@ -1,11 +1,11 @@
-"""What commands about one partition do: its ISR, where it starts, its replicas, and who leads it.
+"""Rules for one partition: ISR changes (AlterPartition), log start, reassignment, leader election.
 
-Owns the answers to a leader that proposes an ISR or deletes records, and reassignment. A partition
-that moves has more replicas for a while: those it shall have (in their order), then those that will
-be dropped. The move is complete when all of the former are in sync; then the latter are dropped in
-one change.
+Owns the checks of what a leader proposes (Kafka: AlterPartition, DeleteRecords) and reassignment. A
+partition that is being reassigned has more replicas for a while: the target ones (in their order),
+then those that will be dropped. When all target replicas are in sync, the others are dropped in one
+change.
 
-Invariant: neither a move nor its end takes away the last replicas that hold what is committed.
+Invariant: no step of a reassignment drops the last replicas that hold what is committed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def found(draft: Draft, key: PartitionId) -> PartitionState | Refused:
 
 
 def _asked_about(draft: Draft, command: AlterPartition | RaiseLogStart) -> PartitionState | Refused:
-    """What a registered broker, which should lead it, wants to change."""
+    """The partition that a leader's command names, if its sender is the registered process."""
     broker = registered(draft, command.broker_id, command.broker_epoch)
     if isinstance(broker, Refused):
         return broker
@@ -75,7 +75,7 @@ def _asked_about(draft: Draft, command: AlterPartition | RaiseLogStart) -> Parti
 
 
 def alter_partition(draft: Draft, command: AlterPartition) -> AnyResult:
-    """Whatever the leader asked for, or more: a move that this completes may take its lead."""
+    """Commit the ISR that a leader proposes; a reassignment that it completes may end its role."""
     before = _asked_about(draft, command)
     if isinstance(before, Refused):
         return before
@@ -95,8 +95,8 @@ def alter_partition(draft: Draft, command: AlterPartition) -> AnyResult:
 
 
 def _epoch_problem(partition: PartitionState, command: AlterPartition) -> Refused | None:
-    """1. The asker knows more than this node. 2. It is deposed. 3. It does not lead. 4. It missed
-    a change.
+    """1. The sender has seen a newer state than this one. 2. It was deposed. 3. It does not lead.
+    4. It has not seen the last change of the partition.
     """
     epochs = f"epochs {command.leader_epoch}.{command.partition_epoch} against"
     epochs += f" {partition.leader_epoch}.{partition.partition_epoch}"
@@ -121,6 +121,8 @@ def _isr_problem(partition: PartitionState, command: AlterPartition) -> Refused 
     isr = [member.broker_id for member in command.isr]
     is_recovering = command.recovery_state == RecoveryState.RECOVERING
     problem = ""
+    # While RECOVERING (elected uncleanly) the leader's log may still lose records that a follower
+    # copied: no other replica is in sync until it reports RECOVERED (KIP-704).
     if len(set(isr)) != len(isr) or not set(isr) <= set(partition.replicas):
         problem = f"must be distinct members of replicas {list(partition.replicas)}"
     elif command.broker_id not in isr:
@@ -133,8 +135,10 @@ def _isr_problem(partition: PartitionState, command: AlterPartition) -> Refused 
 
 
 def _member_problem(draft: Draft, command: AlterPartition) -> Refused | None:
-    """The leader is a member too: if it is fenced it changes nothing any more. If it shuts down
-    while it leads, nobody could take over; whoever it takes into the ISR now is about to.
+    """Every member must be registered under the epoch that the leader saw, and active.
+
+    The leader itself may be shutting down: then it is the last in sync, and the follower that it
+    proposes now is the one that can take over. A fenced leader changes nothing.
     """
     for member in command.isr:
         broker = registered(draft, member.broker_id, member.broker_epoch)
@@ -161,7 +165,7 @@ def _altered(partition: PartitionState) -> PartitionAltered:
 
 
 def _put(draft: Draft, key: PartitionId, after: PartitionState, rules: Rules) -> PartitionState:
-    """With a leader and new epochs, if anything has changed."""
+    """Write `after` with an elected leader and raised epochs, if anything has changed."""
     before = draft.partition(key)
     assert before is not None, f"{key} is not there"
     state = concluded(before, led(after, rules))
@@ -170,12 +174,12 @@ def _put(draft: Draft, key: PartitionId, after: PartitionState, rules: Rules) ->
     return state
 
 
-# Where it starts
+# Log start
 
 
 def raise_log_start(draft: Draft, command: RaiseLogStart) -> AnyResult:
-    """What its leader knows to be committed is held by whoever may be elected cleanly, as long as
-    nobody was elected since.
+    """The leader epoch is the compare-and-set: within it, all that the leader knows to be committed
+    is on every replica that may be elected cleanly (decision 0024).
     """
     before = _asked_about(draft, command)
     if isinstance(before, Refused):
@@ -184,7 +188,7 @@ def raise_log_start(draft: Draft, command: RaiseLogStart) -> AnyResult:
     problem = _start_problem(draft, before, command)
     if problem is not None:
         return problem
-    if command.start_offset > before.log_start_offset:
+    if command.start_offset > before.log_start_offset:  # a lower one is deleted already
         after = replace(before, log_start_offset=command.start_offset)
         draft.put_partition(key, concluded(before, after))
     return Done()
@@ -199,7 +203,7 @@ def _start_problem(
     if not 0 <= command.start_offset <= OFFSET_MAX:
         message = f"start {command.start_offset}: offsets are 0 to {OFFSET_MAX}"
         return Refused(ErrorCode.INVALID_REQUEST, message)
-    if command.leader_epoch > partition.leader_epoch:
+    if command.leader_epoch > partition.leader_epoch:  # the sender has seen a newer state
         message = f"leader epoch {command.leader_epoch} against {partition.leader_epoch}: this"
         return Refused(ErrorCode.NOT_CONTROLLER, f"{message} node is behind, ask another")
     is_led = command.broker_id == partition.leader and draft.is_unfenced(command.broker_id)
@@ -221,7 +225,7 @@ def reassign_partition(draft: Draft, command: ReassignPartition) -> AnyResult:
     problem = _target_problem(draft, target)
     if problem:
         return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(target)}: {problem}")
-    if command.replicas == _target(before):
+    if command.replicas == _target(before):  # a retry, or it has these replicas already
         return Done()
     if command.replicas is None and not (before.adding or before.removing):
         return Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition does not move")
@@ -237,13 +241,14 @@ def reassign_partition(draft: Draft, command: ReassignPartition) -> AnyResult:
 def _start(
     draft: Draft, key: PartitionId, before: PartitionState, target: tuple[int, ...]
 ) -> AnyResult:
-    """Begin a move, or turn one that is under way: what that one was adding is dropped now.
+    """Begin a reassignment, or replace one in progress: what that one was adding is dropped now.
 
-    It must leave a replica that holds everything, and a leader where there is or could be one.
+    Refused unless a replica that holds everything committed stays, and a leader, if there is or
+    could be one.
     """
     dropped = [b for b in before.adding if b not in target]
     holders = _holders(draft, key, before)
-    # A move never loses records, even where the topic allows that to elections.
+    # A reassignment never loses records, even where the topic allows unclean elections.
     rules = rules_of(draft, key.topic_id)._replace(is_unclean_allowed=False)
     after = led(_moved(_moving(before, target, rules), rules), rules)
     is_last = bool(holders) and set(holders) <= set(dropped)
@@ -257,8 +262,10 @@ def _start(
 
 
 def _holders(draft: Draft, key: PartitionId, partition: PartitionState) -> list[int]:
-    """Who has the most of what is committed, not counting whose disk lost it: a review that is
-    still to come will say so. If they all did, those who were trusted before that.
+    """The brokers whose replicas hold the most of what is committed.
+
+    Replicas whose disk lost records do not count, even if the review that will say so is still
+    pending. If all of them lost something, those that were trusted before.
     """
     trusted = (
         (partition.isr, Loss.NOTHING),
@@ -274,12 +281,12 @@ def _holders(draft: Draft, key: PartitionId, partition: PartitionState) -> list[
 
 
 def _target(partition: PartitionState) -> tuple[int, ...]:
-    """The replicas that it shall have: those it has, where no move is under way."""
+    """The replicas after the reassignment; the present ones, if none is in progress."""
     return _but(partition.replicas, partition.removing)
 
 
 def _original(partition: PartitionState) -> tuple[int, ...]:
-    """The replicas that it had before the move."""
+    """The replicas before the reassignment."""
     return _but(partition.replicas, partition.adding)
 
 
@@ -305,10 +312,9 @@ def _moving(partition: PartitionState, target: tuple[int, ...], rules: Rules) ->
 
 
 def _moved(partition: PartitionState, rules: Rules) -> PartitionState:
-    """The move completed, if it is; a replica that is in sync but about to be dropped from the
-    ISR, as its broker went away, does not count.
-    """
+    """The partition with its reassignment completed, if all target replicas are in sync."""
     target = _target(partition)
+    # A replica of an inactive broker is still in the ISR until its review, and does not count.
     is_complete = all(b in partition.isr and rules.is_active(b) for b in target)
     if not is_complete or not (partition.adding or partition.removing):
         return partition
@@ -317,7 +323,7 @@ def _moved(partition: PartitionState, rules: Rules) -> PartitionState:
 
 
 def _on_its_replicas(partition: PartitionState, rules: Rules) -> PartitionState:
-    """Nothing else refers to a replica that was dropped."""
+    """Remove dropped replicas from ISR, eligible replicas and last known leader."""
     last_known = tuple(b for b in partition.last_known_eligible if b in partition.replicas)
     return with_isr(
         replace(partition, last_known_eligible=last_known), partition.isr, rules.min_isr
@@ -359,7 +365,7 @@ def _elect_preferred(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {preferred} is not in sync: wait until it is",
         )
-    # As the leader it is the one that an election keeps.
+    # `elect` keeps a leader that may continue, so naming it here elects it.
     _put(draft, key, replace(before, leader=preferred), rules)
     return Done()
 
@@ -367,7 +373,7 @@ def _elect_preferred(
 def _elect_anyone(
     draft: Draft, key: PartitionId, before: PartitionState, rules: Rules
 ) -> AnyResult:
-    if rules.is_unfenced(before.leader):
+    if rules.is_unfenced(before.leader):  # an unclean election would only lose records
         return Refused(ErrorCode.ELECTION_NOT_NEEDED, f"broker {before.leader} leads")
     if elect(before, rules) == NOBODY:
         return Refused(

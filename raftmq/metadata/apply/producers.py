@@ -1,6 +1,7 @@
-"""Producer ids: handed out in blocks, never twice.
+"""Allocates producer ids of idempotent producers in blocks, none twice (Kafka: ProducerIdsBlock).
 
-A block that its broker does not use up before it stops is lost, which is cheaper than to track it.
+The ids of a block that its broker does not use before it stops are lost: 2^62 ids are enough, and
+tracking single ids would cost a command each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.apply.draft import Draft
     from raftmq.metadata.commands import AllocateProducerIds, AnyResult
 
-BLOCK_MAX = 100_000  # a slip must not use up what has to last for ever
+BLOCK_MAX = 100_000  # so that a faulty request cannot use up the ids, which are never given back
 
 
 def allocate_producer_ids(draft: Draft, command: AllocateProducerIds) -> AnyResult:
@@ -30,7 +31,7 @@ def allocate_producer_ids(draft: Draft, command: AllocateProducerIds) -> AnyResu
     if not 1 <= count <= BLOCK_MAX:
         message = f"{count} producer ids: allowed are 1 to {BLOCK_MAX} at once"
         return Refused(ErrorCode.INVALID_REQUEST, message)
-    if first + count - 1 > PRODUCER_ID_MAX:
+    if first + count - 1 > PRODUCER_ID_MAX:  # the ids above belong to named producers
         message = f"{count} producer ids from {first}: there are none above {PRODUCER_ID_MAX}"
         return Refused(ErrorCode.INVALID_REQUEST, message)
     draft.set_next_producer_id(first + count)

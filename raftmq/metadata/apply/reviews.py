@@ -1,10 +1,11 @@
-"""What follows for partitions from a change of a broker, slice by slice.
+"""Rules for reviews: after fencing, restart or disk loss of a broker, updates its partitions.
 
-Owns what a review does, and when it is over. `ReviewPartitions` sees some partitions anew,
-`FinishReview` ends it; `ReportDamage` is the review of a broker whose logs fail while it runs.
+Owns what a review does, and when it is complete (decision 0013). `ReviewPartitions` re-evaluates
+ISR and leader of one slice of partitions, `FinishReview` ends the review; `ReportDamage` is for a
+broker whose logs fail while it runs.
 
-Invariant: a replica whose disk lost something is neither in an ISR nor eligible once nothing is
-pending of its broker.
+Invariant: a replica whose disk lost something is neither in an ISR nor eligible once its broker has
+nothing pending.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def rules_of(draft: Draft, topic_id: bytes) -> Rules:
-    """What election needs to know about a partition of this topic."""
+    """The inputs of an election for partitions of this topic."""
     topic = draft.topic(topic_id)
-    configs = {} if topic is None else topic.configs  # as they were checked when they were set
+    configs = {} if topic is None else topic.configs  # valid: checked when they were set
     return Rules(
         draft.is_active,
         draft.is_unfenced,
@@ -48,7 +49,7 @@ def rules_of(draft: Draft, topic_id: bytes) -> Rules:
 
 
 def loss_of(draft: Draft, broker: BrokerState, key: PartitionId) -> Loss:
-    """What the replica of this partition has lost, as far as its review is pending."""
+    """What the replica of this partition has lost, as far as its review is still pending."""
     if Pending.REVOKE_ALL in broker.pending or _is_damaged(broker, key):
         return Loss.RECORDS
     if Pending.REVOKE_PAGE_CACHE in broker.pending:
@@ -58,13 +59,13 @@ def loss_of(draft: Draft, broker: BrokerState, key: PartitionId) -> Loss:
 
 
 def _is_damaged(broker: BrokerState, key: PartitionId) -> bool:
-    """There may be 10,000 of them, and 500 keys in a slice."""
+    """By bisection in the sorted tuple: there may be 10,000 of them, and 500 keys in a slice."""
     at = bisect_left(broker.damaged, key)
     return at < len(broker.damaged) and broker.damaged[at] == key
 
 
 def review_partitions(draft: Draft, command: ReviewPartitions) -> AnyResult:
-    """Partitions that are gone, or hosted elsewhere by now, need nothing."""
+    """Partitions that were deleted or moved to other brokers since are skipped."""
     broker = _reviewed(draft, command)
     if isinstance(broker, Refused):
         return broker
@@ -76,7 +77,7 @@ def review_partitions(draft: Draft, command: ReviewPartitions) -> AnyResult:
 
 
 def report_damage(draft: Draft, command: ReportDamage) -> AnyResult:
-    """At once, as the broker may be in service; who else holds the records leads from now on."""
+    """Elect other leaders in the same command: the broker is unfenced and may be serving."""
     broker = _reviewed(draft, command)
     if isinstance(broker, Refused):
         return broker
@@ -97,7 +98,9 @@ def _reviewed(draft: Draft, command: ReviewPartitions | ReportDamage) -> BrokerS
 def _hosted(
     draft: Draft, broker: BrokerState, names: Iterable[tuple[bytes, int]]
 ) -> Iterator[tuple[PartitionId, PartitionState, Rules]]:
-    """Those that the broker hosts, as they are when it is their turn."""
+    """The named partitions that the broker hosts; each state includes earlier changes of this
+    command, and a partition that is named twice comes once.
+    """
     known: dict[bytes, Rules] = {}
     for key in dict.fromkeys(PartitionId(*name) for name in names):
         before = draft.partition(key)
@@ -112,13 +115,14 @@ def finish_review(draft: Draft, command: FinishReview) -> AnyResult:
     broker = registered(draft, command.broker_id, command.broker_epoch)
     if isinstance(broker, Refused):
         return broker
+    # More became pending while the review ran: partitions that it saw before need another one.
     if command.pending_since != broker.pending_since:
         return Refused(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"broker {command.broker_id} changed at version {broker.pending_since}, after"
             f" {command.pending_since}: review its partitions again",
         )
-    if broker.pending == Pending.NOTHING:
+    if broker.pending == Pending.NOTHING:  # a retry
         return Done()
     count = _count_unreviewed(draft, broker)
     if count:
@@ -129,13 +133,14 @@ def finish_review(draft: Draft, command: FinishReview) -> AnyResult:
 
 
 def _count_unreviewed(draft: Draft, broker: BrokerState) -> int:
-    """In how many partitions the broker still has a part that it must not have.
+    """In how many partitions the broker still has a role that it must not have.
 
-    So no mistake of a controller leaves a fenced or damaged replica where an acknowledgement or an
-    election counts on it. Tallies tell, at no cost; damage alone is looked for one by one.
+    This check makes a review safe even if the controller missed a partition: no acknowledgement or
+    election counts on a fenced or damaged replica. Tallies give the counts in O(1); only damaged
+    partitions are checked one by one.
     """
     tally = draft.base.tally_of(broker.broker_id)
-    if Pending.REVOKE_ALL in broker.pending:
+    if Pending.REVOKE_ALL in broker.pending:  # it must have no role at all, not even last leader
         return tally.in_sync + tally.eligible + tally.last_led
     in_sync = tally.in_sync if broker.fenced else 0
     unsynced = tally.unsynced if Pending.REVOKE_PAGE_CACHE in broker.pending else 0
@@ -144,7 +149,10 @@ def _count_unreviewed(draft: Draft, broker: BrokerState) -> int:
 
 
 def _is_trusted(draft: Draft, broker: BrokerState, name: tuple[bytes, int]) -> bool:
-    """Whether an election might choose this damaged replica; if it is in sync, it was counted."""
+    """Whether an election might choose this damaged replica outside of the ISR.
+
+    Members of the ISR are counted by `in_sync`: a broker with damage pending is fenced.
+    """
     state = draft.partition(PartitionId(*name))
     if state is None:
         return False

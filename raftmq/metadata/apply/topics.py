@@ -1,9 +1,10 @@
-"""Topics: made, grown, configured, deleted.
+"""Rules for topics: create, add partitions, alter configuration, delete.
 
-Owns names, configuration and the number of partitions. A topic is its id: a deleted one comes back
-as another topic, so that nothing of the old one is taken for the new. A change of
-`min.insync.replicas` raises the partition epochs, so that no leader that still counts with the old
-number can change an ISR.
+Owns topic names, configuration and the number of partitions (Kafka: ReplicationControlManager,
+ConfigurationControlManager). A topic is identified by its id: a topic deleted and created again is
+another one, and no record or offset of the old one is taken for the new. A change of
+`min.insync.replicas` raises the partition epochs, so that a leader that still counts with the old
+number cannot change an ISR.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ if TYPE_CHECKING:
     )
     from raftmq.metadata.image import PartitionState
 
+# The name is part of a directory name, with the topic id behind it: file systems allow 255 bytes.
 NAME_CHARS_MAX = 200
-CONFIG_CHARS_MAX = 10_000  # every node looks for what each bad key may mean
-TOPIC_ID_BYTES = 16
-ANY_EPOCH = -1  # of AlterTopicConfig: overwrite whatever is there
+# Of all keys and values. Every node validates them while it applies the command, and searches a
+# suggestion for each unknown key, which is slow.
+CONFIG_CHARS_MAX = 10_000
+TOPIC_ID_BYTES = 16  # of a UUID
+ANY_EPOCH = -1  # of AlterTopicConfig: overwrite any configuration
 _NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _KEYS = frozenset(key.name for key in TOPIC_KEYS)
 
@@ -66,7 +70,7 @@ def create_topic(draft: Draft, command: CreateTopic) -> AnyResult:
 
 
 def delete_topic(draft: Draft, command: DeleteTopic) -> AnyResult:
-    """Offsets that groups committed for it stay until their coordinators remove them."""
+    """Committed offsets of groups stay until their coordinators remove them."""
     topic = draft.topic(command.topic_id)
     if topic is None:
         return _unknown_topic(command.topic_id)
@@ -102,14 +106,14 @@ def alter_topic_config(draft: Draft, command: AlterTopicConfig) -> AnyResult:
             f" {command.expected_epoch}: read it again",
         )
     wanted = {**topic.configs, **command.changes}
-    # A key that does not exist is refused even where it would be removed: it is a slip.
+    # Removing an unknown key is refused like setting one: it is a mistyped name.
     kept = {
         key: value or "" for key, value in wanted.items() if value is not None or key not in _KEYS
     }
     refusal = _config_refusal(draft, kept)
     if refusal is not None:
         return refusal
-    if kept != topic.configs:
+    if kept != topic.configs:  # a retry must not raise the configuration epoch
         draft.put_topic(
             replace(
                 topic,
@@ -123,7 +127,7 @@ def alter_topic_config(draft: Draft, command: AlterTopicConfig) -> AnyResult:
 
 
 def _existing(draft: Draft, command: CreateTopic) -> AnyResult | None:
-    """The answer where the id or the name is in use; a retry finds what it made."""
+    """The answer where the id or the name is in use; Done for a retry of the same creation."""
     topic = draft.topic(command.topic_id)
     if topic is not None and topic.name != command.name:
         message = f"id {command.topic_id.hex()} is that of topic {topic.name}: draw another"
@@ -146,7 +150,7 @@ def _is_retry(draft: Draft, topic: TopicState, assignments: Assignments, *, firs
 
 
 def _counted_otherwise(draft: Draft, topic: TopicState, command: AddPartitions) -> AnyResult:
-    """The answer where `expected_count` is not the count; a retry finds what it made."""
+    """The answer where `expected_count` is not the count; Done for a retry that was applied."""
     first, count = command.expected_count, topic.partition_count
     if _is_retry(draft, topic, command.assignments, first=first):
         return Done()
@@ -186,12 +190,14 @@ def _in_order(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _trusts_page_cache(configs: Mapping[str, str]) -> bool:
-    """Once true, it stays: what was acknowledged meanwhile need not be synced by now."""
+    """Whether records may be acknowledged unsynced. `TopicState` keeps it once it was true, as
+    records from that time may be unsynced still.
+    """
     return parse_topic_config(configs).durability == Durability.PAGE_CACHE
 
 
 def _follow_min_isr(draft: Draft, before: TopicState, configs: Mapping[str, str]) -> None:
-    """Carry a change of min.insync.replicas to the partitions, where it makes a difference."""
+    """Apply a change of min.insync.replicas to the partitions whose effective min ISR changes."""
     old = parse_topic_config(before.configs).min_insync_replicas
     new = parse_topic_config(configs).min_insync_replicas
     if old == new:
@@ -204,11 +210,12 @@ def _follow_min_isr(draft: Draft, before: TopicState, configs: Mapping[str, str]
 
 
 def _with_min_isr(state: PartitionState, min_isr: int) -> PartitionState:
-    """Under the next partition epoch, even if nothing else follows.
+    """The state under the next partition epoch, even if nothing else changes.
 
     leader:      counts with min ISR 1           shrinks to itself    commits alone
-    controller:                    raises to 2   eligible: who left
-    Whoever left would be eligible and lack records; so a leader must see the change first.
+    controller:                    raises to 2   eligible: the replica that left
+    With the old epoch the replica that left would be eligible although it lacks records. With the
+    new one the leader's proposal is refused until it has seen the change.
     """
     after = with_min_isr(state, min_isr)
     return replace(after, partition_epoch=state.partition_epoch + 1)
