@@ -1,8 +1,8 @@
-"""The rules of the active controller: what it asks the quorum for, and why.
+"""Rules of the active controller: fencing, reviews, elections, preferred leaders, slots.
 
-Owns `Controller`, one object for each term in office, and its parts: reviews of partitions,
-probes of brokers, coordinator slots, preferred leaders. Pure: inputs are method calls, outputs are
-the effects of `effects`. Everything that must outlive a term stands in the image.
+Owns `Controller`, one object for each term of the quorum's leader, and its parts: reviews of
+partitions, probes of brokers, coordinator slots, preferred leaders. Pure: inputs are method calls,
+outputs are the effects of `effects`. State that must survive a term is in the image.
 """
 
 from raftmq.metadata.controller.controller import Controller, HeartbeatAnswer

@@ -1,18 +1,17 @@
-"""The active controller: sees what is wrong with the image, and proposes what mends it.
+"""The active controller: fences and unfences brokers, answers heartbeats, drives elections.
 
-Owns one term in office and dies with it. It works from the state and not from events: each tick
-looks at the image and at what was heard, so that whatever a predecessor left half done is taken
-up, and a lost answer costs a repetition. Apply compares epochs, so a repetition changes nothing,
-and neither does a controller that was deposed without knowing.
+Owns one term of the quorum's leader (Kafka: QuorumController). It is a reconciliation loop: each
+tick compares the image and the sessions with what should be, so that a predecessor's unfinished
+work is continued, and a lost answer only costs a repetition. Apply compares epochs, so a repeated
+proposal changes nothing, and neither does a controller that was deposed without knowing it.
 
 Invariants:
   1. Nothing is proposed before `on_office`, which is called after a read barrier.
-  2. Images that are passed in never go back, and hold every result that was passed in.
-  3. For each subject at most one proposal is under way (`under_way`).
-  4. A broker is fenced only if it was silent for a session, is dead, or is `unfit` while another
-     is fit.
-  5. No call looks at more than a few thousand partitions (`looks`): what is left comes with the
-     next one.
+  2. Images that are passed in never go back, and contain every result that was passed in.
+  3. For each subject at most one proposal is in flight (`UnderWay`).
+  4. A broker is fenced only if its session expired, its process is dead, or it is unfit (frozen
+     disk, metadata too old) while another broker is fit.
+  5. No call visits more than a few thousand partitions (`Looks`): the next call continues.
 """
 
 from __future__ import annotations
@@ -65,15 +64,16 @@ if TYPE_CHECKING:
 # -- Levels ---------------------------------------------------------------------------------------
 # The feature level: raised by the controller itself, as soon as every node knows the next one.
 #
-# Owns that choice (docs/decisions/0024). Voters are no part of the image, so they are handed in:
-# each registers as a broker, too, and says then what it knows. Whoever knows less than the level
-# that was reached can neither register nor go past the command that raised it.
+# Owns that choice (decision 0024). Voters are not in the image, so the caller passes them in: each
+# also registers as a broker, with the levels that it knows. A node that knows less than the level
+# reached can neither register nor apply the command that raised it.
 
 
 def next_level(image: MetadataImage, voters: Collection[int]) -> SetFeatureLevel | None:
-    """What to propose; one level after the other."""
+    """The next level, if every voter and broker supports it; one level at a time."""
     now, brokers = image.feature_level, image.brokers
     level = now + 1
+    # A voter that has not registered may run an older version, which the level would stop.
     if now >= SUPPORTED_LEVEL or not brokers or any(voter not in brokers for voter in voters):
         return None
     if all(b.feature_level_min <= level <= b.feature_level_max for b in brokers.values()):
@@ -84,8 +84,12 @@ def next_level(image: MetadataImage, voters: Collection[int]) -> SetFeatureLevel
 # -- Controller -----------------------------------------------------------------------------------
 
 
-TICK_SECONDS = 0.1  # how often `on_tick` should be called
-PAUSE_SECONDS = 1.0  # ticks that are further apart mean that this process did not run
+# Period of `on_tick`, far below the 6 s session: it delays fencing and unfencing by that much. Each
+# tick costs a pass over all brokers.
+TICK_SECONDS = 0.1
+# Ticks further apart mean that this process did not run (suspended, or a blocked event loop): ten
+# missed ticks are no load. Sessions are then extended, see `BrokerSessions.on_pause`.
+PAUSE_SECONDS = 1.0
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -93,12 +97,12 @@ class HeartbeatAnswer(NamedTuple):
 
     code: ErrorCode
     is_fenced: bool = True
-    may_stop: bool = False  # it asked for that, and leads nothing that another could lead
+    may_stop: bool = False  # it wants to shut down, and leads nothing that another could lead
     clocks: ClockVerdict = ClockVerdict()
 
 
 class Controller:
-    """Inputs are the `on_` methods, which return what is to be done about it.
+    """Inputs are the `on_` methods, which return the effects that the caller must perform.
 
     Args:
         voters: of the quorum; without them the brokers alone decide on the feature level.
@@ -115,23 +119,24 @@ class Controller:
         self._sessions, self._probes = BrokerSessions(), Probes()
         self._reviews, self._elections = Reviews(), Elections()
         self._leaders = PreferredLeaders()
-        self._survey: Survey | None = None  # of all partitions, as far as it has come
-        self._balances = False  # whether leaders move back when it is over
+        self._survey: Survey | None = None  # a scan of all partitions in progress
+        self._balances = False  # whether preferred leaders are elected when the survey is over
         self._frozen_disks, self._versions = FrozenDisks(), Versions()
         self._drains, self._under_way = Drains(), UnderWay()
-        self._active: dict[int, int] = {}  # the brokers that were seen active, and their epochs
-        self._version = -1  # of the newest image that was passed in; -1: not in office
+        self._active: dict[int, int] = {}  # broker epochs of the brokers active at the last call
+        self._version = -1  # of the newest image that was passed in; -1: before `on_office`
         self._ticked_at = self._balance_at = 0.0
 
     def on_office(self, *, now: float, image: MetadataImage) -> list[Effect]:
         """The term begins; `image` is what a read barrier returned."""
         assert self._version == -1, "a controller has one term"
-        self._version = 0
+        self._version = 0  # `_see` takes images from now on
         self._see(image, now=now)
         self._ticked_at, self._balance_at = now, now + BALANCE_SECONDS
         self._active = _active(image)
         self._begin_survey(image)
         self._go_on_with_survey(image)
+        # Resets of connections reached the predecessor, not this controller: probe every broker.
         suspects = [broker for broker in _brokers(image) if not broker.fenced]
         probes = [self._probes.on_suspicion(broker, now=now) for broker in suspects]
         return [*(probe for probe in probes if probe), *self._act(image, now=now)]
@@ -144,7 +149,7 @@ class Controller:
         self._ticked_at = now
         self._versions.note(image.version, now=now)
         self._under_way.forget_rests(now=now)
-        if now >= self._balance_at:
+        if now >= self._balance_at:  # time for the periodic preferred leader election
             self._balance_at = now + BALANCE_SECONDS
             self._begin_survey(image, balances=True)
         self._go_on_with_survey(image)
@@ -154,7 +159,7 @@ class Controller:
     def on_heartbeat(
         self, heartbeat: BrokerContact, *, now: float, image: MetadataImage
     ) -> HeartbeatAnswer:
-        """Note it; what follows from it comes with the next tick."""
+        """Record it and answer it; effects that follow from it come with the next tick."""
         self._see(image, now=now)
         broker = image.brokers.get(heartbeat.broker_id)
         if broker is None:
@@ -170,7 +175,7 @@ class Controller:
     def on_connection_reset(
         self, broker_id: int, *, now: float, image: MetadataImage
     ) -> list[Effect]:
-        """The operating system of the broker ended its connection: find out why."""
+        """The broker's kernel reset its connection: probe whether the process is dead."""
         self._see(image, now=now)
         broker = image.brokers.get(broker_id)
         if broker is None or broker.fenced:
@@ -187,14 +192,14 @@ class Controller:
             return [follows] if follows else []
         broker = image.brokers.get(follows.broker_id)
         if broker is None or broker.broker_epoch != follows.broker_epoch:
-            return []
+            return []  # a new process has registered since: the verdict was about the former one
         self._sessions.on_death(follows.broker_id)
         return list(self._act(image, now=now))
 
     def on_result(
         self, effect: ProposeCommand, result: AnyResult | None, *, now: float, image: MetadataImage
     ) -> list[Effect]:
-        """What a proposal came to; None if that is unknown, or nobody took it."""
+        """The result of a proposal; None if it is unknown, or the quorum did not accept it."""
         self._see(image, now=now)
         command = effect.command
         succeeded = not (result is None or isinstance(result, Refused))
@@ -203,11 +208,11 @@ class Controller:
             self._reviews.on_result(command, succeeded=succeeded)
         if isinstance(command, ReviewPartitions) and result is not None:
             self._elections.on_result(command, succeeded=succeeded)
-        if not succeeded:
+        if not succeeded:  # the subject backs off for RETRY_SECONDS; the next ticks go on
             return []
         return list(self._act(image, now=now))
 
-    # What is wrong with the image
+    # Proposals
 
     def _see(self, image: MetadataImage, *, now: float) -> None:
         assert self._version >= 0, "not in office"
@@ -225,6 +230,7 @@ class Controller:
         self._elections.assign(image, looks)
         unfit = self._unfit(image, looks, now=now)
         for broker in _brokers(image):
+            # Computing a command for a busy broker would use up the budget for nothing.
             if self._under_way.is_free(("broker", broker.broker_id), now=now):
                 is_unfit = broker.broker_id in unfit
                 command = self._broker_command(image, broker, looks, is_unfit=is_unfit, now=now)
@@ -249,7 +255,7 @@ class Controller:
         is_unfit: bool,
         now: float,
     ) -> Proposal | None:
-        """The first that applies: 1. fence 2. review 3. unfence 4. shut down 5. elect."""
+        """The first that applies: 1. fence 2. review 3. unfence 4. begin shutdown 5. elect."""
         session = self._sessions[broker.broker_id]
         is_lost = is_unfit or session.is_expired(now)
         if not broker.fenced and is_lost:
@@ -257,6 +263,7 @@ class Controller:
         if broker.pending:
             return self._reviews.of(image, broker, looks)
         if broker.fenced:
+            # An older image might still name it as a leader: it must have seen that it lost that.
             must_know = max(broker.broker_epoch, broker.pending_since)
             if is_lost or not session.is_ready(now, must_know=must_know):
                 return None
@@ -265,12 +272,13 @@ class Controller:
             return BeginControlledShutdown(broker.broker_id, broker.broker_epoch)
         return self._elections.of(image, broker, looks)
 
-    # Who is unfit
+    # Unfit brokers: alive, but with a frozen disk or stale metadata
 
     def _unfit(self, image: MetadataImage, looks: Looks, *, now: float) -> set[int]:
-        """Whoever must not rule, or not again, although it lives."""
+        """Brokers that must be fenced, or stay fenced, although they are alive."""
         sessions, expected = self._sessions, self._versions.expected
         fit = {it for it in self._active if sessions.is_fit(it, expected=expected, now=now)}
+        # Only while another broker is fit: fencing the last ones would stop every partition.
         judged = [broker_id for broker_id in image.brokers if fit - {broker_id}]
         behind = {it for it in judged if sessions[it].metadata_version < expected}
         frozen = {it for it in judged if sessions[it].is_frozen(now)} - behind
@@ -278,12 +286,12 @@ class Controller:
         is_fencing = self._under_way.has_fence() or any(
             image.is_unfenced(it) for it in {*behind, *sessions.expired(now)}
         )
-        if fenced or is_fencing:
+        if fenced or is_fencing:  # one frozen disk at a time: ISRs first shrink by what goes now
             return behind | fenced
         chosen = self._frozen_disks.choose(image, frozen, looks)
         return behind if chosen is None else behind | {chosen}
 
-    # Partitions without a leader, and those with another one than they should have
+    # The survey: partitions without a leader, or without their preferred one
 
     def _begin_survey(self, image: MetadataImage, *, balances: bool = False) -> None:
         self._survey, self._balances = Survey(image), balances
@@ -307,7 +315,7 @@ class Controller:
             if before.get(broker_id) != broker_epoch:
                 self._elections.on_active(image, broker_id)
 
-    # Who stops
+    # Controlled shutdown
 
     def _drain(self, image: MetadataImage) -> None:
         looks = Looks()
@@ -317,9 +325,9 @@ class Controller:
                     self._elections.add(image, key)
 
     def _may_stop(self, image: MetadataImage, broker: BrokerState) -> bool:
-        """Whether all that can be moved away has moved, and every active broker knows.
+        """Whether all leaderships that can move have moved, and every active broker knows it.
 
-        Whoever is behind may learn of it late, or never: nobody waits for him.
+        A broker that is behind with its metadata is not waited for: it may never catch up.
         """
         if not _has_left(image, broker):
             return False
@@ -342,5 +350,5 @@ def _active(image: MetadataImage) -> dict[int, int]:
 
 
 def _has_left(image: MetadataImage, broker: BrokerState) -> bool:
-    """Whether it was taken out of service, and all reviews that follow from that are done."""
+    """Whether it is out of service, and its review is complete."""
     return not image.is_active(broker.broker_id) and broker.pending is Pending.NOTHING

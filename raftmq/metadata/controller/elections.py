@@ -1,8 +1,10 @@
-"""Elections: partitions without a leader that an active broker may win.
+"""Elects partition leaders, balances preferred leaders, moves coordinator slots, drains brokers.
 
-Owns whose review elects. The image marks no such partition as the business of anybody; so a
-broker that becomes active looks through what it hosts, and what is found elsewhere (`add`) is
-given to one of the active hosts. If that one goes, or its review is refused, another host gets it.
+Owns the controller's scans and queues for each of these, one section each; the rules of an election
+are in `metadata.election`. Leaderless partitions: the image has no list of them, so the partitions
+of a broker that becomes active are scanned, and those found otherwise (`add`) go to one of their
+active hosts, whose review elects. If that host becomes inactive, or its review is refused, another
+host gets them.
 
 Invariant: a partition that was found is proposed, or has a leader, or has no active host.
 """
@@ -33,15 +35,15 @@ if TYPE_CHECKING:
 
 
 class _Candidate:
-    """What one active broker may win.
+    """Leaderless partitions that one active broker may lead.
 
     Attributes:
-        command: made, and not yet answered.
+        command: the review in flight, if any.
     """
 
     def __init__(self, hosted: Walk[PartitionId]) -> None:
         self._hosted = hosted
-        self._given: dict[PartitionId, None] = {}  # in order
+        self._given: dict[PartitionId, None] = {}  # found elsewhere; a dict as each is kept once
         self.command: ReviewPartitions | None = None
 
     def give(self, key: PartitionId) -> None:
@@ -64,40 +66,43 @@ class _Candidate:
         yield from self._hosted.go(looks)
 
     def all_keys(self) -> Iterator[PartitionId]:
-        """All that was found for it, and not elected yet."""
+        """All partitions that were given to it, and have no result yet."""
         proposed = self.command.partitions if self.command else ()
         return chain((PartitionId(*parts) for parts in proposed), self._given)
 
 
 class Elections:
-    """The candidates, and what waits for one."""
+    """Leaderless partitions by the active broker whose review elects."""
 
     def __init__(self) -> None:
         self._candidates: dict[int, _Candidate] = {}
-        # With the broker that should not get it again, if there is another.
+        # Each with the broker that failed to elect it, which gets it again only if no other can.
         self._unassigned: deque[tuple[PartitionId, int]] = deque()
 
     def on_active(self, image: MetadataImage, broker_id: int) -> None:
-        """It may lead what has no leader."""
+        """It may lead partitions without a leader: scan all that it hosts."""
         self._candidates[broker_id] = _Candidate(Walk(image.hosted_by(broker_id)))
 
     def on_inactive(self, broker_id: int) -> None:
-        """Somebody else must do what was found for it."""
+        """Another host must elect the partitions that were given to it."""
         candidate = self._candidates.pop(broker_id, None)
         if candidate:
             self._unassigned.extend((key, broker_id) for key in candidate.all_keys())
 
     def add(self, image: MetadataImage, key: PartitionId, *, but: int = NO_BROKER) -> None:
-        """One that may have no leader: an active host gets it, `but` only if nobody else can."""
+        """Give a partition that may be leaderless to an active host; to `but` only if it is the
+        only one.
+        """
         partition = image.partitions.get(key)
         active = [b for b in partition.replicas if image.is_active(b)] if partition else []
+        # The first active host that is not `but`: among the first two at the latest.
         for broker_id in sorted(active[:2], key=lambda host: host == but)[:1]:
             if broker_id not in self._candidates:
                 self._candidates[broker_id] = _Candidate(Walk(()))
             self._candidates[broker_id].give(key)
 
     def assign(self, image: MetadataImage, looks: Looks) -> None:
-        """Find other hosts for what was left behind."""
+        """Find other hosts for partitions whose host became inactive or was refused."""
         while self._unassigned and looks.left > 0:
             looks.left -= 1
             key, left_by = self._unassigned.popleft()
@@ -106,7 +111,7 @@ class Elections:
     def of(
         self, image: MetadataImage, broker: BrokerState, looks: Looks
     ) -> ReviewPartitions | None:
-        """The next step of the elections that this broker may win, if there are any."""
+        """The next review of leaderless partitions of this broker, if there is one."""
         candidate = self._candidates.get(broker.broker_id)
         if candidate is None:
             return None
@@ -118,10 +123,10 @@ class Elections:
         return candidate.command
 
     def on_result(self, command: ReviewPartitions, *, succeeded: bool) -> None:
-        """The quorum has applied it, or refused."""
+        """The quorum has applied or refused `command`."""
         candidate = self._candidates.get(command.broker_id)
         if candidate is None or candidate.command != command:
-            return
+            return  # a pending review of `Reviews`, or the broker has become inactive since
         candidate.command = None
         if not succeeded:
             keys = (PartitionId(*parts) for parts in command.partitions)
@@ -129,15 +134,16 @@ class Elections:
 
 
 def is_leaderless(image: MetadataImage, partition: PartitionState) -> bool:
+    """Whether no active broker leads it; a fenced leader stays in the image until its review."""
     return partition.leader == NO_BROKER or not image.is_active(partition.leader)
 
 
 # -- Drains ---------------------------------------------------------------------------------------
-# Brokers that stop: whether they still lead what another could lead.
+# Controlled shutdown: whether a stopping broker still leads partitions that another could lead.
 #
-# Owns the walks through what they host. A partition that is found on the way is for the elections;
-# a broker is drained when one whole walk has found none. What no other broker could lead stays with
-# it to the end, and stops with it.
+# Owns the scans of what such brokers host. A partition that is found goes to the elections; a
+# broker is drained when a whole scan has found none. Partitions that no other broker could lead
+# stay with it, and become unavailable when it stops.
 
 
 @dataclass
@@ -145,17 +151,17 @@ class _Drain:
     broker_epoch: int
     walk: Walk[PartitionId]
     has_found: bool = False
-    version: int | None = None  # of the image in which it was drained
+    version: int | None = None  # of the image in which it was found to be drained
 
 
 class Drains:
-    """One for each incarnation that stops, after its review."""
+    """The scans, one for each broker epoch that is stopping, after its review."""
 
     def __init__(self) -> None:
         self._drains: dict[int, _Drain] = {}
 
     def look(self, image: MetadataImage, broker: BrokerState, looks: Looks) -> list[PartitionId]:
-        """Go on, if it is not drained; what another broker could lead at once."""
+        """Continue the scan; the partitions found that another broker could lead now."""
         drain = self._drains.get(broker.broker_id)
         if drain is None or drain.broker_epoch != broker.broker_epoch:
             drain = self._drains[broker.broker_id] = _begun(image, broker)
@@ -170,14 +176,14 @@ class Drains:
             if _could_move(image, image.partitions.get(key), broker.broker_id)
         ]
         drain.has_found |= bool(found)
-        if drain.walk.is_over and drain.has_found:
+        if drain.walk.is_over and drain.has_found:  # scan again: were they elected elsewhere?
             self._drains[broker.broker_id] = _begun(image, broker)
         elif drain.walk.is_over:
             drain.version = image.version
         return found
 
     def drained_at(self, broker: BrokerState) -> int | None:
-        """The version in which it led nothing that another could lead; None: not yet."""
+        """The version in which it led nothing that another could lead; None: it still does."""
         drain = self._drains.get(broker.broker_id)
         is_mine = drain is not None and drain.broker_epoch == broker.broker_epoch
         return drain.version if drain and is_mine else None
@@ -188,28 +194,35 @@ def _begun(image: MetadataImage, broker: BrokerState) -> _Drain:
 
 
 def _could_move(image: MetadataImage, partition: PartitionState | None, broker_id: int) -> bool:
-    """Whether it leads this one, and another broker could at once, losing nothing."""
+    """Whether the broker leads it, and an active replica could take over without loss."""
     if partition is None or partition.leader != broker_id:
         return False
     return any(map(image.is_active, (*partition.isr, *partition.eligible)))
 
 
 # -- Leaders --------------------------------------------------------------------------------------
-# Preferred leaders: bringing leadership back to where placement wanted it.
+# Preferred leader election: moves leadership back to the first replica of each partition (Kafka:
+# auto.leader.rebalance.enable).
 #
-# Owns the rare look at all partitions, and the queue of elections that follows from it. Gentle: a
+# Owns the periodic survey of all partitions, and the queue of elections that follows from it. A
 # broker gets its leaderships back only if it misses more than a tenth of them, and only a few
-# elections are under way at once. A move that makes no sense any more when its turn comes is
+# elections are in flight at once. An election that is not needed any more when its turn comes is
 # dropped.
 
 
+# Period of the survey; as Kafka's leader.imbalance.check.interval.seconds. Each move interrupts the
+# producers and consumers of a partition, so balance may be late.
 BALANCE_SECONDS = 300.0
-IMBALANCE_MAX = 0.1  # part of a broker's preferred leaderships that it may miss
-ELECTIONS_MAX = 8  # under way at once
+# Share of its preferred leaderships that a broker may lack; as Kafka's
+# leader.imbalance.per.broker.percentage.
+IMBALANCE_MAX = 0.1
+# Preferred elections in flight at once: each makes clients and followers of a partition look for
+# their new leader, and thousands at once would be felt in all topics.
+ELECTIONS_MAX = 8
 
 
 class Survey:
-    """One look at all partitions, in many calls, as they were when it began."""
+    """A scan of all partitions, in many calls, as they were when it began."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._walk: Walk[tuple[PartitionId, PartitionState]] = Walk(image.partitions.items())
@@ -221,7 +234,7 @@ class Survey:
         return self._walk.is_over
 
     def go(self, image: MetadataImage, looks: Looks) -> Iterator[PartitionId]:
-        """Those of the next ones that have no leader."""
+        """Continue the scan; yields partitions without an active leader."""
         for key, partition in self._walk.go(looks):
             first = partition.replicas[0]
             self._preferred[first] = self._preferred.get(first, 0) + 1
@@ -231,7 +244,9 @@ class Survey:
                 yield key
 
     def misplaced(self) -> list[PartitionId]:
-        """Whose preferred leader could lead, of brokers that miss too many; in no order."""
+        """Partitions to give back to their preferred leader, of brokers that lack too many; in no
+        order.
+        """
         assert self.is_over, "not all partitions were seen"
         return [
             key
@@ -242,18 +257,19 @@ class Survey:
 
 
 class PreferredLeaders:
-    """The leaderships that should move, in order."""
+    """The queue of preferred leader elections, by partition id."""
 
     def __init__(self) -> None:
-        self._queue: list[PartitionId] = []  # a heap: to sort all of them at once takes long
+        # A heap: sorting 100,000 ids at once would block the event loop.
+        self._queue: list[PartitionId] = []
 
     def on_survey(self, survey: Survey) -> None:
-        """It is over: queue those that should have another leader."""
+        """The survey is complete: queue the partitions that should have another leader."""
         self._queue = survey.misplaced()
         heapify(self._queue)
 
     def take(self, image: MetadataImage, looks: Looks) -> ElectLeader | None:
-        """The next election that still makes sense, or None."""
+        """The next election that is still needed, or None."""
         while self._queue and looks.left > 0:
             looks.left -= 1
             key = heappop(self._queue)
@@ -264,7 +280,7 @@ class PreferredLeaders:
 
 
 def misplaced(image: MetadataImage) -> list[PartitionId]:
-    """What a survey of the whole image finds; in order."""
+    """The misplaced partitions of a survey of the whole image in one call; in order."""
     survey = Survey(image)
     for _ in survey.go(image, Looks(len(image.partitions) + 1)):
         pass
@@ -272,28 +288,31 @@ def misplaced(image: MetadataImage) -> list[PartitionId]:
 
 
 def _can_return(image: MetadataImage, partition: PartitionState) -> bool:
-    """Whether the preferred leader does not lead, but could at once and losing nothing."""
+    """Whether the preferred leader does not lead, but is in sync and active."""
     first = partition.replicas[0]
     return partition.leader != first and first in partition.isr and image.is_active(first)
 
 
 # -- Reviews --------------------------------------------------------------------------------------
-# Reviews: the consequences of a change of one broker, slice by slice.
+# Reviews: the consequences of a change of one broker for its partitions, slice by slice.
 #
-# Owns how far a review has come. Fencing a broker can touch 100,000 partitions: one command marks
-# the broker, and these follow. A review that is lost with its controller is begun again by the next
-# one, from `pending` in the image; a slice that is proposed twice changes nothing the second time.
+# Owns the progress of reviews. Fencing a broker can concern 100,000 partitions: one command marks
+# the broker, and review commands follow (decision 0013). A review that ended with its controller is
+# begun again by the next one, from `pending` in the image; a slice that is proposed twice changes
+# nothing the second time.
 #
-# Invariant: a review is finished only after each of its slices was answered.
+# Invariant: a review is finished only after each of its slices has a result.
 
 
-SLICE_PARTITIONS_MAX = 500  # of one command: it blocks every node while it is applied
+# Partitions of one command, which blocks the event loop of every node while it is applied. Smaller
+# slices would need more round trips of the quorum before the last partition has a leader.
+SLICE_PARTITIONS_MAX = 500
 
 AnyReview: TypeAlias = ReviewPartitions | FinishReview
 
 
 class Review:
-    """One walk over the partitions that a broker hosts: first those that it leads.
+    """One scan of the partitions that a broker hosts; those that it leads are proposed first.
 
     Attributes:
         broker: as it was when the review began.
@@ -302,11 +321,11 @@ class Review:
     def __init__(self, image: MetadataImage, broker: BrokerState) -> None:
         self.broker = broker
         self._walk: Walk[PartitionId] = Walk(image.hosted_by(broker.broker_id))
-        self._others: deque[PartitionId] = deque()  # seen already, and not as urgent
-        self._command: AnyReview | None = None  # made, and not yet answered
+        self._others: deque[PartitionId] = deque()  # scanned; follower roles, less urgent
+        self._command: AnyReview | None = None  # without a result yet
 
     def is_about(self, broker: BrokerState) -> bool:
-        """Whether it still answers what the image says of the broker."""
+        """Whether nothing more has become pending of the broker since the review began."""
         mine = self.broker
         return (broker.broker_epoch, broker.pending_since) == (
             mine.broker_epoch,
@@ -314,7 +333,7 @@ class Review:
         )
 
     def next_command(self, image: MetadataImage, looks: Looks) -> AnyReview | None:
-        """What to propose now, the same until it was answered; None if that takes more looks."""
+        """The command to propose, the same until `on_applied`; None if the budget is used up."""
         if self._command is None:
             self._command = self._made(image, looks)
         return self._command
@@ -325,29 +344,32 @@ class Review:
         while self._others and len(keys) < SLICE_PARTITIONS_MAX:
             keys.append(self._others.popleft())
         if keys:
-            # Sorted, as the order of a map is another one in each process.
+            # Sorted, as the order of a map differs from process to process (decision 0010).
             return ReviewPartitions(*name, tuple(sorted(keys)))
         return FinishReview(*name, self.broker.pending_since) if self._walk.is_over else None
 
     def _led(self, image: MetadataImage, looks: Looks) -> list[PartitionId]:
-        """Some that it leads: they wait for another leader. What it has another part in waits."""
+        """Partitions that the broker leads: these are unavailable until another leads. Others in
+        which it has a role are kept in `_others`.
+        """
         keys: list[PartitionId] = []
         broker_id = self.broker.broker_id
         leads = image.led_count(broker_id) > 0
         for key in self._walk.go(looks):
             partition = image.partitions.get(key)
-            if partition is None:
+            if partition is None:  # deleted since the review began
                 continue
             if partition.leader == broker_id:
                 keys.append(key)
             elif _trusts(partition, broker_id):
                 self._others.append(key)
+            # While it leads any partition, scan on for those; a slice of others can wait.
             if len(keys if leads else self._others) >= SLICE_PARTITIONS_MAX:
                 break
         return keys
 
     def on_applied(self, command: AnyReview) -> None:
-        """The quorum has applied what `next_command` said."""
+        """The quorum has applied the command of `next_command`."""
         assert command == self._command, f"not of this review: {command}"
         self._command = None
 
@@ -356,23 +378,25 @@ class Review:
 
 
 class Reviews:
-    """The reviews that brokers wait for (`pending` in the image)."""
+    """The reviews in progress, of brokers with something `pending` in the image."""
 
     def __init__(self) -> None:
         self._reviews: dict[int, Review] = {}
 
     def of(self, image: MetadataImage, broker: BrokerState, looks: Looks) -> AnyReview | None:
-        """The next step of what is pending, from the beginning if that has grown."""
+        """The next command of the broker's review; a new review if more has become pending."""
         review = self._reviews.get(broker.broker_id)
         if review is None or not review.is_about(broker):
             review = self._reviews[broker.broker_id] = Review(image, broker)
         return review.next_command(image, looks)
 
     def on_result(self, command: AnyReview, *, succeeded: bool) -> None:
-        """The quorum has applied it, or refused: then the image has changed, and tells anew."""
+        """The quorum has applied `command`, or refused it: then the image has changed, and a new
+        review begins from it.
+        """
         review = self._reviews.get(command.broker_id)
         if review is None or not review.is_waiting_for(command):
-            return
+            return  # of an earlier review, or of `Elections`
         if succeeded:
             review.on_applied(command)
         if isinstance(command, FinishReview) or not succeeded:
@@ -388,23 +412,26 @@ def _trusts(partition: PartitionState, broker_id: int) -> bool:
 
 
 # -- Slots ----------------------------------------------------------------------------------------
-# Coordinator slots: which broker coordinates which consumer groups.
+# Coordinator slots: which broker is the group coordinator of which consumer groups.
 #
-# Owns the choice. A slot whose broker is not active moves at once; among active brokers slots move
-# only while one has two more than another, a few at a time, because each move makes the clients of
-# its groups look for their coordinator anew.
+# Owns the assignment (decision 0021). A slot whose broker is not active moves at once; among active
+# brokers slots move only while one has two more than another, a few at a time, because after a move
+# all members of its groups must find their coordinator again.
 #
-# Invariant: slots under way count for where they go, so that no slot is moved twice for one reason.
+# Invariant: a slot with a move in flight counts for its new broker, so that it is not moved twice
+# for one reason.
 
 
-BALANCING_MOVES_MAX = 4  # under way at once
+BALANCING_MOVES_MAX = (
+    4  # in flight at once, of 64 slots: few groups look for coordinators at a time
+)
 
 
 def assign_slots(
     slots: Sequence[SlotState], active: Collection[int], under_way: Sequence[AssignSlot]
 ) -> list[AssignSlot]:
-    """What to propose beside the moves that are under way."""
-    if not active:
+    """The moves to propose in addition to those in flight."""
+    if not active:  # no broker to move a slot to
         return []
     owners = [slot.broker_id for slot in slots]
     for move in under_way:
@@ -415,7 +442,7 @@ def assign_slots(
             counts[owner] += 1
     moving = {move.slot for move in under_way}
     moves = _adopt(slots, owners, counts, moving)
-    if not moves:
+    if not moves:  # groups without a coordinator come first
         moves = _balance(slots, owners, counts, moving)
     return moves
 
@@ -423,7 +450,7 @@ def assign_slots(
 def _adopt(
     slots: Sequence[SlotState], owners: list[int], counts: dict[int, int], moving: set[int]
 ) -> list[AssignSlot]:
-    """Slots of brokers that are not active, each to whoever has the fewest."""
+    """Move the slots of inactive brokers, each to the broker that has the fewest."""
     moves = []
     for number, owner in enumerate(owners):
         if owner not in counts and number not in moving:
@@ -440,10 +467,10 @@ def _balance(
     while len(moving) + len(moves) < BALANCING_MOVES_MAX:
         most = max(counts, key=counts.__getitem__)
         fewest = min(counts, key=counts.__getitem__)
-        if counts[most] - counts[fewest] < 2:
+        if counts[most] - counts[fewest] < 2:  # balanced: another move would only swap the two
             break
         settled = [n for n, owner in enumerate(owners) if owner == most and n not in moving]
-        if not settled:
+        if not settled:  # all slots of this broker are moves in flight to it
             break
         owners[settled[0]] = fewest
         counts[most] -= 1

@@ -1,21 +1,21 @@
-"""Fast fencing: a process that died is told from one that is silent.
+"""Fast failure detection: probes a broker's port to tell a dead process from a silent machine.
 
-Owns the verdict: a connection was reset, and then refused twice, 50 ms apart. The kernel of a
-machine that lives answers so for a process that is gone; a machine or a network that is gone
-answers nothing, and that is left to the session. A kernel that buries a process ends its
-connections one by one and may get to the listening socket last, so the first probe waits, too. A
-controller that takes office saw no reset, because connections ended at its predecessor: it probes
-every broker as if it had.
+Owns the verdict "dead": a connection was reset, and then refused twice, 50 ms apart. Only the
+kernel of a running machine answers so, for a process that has ended. A dead machine or network does
+not answer, and is left to the session timeout. A kernel that tears down a process closes its
+connections one by one and may close the listening socket last, so the first probe is delayed, too.
+A new controller received no resets (connections ended at its predecessor), and so probes every
+broker as if it had.
 
     reset -> 50 ms -> probe -> REFUSED -> 50 ms -> probe -> REFUSED -> dead
                         any other outcome: back to the beginning
 
-Who lived a moment ago may be dead now: a reset that comes too soon after a series, or within one,
-begins another as soon as there may be one. Otherwise that death would be a matter of the session.
-A process that was registered anew is another one: what was asked of its predecessor says nothing.
+A reset during a series, or too soon after one, begins another as soon as one is allowed: the
+process may have died after it answered, and would otherwise be noticed only by its session timeout.
+Outcomes about a former registration of the broker are ignored.
 
-Invariants: for one broker epoch at most one series is under way, and none begins within 1 s of
-another. Of each broker at most one series is remembered, and none for long.
+Invariants: for one broker epoch at most one series is in progress, and none begins within 1 s of
+another. At most one series of each broker is kept, and none for long.
 """
 
 from __future__ import annotations
@@ -36,8 +36,12 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import BrokerState, MetadataImage
 
 
+# Delay before each probe: long enough for a kernel to close the sockets of a dead process, short
+# against the fail-over that waits for it.
 PROBE_PAUSE_SECONDS = 0.05
-PROBE_SERIES_SECONDS = 1.0  # at most one series for each broker epoch in this time
+# At most one series for each broker epoch in this time: a link that resets connections all the time
+# must not make the controller connect all the time.
+PROBE_SERIES_SECONDS = 1.0
 
 
 class Death(NamedTuple):
@@ -69,12 +73,12 @@ class Probes:
         return len(self._series)
 
     def on_suspicion(self, broker: BrokerState, *, now: float) -> ProbeBroker | None:
-        """A connection of this broker was reset: begin a series, now or as soon as one may."""
+        """A connection of this broker was reset: begin a series, now or as soon as allowed."""
         self._series = {key: it for key, it in self._series.items() if it.is_recent(now)}
         last = self._series.get(broker.broker_id)
         if last is None or last.broker_epoch != broker.broker_epoch:
             return self._begin(broker.broker_id, broker.broker_epoch, at=now)
-        if last.awaited:
+        if last.awaited:  # decide when the outcome of the running series is known
             last.is_outdated = True
             return None
         return self._begin_again(broker.broker_id, last, now=now)
@@ -91,9 +95,9 @@ class Probes:
     def on_probe(
         self, probe: ProbeBroker, outcome: ProbeOutcome, *, now: float
     ) -> ProbeBroker | Death | None:
-        """What follows from it: the next probe, a verdict, or nothing."""
+        """The next probe, a verdict, or None."""
         series = self._series.get(probe.broker_id)
-        if series is None or series.awaited != probe:
+        if series is None or series.awaited != probe:  # of a series that was replaced since
             return None
         series.awaited = None
         if outcome is not ProbeOutcome.REFUSED:
@@ -107,49 +111,53 @@ class Probes:
 
 
 # -- Unfit ----------------------------------------------------------------------------------------
-# Brokers that live and must not rule: their disk is frozen, or their metadata stands still.
+# Brokers that are alive but unfit to lead: the disk is frozen, or the metadata does not advance.
 #
-# Owns who is fenced for that. It takes somebody else who is fit: else all would stop. For frozen
-# disks it is one broker at a time, and none without which a partition that it hosts would be below
-# min ISR: two slow disks of three are better than one disk.
+# Owns which of them are fenced. For frozen disks it is one broker at a time, and none without which
+# a partition that it hosts would fall below min ISR: two slow disks of three are better than one
+# disk. (`Controller._unfit` also requires another broker that is fit.)
 #
-# A partition that the broker holds alone does not count: it is stuck either way.
+# A partition whose only in-sync replica is on the broker does not count: it is stuck either way.
 
 
-BEHIND_SECONDS = 10.0  # a broker that does not know what was committed by then stands still
+# A broker that has not applied what was committed so long ago is stuck. Longer than the 6 s
+# session: a node that was suspended, or installs a metadata snapshot, is behind for seconds.
+BEHIND_SECONDS = 10.0
 
 
 class Versions:
-    """Which version of the metadata everybody should know by now."""
+    """Which version of the metadata every broker should have applied by now."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()  # when a version was the newest, in order
         self._expected = -1
 
     def note(self, version: int, *, now: float) -> None:
-        """Called at each tick, with the newest version."""
+        """To be called at each tick, with the newest version."""
         while self._seen and self._seen[0][0] <= now - BEHIND_SECONDS:
             self._expected = self._seen.popleft()[1]
         self._seen.append((now, version))
 
     def on_pause(self, seconds: float) -> None:
-        """The controller did not listen for so long: nobody could tell what he knows."""
+        """The controller itself did not run for so long: brokers could not report versions."""
         self._seen = deque((when + seconds, version) for when, version in self._seen)
 
     @property
     def expected(self) -> int:
-        """-1 before the controller is long enough in office."""
+        """-1 until this controller has been active for BEHIND_SECONDS."""
         return self._expected
 
 
 class FrozenDisks:
-    """Which one of the brokers whose disks are frozen may be fenced."""
+    """Chooses which broker with a frozen disk may be fenced."""
 
     def __init__(self) -> None:
         self._checks: dict[int, _Check] = {}
 
     def choose(self, image: MetadataImage, frozen: Iterable[int], looks: Looks) -> int | None:
-        """The first without which no partition is below min ISR; None: nobody, or not known yet."""
+        """The first one without which no partition falls below min ISR; None: none, or the check
+        needs more calls.
+        """
         frozen = sorted(frozen)
         self._checks = {
             broker_id: self._checks.get(broker_id) or _Check(image, broker_id)
@@ -157,7 +165,7 @@ class FrozenDisks:
         }
         for broker_id in frozen:
             is_needed = self._checks[broker_id].is_needed(image, looks)
-            if is_needed is None:
+            if is_needed is None:  # the budget of this call is used up
                 return None
             if not is_needed:
                 del self._checks[broker_id]
@@ -166,7 +174,7 @@ class FrozenDisks:
 
 
 class _Check:
-    """A walk through what a broker hosts, which stops where the broker is needed."""
+    """A walk over the partitions that a broker hosts; it stops at one that needs the broker."""
 
     def __init__(self, image: MetadataImage, broker_id: int) -> None:
         self._broker_id = broker_id
@@ -174,7 +182,8 @@ class _Check:
         self._stopped_at: PartitionId | None = None
 
     def is_needed(self, image: MetadataImage, looks: Looks) -> bool | None:
-        """Whether a partition would be below min ISR without it; None: not known yet."""
+        """Whether a partition would fall below min ISR without it; None: not known yet."""
+        # Cheap at each tick: the partition that needed it before probably still does.
         if self._stopped_at is not None and self._is_needed_for(image, self._stopped_at):
             return True
         self._stopped_at = None
@@ -188,7 +197,7 @@ class _Check:
         partition = image.partitions.get(key)
         if partition is None or self._broker_id not in partition.isr:
             return False
-        # Who is fenced or stops leaves the ISR soon.
+        # Fenced and stopping brokers leave the ISR soon, and do not count.
         others = sum(image.is_active(b) for b in partition.isr if b != self._broker_id)
         topic = image.topics.get(key.topic_id)
         min_isr = min_isr_of(partition, min_isr_in(topic.configs if topic else {}))
