@@ -422,9 +422,7 @@ def _trusts(partition: PartitionState, broker_id: int) -> bool:
 # for one reason.
 
 
-BALANCING_MOVES_MAX = (
-    4  # in flight at once, of 64 slots: few groups look for coordinators at a time
-)
+BALANCING_MOVES_MAX = 4  # in flight at once, of 64 slots: few groups change coordinator at a time
 
 
 def assign_slots(

@@ -1,7 +1,8 @@
-"""Tasks and threads behind an open node of the quorum, and its hold on the directory.
+"""Background nursery, worker threads and directory lock of a quorum node.
 
-Owns how they end: tasks with the body that they serve, an error that comes alone as itself and
-not in a group, the directory when every task has come home.
+Owns how they end: tasks with the body that they serve, a single error unwrapped from its exception
+group, the directory lock when every task has ended. Also owns the check that a directory holds
+nothing but files of a quorum node, and the mark REFUSED of an older copy.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 
 
 # -- Retired --------------------------------------------------------------------------------------
-# A directory that must not come back: the others refused it as an older copy.
+# A directory that must not be used again: the other voters refused it as an older copy.
 #
-# Owns one small file with the reason. Without it a supervisor that starts the voter again and again
-# would have it counted as new in the end: each start raises the count by which copies are told
-# apart.
+# Owns one small file with the reason (decision 0012). Each start raises the durable start count by
+# which copies are told apart. Without the file a supervisor that restarts the voter again and again
+# would raise it until the copy passed for the newest.
 
 
 REFUSED_NAME = "REFUSED"
 
 
 def retire(files: Files, directory: Path, reason: str) -> None:
-    """From now on every start says why not. Waits for the disk: the voter ends anyhow."""
+    """Make every later start fail with `reason`. Blocks on the disk: the voter is stopping."""
     replace_file(files, directory / REFUSED_NAME, reason.encode())
 
 
@@ -62,26 +63,31 @@ def check_not_retired(files: Files, directory: Path) -> None:
 
 T = TypeVar("T")
 RunSync: TypeAlias = "Callable[[Callable[[], Any]], Awaitable[Any]]"
+# Of the quorum in this process: one for each thing that may wait for the disk at once (snapshot
+# written, received, read for peers), and some to spare. The journal has a thread of its own.
 THREADS_MAX = 8
 
 _limiters: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("raft_limiter")
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """The quorum's own threads: nobody else's work may delay the journal."""
+    """Run in the quorum's own threads: blocked threads of other parts of the broker, up to trio's
+    default limit, must not delay the quorum.
+    """
+    # Waits for `function`, which cannot be cancelled: the caller gets the disk's final result.
     return await trio.to_thread.run_sync(function, limiter=_limiter())
 
 
 def _limiter() -> trio.CapacityLimiter:
     try:
         return _limiters.get()
-    except LookupError:
+    except LookupError:  # the first call in this trio run; a limiter belongs to one run
         _limiters.set(trio.CapacityLimiter(THREADS_MAX))
         return _limiters.get()
 
 
 class Threads(NamedTuple):
-    """Ways to wait for a disk beside the loop."""
+    """Functions that run blocking disk operations outside of the event loop."""
 
     run_sync: RunSync
     write_journal: RunSync  # one caller at a time
@@ -89,8 +95,8 @@ class Threads(NamedTuple):
 
 @contextmanager
 def open_threads(run_sync: RunSync | None) -> Iterator[Threads]:
-    """Real ones, unless somebody brings his own."""
-    if run_sync is not None:
+    """Real threads, or the caller's `run_sync`."""
+    if run_sync is not None:  # of a simulation, which has no threads
         yield Threads(run_sync, run_sync)
         return
     with DiskThread("raftmq-journal") as journal:
@@ -99,7 +105,7 @@ def open_threads(run_sync: RunSync | None) -> Iterator[Threads]:
 
 @asynccontextmanager
 async def hold_directory(files: Files, directory: Path, run_sync: RunSync) -> AsyncIterator[None]:
-    """Make `directory` and keep other processes out of it, and long collections out of this one.
+    """Create and lock `directory`, and bound garbage collections in this process meanwhile.
 
     Raises:
         DirectoryInUse: another process has it.
@@ -114,7 +120,7 @@ async def hold_directory(files: Files, directory: Path, run_sync: RunSync) -> As
         with COLLECTOR.bounded():
             yield
     finally:
-        held.clear()  # whoever keeps a traceback must not keep the directory
+        held.clear()  # a traceback kept by the caller holds this frame, and must not hold the lock
 
 
 @asynccontextmanager
@@ -131,7 +137,7 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
 
 
 def _raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """What a group of one stands for, with its own cause and context."""
+    """Raise the single error of a group as itself, with its own cause and context."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -145,20 +151,21 @@ def _raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
 
 
 # -- Directory names ------------------------------------------------------------------------------
-# What may lie in a directory of the quorum: nothing that a node of it did not write.
+# Which names a directory of the quorum may contain: only those that a quorum node writes.
 #
-# Owns the list of names. Whatever else is found shows that the directory serves something else, or
-# that somebody keeps there what would go with it one day. Reads names and opens no file.
+# Owns the list of names. Any other name shows that the directory is used for something else, or
+# that an operator keeps files there, which would be lost when the directory is replaced. Reads
+# names and opens no file.
 #
 #     .lock  journal/<number>.journal  snapshot-<index>-<term>.snapshot  REFUSED
 
 
 JOURNAL_FOLDER = "journal"
-NAMES_TOLD_MAX = 3
+NAMES_TOLD_MAX = 3  # foreign names in an error text; the others are counted
 
 _TEMPORARY = f"({re.escape(TEMPORARY_SUFFIX)})?"
 _UNFINISHED = f"({re.escape(PART_SUFFIX)}|{re.escape(INCOMING_SUFFIX)})?"
-# File systems put these there: at the top of a mount, or for a file removed while it is open.
+# Created by file systems: at the top of a mount, or for a file that was removed while open.
 _SYSTEM = r"lost\+found|\.nfs\w+|\.fuse_hidden\w+"
 _OURS = re.compile(
     rf"\.lock|{JOURNAL_FOLDER}|{REFUSED_NAME}{_TEMPORARY}"
@@ -171,7 +178,7 @@ _OF_LOGS = {"topics", "checkpoints", "clean-shutdown"}
 def hold_own_directory(
     files: Files, directory: Path, run_sync: RunSync
 ) -> AbstractAsyncContextManager[None]:
-    """`hold_directory`, once its names were looked at: in a foreign one not even a lock is made.
+    """`hold_directory`, after a check of its names: in a foreign one not even a lock is created.
 
     Raises:
         InvalidConfig: see `check_names`.
@@ -186,10 +193,10 @@ def hold_own_directory(
 
 
 def check_names(files: Files, directory: Path) -> None:
-    """Before the first file is made there.
+    """Check the names in `directory`, before the first file is created there.
 
     Raises:
-        InvalidConfig: something else lies there; nothing was changed.
+        InvalidConfig: it holds other files; nothing was changed.
         StorageError: it cannot be read.
     """
     names = files.names(directory)
@@ -203,7 +210,7 @@ def check_names(files: Files, directory: Path) -> None:
 
 
 def check_no_journal(files: Files, directory: Path) -> None:
-    """An observer replaces snapshots; the one of a voter belongs to the journal beside it.
+    """An observer replaces snapshots; a voter's snapshot belongs to the journal beside it.
 
     Raises:
         InvalidConfig: a voter has been here.

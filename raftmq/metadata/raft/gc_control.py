@@ -1,12 +1,14 @@
-"""Python's garbage collector beside millions of objects that live on.
+"""Bounds pauses of Python's garbage collector (gc.freeze), and yields the GIL in worker threads.
 
-An image of a million offsets is over a million objects in no cycle. A full collection passes over
-all of them while every task stands still: half a second and more, as long as followers wait for
-their leader. So what the collector has passed over once is frozen: it never looks at it again.
+An image of a million offsets is over a million objects in no cycle. A full collection traverses all
+of them while every task stands still: half a second and more, during which followers hear no
+leader. So objects that survive one long collection are frozen: it never visits them again
+(decision 0010).
 
-Owns the collector of this process while a node is open, and puts it back afterwards. The price:
-what dies in a cycle after it was frozen is never freed. Neither images nor connections make any,
-nor does what holds files open (tests/simulation/brokers/test_deleted_topics.py).
+Owns the collector of this process while a node is open, and restores its settings afterwards. The
+price: objects that die in a cycle after they were frozen are never freed. Neither images nor
+connections form cycles, nor does anything that holds files open
+(tests/simulation/brokers/test_deleted_topics.py).
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-FREEZE_SECONDS = 0.005  # a full collection that took so long
-# The third number: a full collection after so many of the middle ones, instead of 10. With 10
-# there are at least 70,000 new objects to pass over each time, which takes 50 ms and more.
+# Freeze after a full collection that took so long. Shorter ones (the process has few objects) are
+# no pause, and freezing them would only keep garbage.
+FREEZE_SECONDS = 0.005
+# Python's third threshold: a full collection after so many of the middle generation, instead of 10.
+# With 10 there are at least 70,000 new objects to traverse each time, which takes 50 ms and more.
 THRESHOLD_MIDDLE_COLLECTIONS = 1
 
 
 class GcControl:
-    """One for the process, as there is one garbage collector; nodes and threads share it."""
+    """The process has one garbage collector: all nodes and threads in it share one object."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -40,8 +44,8 @@ class GcControl:
 
     @contextmanager
     def bounded(self) -> Iterator[None]:
-        """For as long as a node is open: no full collection takes long twice."""
-        if self._hosts:
+        """While a node is open: objects that made one full collection long are frozen after it."""
+        if self._hosts:  # see `left_alone`
             yield
             return
         with self._lock:
@@ -58,8 +62,8 @@ class GcControl:
 
     @contextmanager
     def left_alone(self) -> Iterator[None]:
-        """The process is somebody else's: nodes that are opened meanwhile, and closed before the
-        end, freeze nothing. They must be small."""
+        """The process belongs to the caller's program (say, its tests): nodes that are opened and
+        closed meanwhile freeze nothing. They must be small."""
         with self._lock:
             self._hosts += 1
         try:
@@ -70,12 +74,12 @@ class GcControl:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """While an image is made: it is frozen before anything passes over it."""
+        """While an image is decoded: it is frozen before any collection traverses it."""
         with self._lock:
             self._pauses += 1
             if self._pauses == 1:
                 self._was_enabled = gc.isenabled()
-                gc.collect(1)  # a moment; what is dead by now would be frozen, too
+                gc.collect(1)  # takes a moment; young garbage would be frozen, too
                 gc.disable()
         try:
             yield
@@ -98,27 +102,27 @@ class GcControl:
         gc.set_threshold(*self._thresholds)
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
-        """Called by the collector, in whichever thread it runs."""
-        if info["generation"] < 2:
+        """Called by the collector, in the thread that triggered it."""
+        if info["generation"] < 2:  # only a full collection visits the long-lived objects
             return
         if phase == "start":
             self._began = self._clock()
         elif self._clock() - self._began >= FREEZE_SECONDS:
-            gc.freeze()  # what is left is alive
+            gc.freeze()  # the survivors are alive
 
 
 COLLECTOR = GcControl()
 
 
 # -- Breaks ---------------------------------------------------------------------------------------
-# Slices with a break after each: for a worker thread that computes for seconds.
+# Yielding the GIL after each slice, in a worker thread that computes for seconds.
 #
-# Whoever wants the interpreter back from a thread that computes waits 5 ms for it, and the loop
-# asks anew after every system call. A thread that lets go by itself after every slice, about a
-# millisecond, slows the loop down several times less.
+# A thread that wants the GIL from a computing thread waits 5 ms (sys.getswitchinterval), and the
+# event loop must take it again after every system call. A worker that yields it after every slice,
+# about a millisecond, slows the loop down several times less.
 
 
 def with_breaks(slices: Iterable[bytes]) -> Iterator[bytes]:
     for data in slices:
         yield data
-        time.sleep(0)
+        time.sleep(0)  # yields the GIL

@@ -1,9 +1,9 @@
-"""A broker that does not vote: it follows the committed entries and sees the same images.
+"""Observer of the quorum: a broker without a vote that pulls committed entries (Kafka: observer).
 
-Owns the way from voter to voter, the index to ask for next, and the loading of snapshots. It
-pulls (see `hosting`), one request at a time, from any voter: what is committed is the same on all
-of them. A voter that refuses, is silent or hears no leader is left for the next one. Keeps a
-snapshot on disk only to decode it; after a restart it begins with the newest.
+Owns the choice of the voter to follow, the next index to fetch, and the download of snapshots. It
+fetches (see `net.observer_service`), one request at a time, from any voter: what is committed is
+the same on all of them. From a voter that refuses, is silent or hears no leader it moves on to the
+next one. Its directory holds the newest snapshot, with which it begins after a restart.
 """
 
 from __future__ import annotations
@@ -67,17 +67,19 @@ logger = logging.getLogger("raftmq.metadata")
 
 
 # -- Snapshot download ----------------------------------------------------------------------------
-# A snapshot on its way to an observer: one request at a time over its own connection.
+# Download of a snapshot by an observer: one chunk request at a time over its own connection.
 #
-# Owns the order of requests and the place on disk; a voter's transfer, which survives changes of
-# leader, is in `snapshot_transfer`.
+# Owns the order of requests and the file on disk; a voter's transfer, which survives changes of
+# leader, is in `snapshot.transfer`.
 
 
+# Wait for one chunk of 1 MiB. Longer than for other answers: the voter reads it from a disk that
+# may be busy, and the connection's KeepAlives show that it is alive.
 CHUNK_SECONDS_MAX = 30.0
 
 
 class SnapshotDownload:
-    """Into `store`; what was fetched before a connection broke is not fetched again."""
+    """Downloads into `store`; chunks that came before a connection broke are not fetched again."""
 
     def __init__(
         self, store: SnapshotStore, *, run_sync: Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -87,11 +89,11 @@ class SnapshotDownload:
     async def fetch(
         self, connection: QuorumConnection, offer: ObserverOffer, machine: StateMachine
     ) -> tuple[SnapshotInfo, SnapshotContents] | None:
-        """The snapshot that was offered, durable and decoded; None if it is gone by now.
+        """The offered snapshot, durable and decoded; None if the voter has replaced it meanwhile.
 
         Raises:
             RemoteProtocolError: the voter sends something else, or nothing.
-            StorageError: the disk refused.
+            StorageError: the disk failed.
         """
         snapshot = SnapshotId(offer.index, offer.snapshot_term, offer.size_bytes, offer.crc)
         incoming = await self._run_sync(lambda: self._store.incoming(snapshot))
@@ -100,6 +102,7 @@ class SnapshotDownload:
             if data is None:
                 return None
             await self._run_sync(partial(incoming.write, incoming.position, data))
+        # Waits for one read and checksum of the whole file, and its sync.
         info = await self._run_sync(incoming.finish)
         picture = await self._run_sync(lambda: read_picture(machine, self._store.read(info)))
         return info, picture
@@ -122,7 +125,7 @@ def _data_of(answer: object, snapshot: SnapshotId, offset: int) -> bytes | None:
             if offset + len(data) > snapshot.size_bytes:
                 raise RemoteProtocolError(f"{len(data)} bytes at {offset} of {snapshot}")
             return data
-        case SnapshotGone() | None:
+        case SnapshotGone() | None:  # replaced by a newer one, or the connection has ended
             return None
     raise RemoteProtocolError(f"a {type(answer).__name__} in place of a chunk")
 
@@ -130,18 +133,23 @@ def _data_of(answer: object, snapshot: SnapshotId, offset: int) -> bytes | None:
 # -- Observer -------------------------------------------------------------------------------------
 
 
+# Pause before the next voter, at random so that observers do not all connect to the same one.
 RETRY_SECONDS = (0.1, 0.5)
-FAILURE_PAUSE_SECONDS = 5.0  # after the own disk refused
-ANSWER_SECONDS_MAX = 15.0  # a voter that lives answers within a third of it
-LEADERLESS_ANSWERS_MAX = 2  # the second comes after the voter has waited for a leader
-APPLIED_AT_ONCE = 500  # entries; then others get their turn
+FAILURE_PAUSE_SECONDS = 5.0  # after the observer's own disk failed: another voter will not help
+# A voter answers a long poll after 5 s (`observer_service.ANSWER_SECONDS`) even without new
+# entries; three times that is a voter that hangs.
+ANSWER_SECONDS_MAX = 15.0
+# Answers without a leader before the observer tries another voter. The second one comes after the
+# voter has waited for a leader for the whole long poll, so that elections do not count.
+LEADERLESS_ANSWERS_MAX = 2
+APPLIED_AT_ONCE = 500  # entries, some milliseconds; then other tasks of the event loop run
 
 
 class ObserverQuorum(Generic[AddressT]):
-    """The `MetadataQuorum` of a broker that does not vote: everything but proposing and barriers.
+    """The `MetadataQuorum` of a broker without a vote; it cannot propose, nor give read barriers.
 
     Attributes:
-        commit_index: as the voter said with its last answer; `image.version` may be behind it.
+        commit_index: from the voter's last answer; `image.version` may be behind it.
     """
 
     def __init__(
@@ -162,13 +170,13 @@ class ObserverQuorum(Generic[AddressT]):
         self._machine, self._download, self._random = machine, download, random
         self._next_index, self._quorum_id = next_index, quorum_id
         self.commit_index = 0
-        self._problems: dict[int, str] = {}  # of voters, told already
+        self._problems: dict[int, str] = {}  # by voter; logged already
         self._published = machine.image.version
         self._leadership = Leadership(0, None, is_leader=False)
         self._changed, self._leadership_changed = trio.Event(), trio.Event()
 
     async def run(self) -> None:
-        """Follow one voter after the other until cancelled."""
+        """Follow one voter after the other until cancelled; `_follow` returns when one fails."""
         order = sorted(self._voters)
         self._random.shuffle(order)
         while True:
@@ -218,7 +226,7 @@ class ObserverQuorum(Generic[AddressT]):
         return Refusal(here)
 
     def _tell(self, voter: int, problem: str) -> None:
-        """Once, not at every attempt."""
+        """Log a problem with a voter once, not at every attempt."""
         if self._problems.get(voter) != problem:
             self._problems[voter] = problem
             logger.warning("observer=%d voter=%d problem=%s", self._node_id, voter, problem)
@@ -228,9 +236,9 @@ class ObserverQuorum(Generic[AddressT]):
         while leaderless < LEADERLESS_ANSWERS_MAX:
             await connection.send(ObserverFetch(self._next_index, self._quorum_id))
             answer = await self._answer(connection)
-            if answer is None:
+            if answer is None:  # the connection has ended
                 return
-            if isinstance(answer, Refusal):  # too many guests, say: the next voter may serve us
+            if isinstance(answer, Refusal):  # too many guests, say: the next voter may accept
                 self._tell(voter, f"refused by them: {answer.reason}")
                 return
             await self._take(connection, answer)
@@ -256,14 +264,14 @@ class ObserverQuorum(Generic[AddressT]):
     async def _apply(self, answer: ObserverEntries) -> None:
         self.commit_index = answer.commit_index
         for entry, index, _ in answer.entries:
-            if index != self._next_index:
+            if index != self._next_index:  # skipping an entry would make the image differ
                 raise RemoteProtocolError(f"entry {index} in place of {self._next_index}")
             apply_entry(self._machine, index, entry)
             own = own_entry(entry)
             if own is not None:
                 self._quorum_id = self._quorum_id or own.disk_id  # as in `membership`
             self._next_index = index + 1
-            if index % APPLIED_AT_ONCE == 0:
+            if index % APPLIED_AT_ONCE == 0:  # a far-behind observer must not block the event loop
                 self._publish()
                 await trio.lowlevel.checkpoint()
         self._publish()
@@ -272,15 +280,17 @@ class ObserverQuorum(Generic[AddressT]):
     async def _load(self, connection: QuorumConnection, offer: ObserverOffer) -> None:
         loaded = await self._download.fetch(connection, offer, self._machine)
         if loaded is None:
-            return  # a newer one will be offered
+            return  # the next answer offers a newer one
         info, picture = loaded
-        if info.index >= self._next_index:
+        if info.index >= self._next_index:  # never back to an older image
             self._machine.install(info.index, picture.decoded)
             self._next_index, self._quorum_id = info.index + 1, picture.quorum_id
             self._publish()
 
     def _note_leader(self, answer: ObserverEntries) -> None:
-        """Unless it is older news than ours: voters hear of an election one after the other."""
+        """Take over the voter's leader, unless it is of an older term: voters learn of an election
+        one after the other, and the voter before may have known more.
+        """
         leadership = Leadership(answer.term, answer.leader_id, is_leader=False)
         if answer.term >= self._leadership.term and leadership != self._leadership:
             self._leadership = leadership
@@ -301,7 +311,7 @@ class ObserverQuorum(Generic[AddressT]):
 
     @property
     def leadership(self) -> Leadership:
-        """As the voter said that it follows."""
+        """The leader that the followed voter reported."""
         return self._leadership
 
     async def propose(
@@ -341,11 +351,11 @@ def _is_leaderless(answer: AnyMessage) -> bool:
 
 
 # -- Observing ------------------------------------------------------------------------------------
-# An observer from its directory and its network: everything put together, and taken apart again.
+# Opens an observer: puts its parts together, and takes them down again.
 #
 # Owns the order of starting: settings, names, lock, snapshot, image, the task that follows a voter.
-# Takes what `open_quorum` takes, so that a simulation opens the very same thing. The directory
-# holds the last snapshot that was fetched, and nothing that could not be fetched again.
+# It takes the arguments of `open_quorum`, so that simulations open the same code. The directory
+# holds the last downloaded snapshot, and nothing that could not be fetched again.
 
 
 @asynccontextmanager
@@ -358,16 +368,16 @@ async def open_observer(
     run_sync: RunSync = run_in_thread,
     make_machine: Callable[[], MetadataMachine] = MetadataMachine,
 ) -> AsyncIterator[ObserverQuorum[AddressT]]:
-    """Follow the voters for as long as the body runs. What the body raises comes out as it is.
+    """Follow the voters while the body runs. Exceptions of the body are raised as they are.
 
-    Of the settings `timing`, `limits` and `sync` mean nothing here.
+    The settings `timing`, `limits` and `sync` have no effect here.
 
     Raises:
-        InvalidConfig: settings that cannot be, or a directory with files of others, a voter's
-            included; nothing of theirs was changed.
+        InvalidConfig: invalid settings, or a directory with other files, a voter's included;
+            none of them was changed.
         DirectoryInUse: another process has the directory.
-        CorruptJournal: the snapshot is damaged, or another cluster's.
-        StorageError: the disk refused.
+        CorruptJournal: the snapshot is damaged, or of another cluster.
+        StorageError: the disk failed.
     """
     check_settings(settings, is_voter=False)
     files, random = files or OsFiles(), random or SystemRandom()
@@ -392,10 +402,10 @@ async def open_observer(
 
 
 def _load(store: SnapshotStore, machine: MetadataMachine) -> tuple[int, bytes]:
-    """In a worker thread: show the newest snapshot, if there is one and it is this observer's.
+    """In a worker thread: install the newest snapshot, if there is one, in `machine`.
 
     Returns:
-        The index of the entry that comes next, and the quorum whose history that is.
+        The next index to fetch, and the id of the quorum whose log that is.
     """
     check_no_journal(store.files, store.directory)
     snapshot = store.newest()

@@ -1,13 +1,13 @@
-"""A voter from its directory and its network: everything put together, and taken apart again.
+"""Opens a voter: wires journal, snapshots, transport and Raft node together (`open_quorum`).
 
-Owns the order of starting: settings, names, lock, snapshot, journal, image, node, tasks. Chance and
-threads are handed in, so that a simulation opens the very same thing.
+Owns the order of starting (settings, names, lock, snapshot, journal, image, node, tasks) and of
+stopping. The random source and the threads are arguments, so that simulations open the same code.
 
     open_quorum
     └── nursery
         ├── Driver.run         messages in, tick, journal to disk, messages out
-        ├── Driver.remove_segments   segments that the journal needs no more
-        ├── Transport.run      one connection for each peer, guests beside
+        ├── Driver.remove_segments   deletes segments that the journal no longer needs
+        ├── Transport.run      one connection for each peer, and those of guests
         └── Snapshotter.run    snapshots: taken, sent and received
 """
 
@@ -86,14 +86,13 @@ async def open_quorum(
     run_sync: RunSync | None = None,
     make_machine: Callable[[], MetadataMachine] = MetadataMachine,
 ) -> AsyncIterator[RaftQuorum]:
-    """Be a voter for as long as the body runs. What the body raises comes out as it is.
+    """Run a voter while the body runs. Exceptions of the body are raised as they are.
 
     Raises:
-        InvalidConfig: settings that cannot be, or a directory with files of others; nothing was
-            written.
+        InvalidConfig: invalid settings, or a directory with other files; nothing was written.
         DirectoryInUse: another process has the directory.
         CorruptJournal: journal or snapshot are damaged, another node's, or an older copy.
-        StorageError: the disk refused; if it does so later, the body is cancelled.
+        StorageError: the disk failed; if it does so later, the body is cancelled.
     """
     check_settings(settings, is_voter=True)
     files, random = files or OsFiles(), random or SystemRandom()
@@ -107,7 +106,7 @@ async def open_quorum(
                     yield quorum
             finally:
                 found.journal.close()
-                if voter.refused:
+                if voter.refused:  # an older copy: later starts must fail, see `retire`
                     note = partial(retire, files, settings.directory, voter.refused)
                     with trio.CancelScope(shield=True):
                         await threads.run_sync(note)
@@ -128,7 +127,7 @@ async def _run(voter: _Voter) -> AsyncIterator[RaftQuorum]:
 
 @dataclass
 class _Found:
-    """What the directory held."""
+    """What was read from the directory."""
 
     store: SnapshotStore
     snapshot: SnapshotInfo | None
@@ -143,7 +142,7 @@ def _load(
     random: Random,
     make_machine: Callable[[], MetadataMachine],
 ) -> _Found:
-    """In a worker thread: seconds for a large image."""
+    """Read the directory. In a worker thread: it takes seconds for a large image."""
     directory = settings.directory
     check_not_retired(files, directory)
     store = SnapshotStore(files, directory, cluster_id=settings.cluster_id)
@@ -168,7 +167,9 @@ def _load(
 
 
 def _check_not_lost(files: Files, directory: Path, snapshot: SnapshotInfo | None) -> None:
-    """Before a new journal is begun: the next start could not tell it from the lost one."""
+    """A snapshot without a journal: votes and entries were lost. Checked before a new journal is
+    begun, which the next start could not tell from the lost one.
+    """
     if snapshot and not segment_numbers(files.names(directory / JOURNAL_FOLDER)):
         raise CorruptJournal(
             f"{directory}: there is a snapshot, but the journal beside it is gone, or an observer"
@@ -177,8 +178,8 @@ def _check_not_lost(files: Files, directory: Path, snapshot: SnapshotInfo | None
 
 
 def _check_pair(directory: Path, snapshot: SnapshotInfo | None, journal: Journal) -> None:
-    """A journal begins at or before the snapshot's end."""
-    end = snapshot.index if snapshot else 1
+    """Invariant: the journal begins at or before the snapshot's end, so no entry is missing."""
+    end = snapshot.index if snapshot else 1  # every log begins with entry 1
     if journal.first_index > end:
         raise CorruptJournal(
             f"{directory}: the journal begins behind entry {journal.first_index}, the snapshot ends"
@@ -187,10 +188,10 @@ def _check_pair(directory: Path, snapshot: SnapshotInfo | None, journal: Journal
 
 
 class _Voter:
-    """The parts of one voter, tied together.
+    """The parts of one voter, wired together.
 
     Attributes:
-        refused: why this directory must not come back, once somebody has said so.
+        refused: why this directory must not be used again, if another voter has said so.
     """
 
     def __init__(
@@ -278,7 +279,7 @@ class _Voter:
         driver.on_turn += (self._note_identity, self._hosting.on_turn)
 
     def _note_identity(self) -> None:
-        """Others may only be told what a crash does not take back."""
+        """The Hello may only contain what is synced: a crash must not take back what peers know."""
         self._synced_identity = self._journal.identity
 
     def _check_hello(self, hello: NodeHello) -> Refusal | None:
@@ -302,7 +303,7 @@ class _Voter:
         )
 
     def _on_refused(self, peer: int, refusal: Refusal) -> None:
-        if refusal.must_stop:
+        if refusal.must_stop:  # this directory is an older copy (decision 0012)
             self.refused = refusal.reason
             self.driver.fail(CorruptJournal(f"{self._settings.directory}: {refusal.reason}"))
 

@@ -1,7 +1,8 @@
-"""One voter's view of the quorum: `MetadataQuorum`, kept by a real node.
+"""`MetadataQuorum` of a voter: proposals, read barriers, and the driver task of the Raft node.
 
-Owns the outcomes of proposals and reads, and who waits for what. `opening` builds one. All calls
-are made from the trio loop in which it was opened.
+Owns the outcomes of proposals and reads with their timeouts, and the order in which one driver task
+receives, ticks, syncs the journal and sends. `opening` builds one. All calls are made from the trio
+loop in which it was opened.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ logger = logging.getLogger("raftmq.metadata")
 
 
 # -- Driver ---------------------------------------------------------------------------------------
-# The one task that moves a voter: messages in, a tick, the journal to disk, messages out.
+# The task that runs a voter: messages in, a tick, journal to disk, messages out.
 #
-# Owns the order that everything rests on:
+# Owns the order that safety depends on:
 #
 #     inbox -> guard -> engine -> journal.prepare ─ worker: write, fdatasync ─ complete -> flush
-#                proposals ──┘        (more of both pile up meanwhile: group commit)
+#                proposals ──┘        (more of both queue up meanwhile: group commit)
 #
-# Nothing that depends on the journal leaves before it is synced: not a vote, not an entry, not an
-# answer. A journal that cannot be written ends the task, and with it the node.
+# Nothing that depends on the journal is sent before it is synced: no vote, no entry, no answer. A
+# journal that cannot be written ends the task, and with it the node.
 
 
 class Driver:
     """Attributes:
-    on_turn: called in order after every turn, when what it changed is durable.
+    on_turn: called in order after every turn, when its changes are durable.
     """
 
     def __init__(
@@ -83,17 +84,17 @@ class Driver:
         self.on_turn: list[Callable[[], None]] = []
 
     def wake(self) -> None:
-        """There is something to do before the next tick."""
+        """Begin the next turn now instead of with the next tick."""
         self._event.set()
 
     def fail(self, error: Exception) -> None:
-        """This voter must not go on: end its task with `error`, in the next turn."""
+        """This voter must stop: end its task with `error`, in the next turn."""
         self._error = error
         self.wake()
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the turn that runs has waited for the disk so long that nobody follows us."""
+        """Whether this turn has waited for the disk so long that no voter follows this leader."""
         return trio.current_time() - self._turn_began > self._stuck_seconds
 
     async def run(self) -> None:
@@ -116,8 +117,8 @@ class Driver:
                 self._removals.set()
 
     async def _wait(self) -> None:
-        """Until there is work, or the clock wants a tick. Always lets others run."""
-        if self._node.has_work:
+        """Wait for work or for the next tick. Always a checkpoint, so that other tasks run."""
+        if self._node.has_work:  # more entries to apply than fit into one turn
             self._event.set()
         with trio.move_on_after(self._node.seconds_to_wake(self._tick_seconds)):
             await self._event.wait()
@@ -132,6 +133,7 @@ class Driver:
                 self._transport.disconnect(peer, str(error))
 
     def _receive(self, peer: int, message: AnyMessage) -> None:
+        # An earlier message of this turn may have made us drop the peer.
         if self._transport.is_connected(peer) and not self._snapshotter.take_message(peer, message):
             self._node.receive(peer, message)
 
@@ -139,12 +141,13 @@ class Driver:
         batch = self._journal.prepare()
         if batch is not None:
             began = trio.current_time()
+            # Waits for one write and fdatasync; messages and proposals queue up meanwhile.
             await self._write_journal(batch.write)
             self._node.on_synced(trio.current_time() - began)
             self._journal.complete(batch)
 
     async def remove_segments(self) -> None:
-        """A task beside `run`: no turn waits for segments that nothing needs any more."""
+        """Delete segments that are not needed any more; a task of its own, so no turn waits."""
         while True:
             await self._removals.wait()
             self._removals = trio.Event()
@@ -159,22 +162,24 @@ class Driver:
 
 
 # -- Outcomes -------------------------------------------------------------------------------------
-# What becomes of each proposal, for the task that waits for it, and how long that may take.
+# The outcome of each proposal, for the task that waits for it, and its timeout.
 #
-# Owns the waiting and its bound. One task looks at the clock for all of them: a cancel scope for
-# each proposal would cost as much as the rest of its way through the leader.
+# One task checks the deadlines of all of them (like a purgatory): a cancel scope for each proposal
+# would cost as much as the rest of its way through the leader.
 #
-# Invariant: an outcome is settled once, by the driver's task or by the clock; later news is
+# Invariant: an outcome is settled once, by the driver's task or by the timeout; a later outcome is
 # ignored.
 
 
-SETTLED_MAX = 1024  # outcomes that nobody needs any more and that are kept in spite of it
+# Settled outcomes that may stay in the heap of deadlines before it is rebuilt without them:
+# removing each at once would cost more than its memory.
+SETTLED_MAX = 1024
 
 
 class CommandOutcome:
     """Attributes:
-    seconds: how long it may take, from now on.
-    fate: None as long as nothing is known, in time, of the proposal.
+    seconds: the timeout, from its creation.
+    fate: None until the outcome is known or the timeout has passed.
     result: see `Fate`.
     """
 
@@ -190,7 +195,7 @@ class CommandOutcome:
         return self.deadline < other.deadline
 
     def settle(self, fate: Fate, result: object) -> None:
-        if self.fate is not None:
+        if self.fate is not None:  # late: the deadline has passed before
             return
         self.fate, self.result = fate, result
         if self._task is not None:
@@ -198,7 +203,7 @@ class CommandOutcome:
             self._task = None
 
     async def wait(self) -> None:
-        """Until it is settled. One task only."""
+        """Wait until it is settled, by the driver or by its deadline. One task only."""
         assert self.fate is None, "settled before anybody could wait"
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._give_up)
@@ -209,12 +214,12 @@ class CommandOutcome:
 
 
 class CommandOutcomes:
-    """Those that somebody waits for, by deadline; `run` settles whatever comes too late."""
+    """Outcomes with a waiting task, by deadline; `run` settles those whose deadline passes."""
 
     def __init__(self) -> None:
         self._heap: list[CommandOutcome] = []
         self._size_max = SETTLED_MAX
-        self._earlier = trio.Event()  # than what `run` waits for
+        self._earlier = trio.Event()  # set when there is an earlier deadline than `run` waits for
 
     def add(self, seconds: float) -> CommandOutcome:
         outcome = CommandOutcome(seconds)
@@ -232,6 +237,7 @@ class CommandOutcomes:
 
     async def run(self) -> NoReturn:
         while True:
+            # Waits for the first deadline, or for a new outcome with an earlier one.
             with trio.move_on_at(self._heap[0].deadline if self._heap else float("inf")):
                 await self._earlier.wait()
             self._earlier = trio.Event()
@@ -247,11 +253,13 @@ class CommandOutcomes:
 # -- Quorum ---------------------------------------------------------------------------------------
 
 
-READ_SECONDS_MAX = 5.0  # a barrier that no majority confirms
+# Wait for a majority to confirm a read barrier: as long as for a proposal. A leader without a
+# majority steps down after three seconds, which fails the read earlier.
+READ_SECONDS_MAX = 5.0
 
 
 class RaftQuorum:
-    """See `MetadataQuorum` for the promises; they are tested on this and on the fake alike."""
+    """See `MetadataQuorum` for the promises; one test suite checks them here and on the fake."""
 
     def __init__(
         self, node: RaftNode, machine: MetadataMachine, driver: Driver, *, proposals_waiting: int
@@ -274,13 +282,13 @@ class RaftQuorum:
         node = self._node
         if self._is_closed:
             return Leadership(node.term, None, is_leader=False)
-        if node.is_leader and self._driver.is_stuck:  # its disk hangs: others lead by now
+        if node.is_leader and self._driver.is_stuck:  # its disk hangs: another may lead by now
             return Leadership(node.term, None, is_leader=False)
         return Leadership(node.term, node.heard_leader_id, node.is_leader)
 
     @property
     def unanswered(self) -> int:
-        """Proposals and reads that somebody may still wait for."""
+        """Proposals and reads that are still in flight."""
         return len(self._node.proposals) + len(self._node.reads)
 
     async def propose(
@@ -288,7 +296,7 @@ class RaftQuorum:
         command: AnyCommand,
         *,
         command_id: CommandId | None = None,
-        timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
+        timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # ends in ProposalUncertain
     ) -> AnyResult:
         check_proposal(command, command_id, timeout)
         data = encode_command(command, command_id)
@@ -300,6 +308,7 @@ class RaftQuorum:
         try:
             await outcome.wait()
         finally:
+            # Cancelled, or timed out: the entry stays in the log, but no task waits for it.
             if outcome.fate is None or outcome.fate is Fate.UNKNOWN:
                 self._node.proposals.forget(index, outcome.settle)
         return self._result_of(outcome, command)
@@ -307,8 +316,8 @@ class RaftQuorum:
     def _check_takes(self) -> None:
         """
         Raises:
-            NotController: this node does not lead, or is not followed any more.
-            QuorumBusy: too many wait.
+            NotController: this node does not lead, or its disk hangs.
+            QuorumBusy: too many proposals are in flight (back-pressure).
         """
         if self._is_closed or not self._node.is_leader or self._driver.is_stuck:
             raise self._not_leader()
@@ -327,7 +336,7 @@ class RaftQuorum:
         )
 
     async def run(self) -> NoReturn:
-        """Watch the time that proposals may take; a task beside the driver's."""
+        """Time out proposals; a task beside the driver's."""
         await self._outcomes.run()
 
     def _not_leader(self) -> NotController:
@@ -361,24 +370,26 @@ class RaftQuorum:
             done.set()
 
         if self._is_closed:
-            raise self._not_leader()  # else nobody would ever answer
+            raise self._not_leader()  # the driver has ended: no turn would ever settle the read
         if len(self._node.reads) >= self._proposals_waiting:
             raise QuorumBusy(f"{self._proposals_waiting} reads wait already; try again later")
         self._node.begin_read(settle)
         self._driver.wake()
         with trio.move_on_after(READ_SECONDS_MAX):
+            # Settled when a majority has echoed the read's round and this node has applied what was
+            # committed at its begin; or with False when this node stops leading.
             await done.wait()
         if answers != [True]:
             raise self._not_leader()
         return self.image
 
     def close(self) -> None:
-        """This node stops: nothing is taken; what waits may yet be applied by the others."""
+        """This node stops: refuse proposals; those in flight may still be applied by others."""
         self._is_closed = True
         self._node.abandon()
 
     def _publish(self) -> None:
-        """After a turn: wake whoever waits for what it changed."""
+        """After a turn: wake the tasks that wait for a new image or leader."""
         if self._published != self.image.version:
             self._published = self.image.version
             self._changed.set()
@@ -391,9 +402,9 @@ class RaftQuorum:
 
 
 def check_proposal(command: object, command_id: object, timeout: object) -> None:
-    """What would end up in the log of every voter, and be refused there, is refused here.
+    """Refuse arguments here that would only be refused after they are in every voter's log.
 
-    The fields of a command are not looked at: that would cost more than the rest of its way.
+    The fields of a command are not checked: that would cost more than the rest of its way.
 
     Raises:
         InvalidCommand: naming the argument; nothing was sent.

@@ -1,8 +1,8 @@
-"""What a node of the quorum is told about itself, and whether that can be.
+"""`QuorumSettings` of a node (directory, cluster id, voters, addresses) and their validation.
 
-Owns `QuorumSettings` and every check of them that needs neither disk nor network. Reads and writes
-nothing: a node is refused here before it has left a trace anywhere, so that it starts once the
-settings are corrected.
+Owns every check of the settings that needs neither disk nor network. Reads and writes nothing: a
+node with invalid settings is refused before it leaves a trace, so that it starts once they are
+corrected.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 # -- Settings -------------------------------------------------------------------------------------
 
 
-NODE_ID_MAX = (1 << 31) - 1  # Kafka's clients know 32 bits of a broker's id
-CLUSTER_ID_LENGTH_MAX = 255  # as in every greeting
+NODE_ID_MAX = (1 << 31) - 1  # a broker id is a signed 32-bit number in Kafka's protocol
+CLUSTER_ID_LENGTH_MAX = 255  # the limit of `messages.Name`, in which every Hello carries it
 PORT_MAX = 65_535
-BRIEF_LENGTH_MAX = 60
+BRIEF_LENGTH_MAX = 60  # of a wrong value in an error text: the text must stay one line
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def check_settings(settings: QuorumSettings[Any], *, is_voter: bool) -> None:
 
 
 def brief(value: object) -> str:
-    """What somebody gave in place of what was expected, in a few words."""
+    """A wrong value, shortened for an error text."""
     try:
         text = repr(value)
     except ValueError:  # a number of thousands of digits
@@ -90,7 +90,7 @@ def _directory_problems(directory: object) -> Iterator[str]:
 
 
 def _cluster_id_problems(cluster_id: object) -> Iterator[str]:
-    """It is read by people, in messages and tables: two ids that differ must look different."""
+    """Operators read the id in logs and tables: two different ids must look different."""
     if not isinstance(cluster_id, str):
         yield f"cluster_id = {brief(cluster_id)}: expected a string"
     elif not 1 <= len(cluster_id) <= CLUSTER_ID_LENGTH_MAX:
@@ -126,7 +126,7 @@ def _voters_problems(voters: object) -> Iterator[str]:
 
 
 def _address_problems(name: str, address: object) -> Iterator[str]:
-    """Types of Python's own are mistakes; those of an unknown network are its business."""
+    """A builtin type is a mistake; other types are checked by the network that defines them."""
     if type(address).__module__ == "builtins":
         yield f"{name} = {brief(address)}: expected a raftmq.model.Address(host, port)"
     elif isinstance(address, Address):

@@ -1,7 +1,7 @@
-"""What the quorum replicates: bytes, to something that applies them.
+"""`StateMachine`, the interface between Raft and the metadata: apply, snapshot, install.
 
-Owns the protocol only. `raft` knows nothing else of the metadata, so that its simulations can run
-on a state machine of a few lines.
+Owns the protocol only. `raft` knows nothing else of the metadata, so that its simulations can use a
+state machine of a few lines.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 
 class StateMachine(Protocol):
-    """Everything but `read_picture` and the picture's own iteration runs on the loop."""
+    """All methods run on the event loop, except `read_picture` and the iteration of a snapshot."""
 
     def apply(self, index: int, command: bytes) -> object:
-        """The command's answer. What is wrong with a command is an answer, too.
+        """The command's result; an invalid command gives a result, too.
 
         Raises:
             NewerCommand: only a newer version knows what it means; this node must stop.
         """
 
     def picture(self) -> Callable[[], Iterator[bytes]]:
-        """The state now, cheaply held; calling it, in a worker thread, yields it in slices."""
+        """A snapshot of the state, in O(1); calling it, in a worker thread, yields its slices."""
 
     def read_picture(self, slices: Iterable[bytes]) -> object:
-        """In a worker thread: what `install` needs, decoded.
+        """In a worker thread: decode a snapshot for `install`.
 
         Raises:
-            CorruptJournal: the slices are none of ours.
+            CorruptJournal: the slices are no snapshot of this state machine.
         """
 
     def install(self, index: int, decoded: object) -> None:
-        """Become what a picture showed; O(1)."""
+        """Replace the state by a decoded snapshot; O(1)."""

@@ -1,7 +1,7 @@
-"""How the quorum is, as one voter sees it: what `raftmq quorum status` shows.
+"""Status of the quorum as one voter sees it (`raftmq quorum status`), and why there is no leader.
 
-Owns the shape, which is stable JSON. Indexes count commands since the quorum began; a lag is the
-number of commands that somebody is behind this node.
+Owns the status types, which are stable JSON. Indexes count commands since the quorum began; a lag
+is the number of commands that a voter or observer is behind this node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.metadata")
 
 
-NESTS_MAX = 200  # a voter has 64 guests; and so few levels are no trouble for any interpreter
+# Arrays and objects in a status: one for each of at most 99 voters and 64 observers, and a few. A
+# hostile answer is refused before it can nest deeper than the decoder's recursion allows.
+NESTS_MAX = 200
 _STATES = {FOLLOWER: "follower", CANDIDATE: "candidate", LEADER: "leader"}
 
 
@@ -113,25 +115,26 @@ def encode_status(status: QuorumStatus) -> bytes:
 
 
 def decode_status(data: bytes) -> QuorumStatus:
-    """Raises ValueError: it is none, or has more in it than a status can have."""
+    """Raises ValueError: it is no status, or has more arrays and objects than one can have."""
     if data.count(b"[") + data.count(b"{") > NESTS_MAX:
         raise ValueError(f"more than {NESTS_MAX} arrays and objects")
     return msgspec.json.decode(data, type=QuorumStatus)
 
 
 # -- Leaderless -----------------------------------------------------------------------------------
-# Why nobody leads, in words for whoever waits for it, and one log line when that lasts.
+# Why there is no leader, as a text for operators, and one log line when that lasts.
 #
-# Owns the words. They are guesses from what one voter sees: whom it is connected to, and whose
-# disks count (docs/decisions/0012). Pure: whoever asks brings the time.
+# The texts are guesses from what one voter sees: which voters it is connected to, and whose disks
+# count (decision 0012). Pure: the caller passes in the time.
 
 
-PATIENCE_SECONDS = 5.0  # elections take a second or two
+# Time without a leader before it is logged: elections take a second or two.
+PATIENCE_SECONDS = 5.0
 BLANK, ESTABLISHED = "blank", "established"
 
 
 class Sight(NamedTuple):
-    """What one voter sees.
+    """What one voter knows of the others.
 
     Attributes:
         standings: of every voter by id, its own included; None where it is not connected.
@@ -142,11 +145,11 @@ class Sight(NamedTuple):
 
 
 def explain(sight: Sight) -> str:
-    """What keeps a leader from being elected, or from being followed.
+    """Why no leader is elected, or none is heard.
 
-    1. Nobody has ever led, as far as is known here: that needs all voters once.
-    2. Too few voters are connected and count.
-    3. Nothing: an election takes its time, or disks and network are slow.
+    1. There has never been a leader, as far as this voter knows: the first needs all voters.
+    2. Too few voters are connected and established.
+    3. Nothing is missing: an election is in progress, or disks and network are slow.
     """
     missing = _with(sight, None)
     blank, established = _with(sight, BLANK), _with(sight, ESTABLISHED)
@@ -179,7 +182,7 @@ def _listed(voters: Iterable[int]) -> str:
 
 
 class LeaderWatch:
-    """Says why nobody leads, when the reason changes, and when that is over."""
+    """Logs why there is no leader, when the reason changes, and when there is one again."""
 
     def __init__(self, node: RaftNode, *, now: float) -> None:
         self._node = node
