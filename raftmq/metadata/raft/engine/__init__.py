@@ -1,1 +1,1 @@
-"""The Raft engine: PySyncObj behind honest names, and the rules that it lacks. No I/O, no tasks."""
+"""The Raft engine: PySyncObj behind readable names, and the rules it lacks. No I/O, no tasks."""

@@ -1,16 +1,16 @@
-"""The guard: what of a peer's message reaches PySyncObj, and in which form.
+"""Guard in front of PySyncObj: checks every Raft message (votes, appends, replies) of a peer.
 
-Owns the safety rules that PySyncObj lacks (docs/decisions/0011 lists the hazards H1 to H15):
+Owns the safety rules that PySyncObj lacks (decision 0011 lists the hazards H1 to H15):
   1. An answer counts in the term it was given in (H5), and only from an established voter whose
-     disk is the last one that the log enrols, applied or not (docs/decisions/0012).
+     disk is the last one that the log enrols, applied or not (decision 0012).
   2. A follower commits no more than the message has shown to match (H1).
   3. Entries up to the commit index are never compared, let alone cut, again (H2).
   4. A leader never takes back what a follower has confirmed (H2).
   5. A vote counts once; a node that hears its leader, or is blank, gives none (H12).
-  6. After a conflict the leader goes on from the follower's commit index (H10).
+  6. After a conflict the leader continues from the follower's commit index (H10).
   7. A follower whose log ends before what it has confirmed in this term came back with an older
-     copy of its directory: nothing that it says counts any more, and it must stop.
-Everything else (forwarded commands, membership, pickles) has no message at all (H9, H13).
+     copy of its directory: none of its answers counts any more, and it must stop.
+PySyncObj's other features (forwarded commands, membership, pickles) have no message (H9, H13).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class GuardedNode(Protocol):
-    """What the guard sees of its node: the engine behind it, and the state that rules compare."""
+    """What the guard needs of its node: the engine behind it, and the state that rules compare."""
 
     @property
     def journal(self) -> Journal: ...
@@ -90,7 +90,7 @@ class GuardedNode(Protocol):
 
 
 class Guard:
-    """Stands between the transport and the engine of one node, in both directions."""
+    """Filters messages between the transport and the engine of one node, in both directions."""
 
     def __init__(self, node: GuardedNode) -> None:
         self._node = node
@@ -140,7 +140,7 @@ class Guard:
             node.journal.end_message()
 
     def _is_from_the_past(self, peer: int, term: int) -> bool:
-        """Tell a deposed leader, which would not learn it otherwise."""
+        """A deposed leader gets an answer with the newer term, from which it learns that."""
         node = self._node
         if term >= node.term:
             return False
@@ -148,14 +148,14 @@ class Guard:
         return True
 
     def _check_leader(self, peer: int, term: int) -> None:
-        """A term has one leader."""
+        """A term has one leader: another one in this node's own term is a protocol error."""
         if term == self._node.term and self._node.is_leader:
             raise RemoteProtocolError(f"voter {peer} leads term {term}, which is ours")
 
     def _beyond_commit(self, message: AppendEntries) -> AppendEntries:
-        """Rule 3: a leader of this term holds all that is committed, so skip to its end."""
+        """Rule 3: a leader of this term holds all committed entries, so skip to the last one."""
         node, commit = self._node, self._node.commit_index
-        if message.previous_index >= commit:
+        if message.previous_index >= commit:  # it does not reach below the commit index
             return message
         self._check_committed(message)
         return AppendEntries(
@@ -168,7 +168,7 @@ class Guard:
         )
 
     def _check_committed(self, message: AppendEntries) -> None:
-        """Two logs that differ in what is committed are of two quorums; neither may go on."""
+        """Logs that differ in committed entries belong to two quorums: this node must stop."""
         node = self._node
         sent = [(message.previous_index, message.previous_term)]
         sent += [(index, term) for _, index, term in message.entries]
@@ -182,7 +182,7 @@ class Guard:
                 )
 
     def _on_offer(self, peer: int, message: SnapshotOffer) -> None:
-        """A heartbeat that proves nothing about our log (rule 2)."""
+        """A heartbeat that proves nothing about this node's log (rule 2): no commit index."""
         node = self._node
         if self._is_from_the_past(peer, message.term):
             return
@@ -190,7 +190,7 @@ class Guard:
         node.on_leader_contact()
         heartbeat = {"type": "append_entries", "term": message.term, "commit_index": 0}
         node.engine_receive(peer, heartbeat)
-        is_held = message.index <= node.commit_index  # installed: go on behind it
+        is_held = message.index <= node.commit_index  # installed: the leader continues behind it
         node.send(
             peer,
             self._reply(
@@ -222,7 +222,7 @@ class Guard:
         node = self._node
         if message.term > node.term:
             node.step_down(message.term)
-        if message.term != node.term or not node.is_leader:
+        if message.term != node.term or not node.is_leader:  # a late answer of an earlier term
             return
         if message.next_index > node.journal.last_index + 1:
             raise RemoteProtocolError(f"voter {peer} has entries that we do not have")
@@ -238,7 +238,7 @@ class Guard:
             self._feed(peer, message)
 
     def _stop_older_copy(self, peer: int, last_index: int) -> None:
-        """Rule 7. What it has confirmed is not there: it may have been counted, and is no more."""
+        """Rule 7. Entries that it confirmed, and that may have been counted, are gone there."""
         node = self._node
         why = f"it ends with entry {last_index} and had confirmed {node.match_index(peer)}"
         node.forget_match(peer)
@@ -246,7 +246,7 @@ class Guard:
         node.send(peer, older_copy(peer, why))
 
     def _feed(self, peer: int, message: AppendReply) -> None:
-        """It gets the log like anybody, but nothing that it says counts (rule 1)."""
+        """A blank or replaced disk receives the log, but its answers do not count (rule 1)."""
         node = self._node
         if message.is_reset:
             node.replication.on_reset(peer)
@@ -280,7 +280,7 @@ class Guard:
 
     def _on_pre_vote(self, peer: int, message: PreVote) -> None:
         node = self._node
-        if node.membership.standing is Standing.BLANK:
+        if node.membership.standing is Standing.BLANK:  # a vote it gave before may be lost
             return
         is_granted = would_grant(
             message,
@@ -315,14 +315,14 @@ class Guard:
 
     def _on_vote(self, peer: int, message: VoteReply) -> None:
         if message.term != self._node.term:
-            return  # also keeps a wild number from hiding the votes of real terms
+            return  # a late vote; and a wrong, high term must not reset `_voted` of the real one
         if message.term != self._votes_term:
             self._votes_term, self._voted = message.term, set()
         if peer not in self._voted and self._node.counts(peer):
             self._voted.add(peer)
             self._node.engine_receive(peer, {"type": "response_vote", "term": message.term})
 
-    # What the engine says
+    # Messages of the engine
 
     def from_engine(self, message: dict[str, Any]) -> AnyMessage:
         match message["type"]:
@@ -352,7 +352,7 @@ class Guard:
 
 
 def _check_entries(message: AppendEntries) -> None:
-    """A hole or a falling term in what a leader sends is no log."""
+    """Entries must be contiguous, and their terms must not fall."""
     index, term = message.previous_index, message.previous_term
     for _, entry_index, entry_term in message.entries:
         if entry_index != index + 1 or not term <= entry_term <= message.term:

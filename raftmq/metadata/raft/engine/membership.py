@@ -1,18 +1,18 @@
-"""Which voters' disks can be trusted: the rule for a voter that lost its disk.
+"""Voters whose disks count: blank, established and replaced disks (decisions 0012 and 0028).
 
-Owns the standing of this voter and what it knows of the others' (docs/decisions/0012). Pure.
+Owns the standing of this voter and what it knows of the other voters' disks. Pure.
 
-A voter whose directory is new is BLANK: perhaps the quorum is new, perhaps its disk was replaced
-and the votes and entries that it once promised are gone. Until it knows, it neither votes nor
-counts. It becomes ESTABLISHED
+A voter with a new directory is BLANK: the quorum may be new, or its disk was replaced and lost
+votes and entries that it once promised. Until that is known it neither votes nor counts. It becomes
+ESTABLISHED
   1. when every other voter is connected and in term 0: the quorum is new, there is nothing to lose;
   2. or when it applies an enrolment that names its disk. The leader proposed it after it had seen
      the new disk, and it was committed without this voter: so the leader's log held everything
      that the lost disk had helped to commit, and now this disk holds it, too.
-In term 0 nobody campaigns before all others are established, so that rule 1 cannot mistake a
-quorum that has begun for a new one. So a blank voter in a later term is always a disk in the place
-of another one; only its operator can know that the other one is lost, and has to say so: nobody
-else talks to it, and no leader enrols it.
+In term 0 no voter campaigns before all others are established, so that rule 1 cannot mistake a
+quorum that has begun for a new one. So a blank voter in a later term always replaces another disk.
+Only its operator can know that the other disk is lost, and must say so (`quorum.replace`);
+otherwise voters refuse it, and no leader enrols it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Enrolment(NamedTuple):
 
 
 class VoterRun(NamedTuple):
-    """One process of a voter, told from others of the same directory."""
+    """One process of a voter; distinct from other processes on the same directory."""
 
     disk_id: bytes
     start_count: int
@@ -51,8 +51,8 @@ class VoterMembership:
     """Attributes:
     standing: of this voter.
     enrolled: by voter; part of the replicated state, so equal on all nodes at one index.
-    quorum_id: the first disk that was ever enrolled. A quorum that is begun anew, with the same
-        name and voters, has another one; empty as long as nothing is enrolled.
+    quorum_id: the first disk that was ever enrolled. A quorum that lost all disks and began again,
+        with the same name and voters, has another one; empty before the first enrolment.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class VoterMembership:
 
     def check_hello(self, hello: NodeHello, *, term: int) -> Refusal | None:
         """Whether a peer's directory is the newest that this node, in `term`, knows of it."""
+        # Majorities of two different sets of voters need not meet.
         if hello.voters not in ((), self._voters):
             theirs, ours = list(hello.voters), list(self._voters)
             return Refusal(
@@ -90,14 +91,16 @@ class VoterMembership:
         return None
 
     def _has_other_disk(self, hello: NodeHello) -> bool:
-        """A live voter is not to be evicted by an empty directory that was given its id."""
+        """An empty directory with the id of a live voter must not take its place."""
         connected = self._connected.get(hello.node_id)
         if connected is None or connected.standing is Standing.BLANK:
             return False
         return connected.disk_id != hello.disk_id
 
     def _may_sit(self, hello: NodeHello) -> bool:
-        """In a quorum that has begun. One that was enrolled may have been killed before it knew."""
+        """Whether a voter is admitted in a quorum that has begun: established, or a replacement,
+        or enrolled already and killed before it had applied that.
+        """
         enrolment = self.enrolled.get(hello.node_id)
         is_enrolled = enrolment is not None and enrolment.disk_id == hello.disk_id
         return hello.standing is not Standing.BLANK or hello.is_replacement or is_enrolled
@@ -112,7 +115,7 @@ class VoterMembership:
             self._connected[peer] = changed
 
     def distrust(self, peer: int) -> None:
-        """Nothing that it says on this connection counts; it is told so, and must go."""
+        """No answer of this peer on this connection counts any more; the caller makes it stop."""
         hello = self._connected.get(peer)
         if hello is not None:
             self._connected[peer] = replace(hello, standing=Standing.BLANK)
@@ -121,7 +124,7 @@ class VoterMembership:
         self._connected.pop(peer, None)
 
     def standing_of(self, peer: int) -> Standing | None:
-        """As far as it is connected."""
+        """None if it is not connected."""
         hello = self._connected.get(peer)
         return None if hello is None else hello.standing
 
@@ -129,7 +132,7 @@ class VoterMembership:
         return self.standing_of(peer) is Standing.BLANK
 
     def disk_of(self, peer: int) -> bytes | None:
-        """As far as it is connected."""
+        """None if it is not connected."""
         hello = self._connected.get(peer)
         return None if hello is None else hello.disk_id
 
@@ -143,6 +146,7 @@ class VoterMembership:
             return False
         if term > 0:
             return True
+        # Term 0, a new quorum: see the module, rule 1 depends on it.
         ready = all(h.standing is Standing.ESTABLISHED for h in self._connected.values())
         return self._all_connected() and ready
 
@@ -152,8 +156,8 @@ class VoterMembership:
     def unenrolled(self) -> list[tuple[int, bytes]]:
         """Voters, this one included, whose disk must be enrolled. For a leader.
 
-        1. Nobody has enrolled a disk of that voter yet. 2. It is blank: its disk is a new one.
-        A blank one that was connected before the quorum began has to be a replacement, too.
+        1. No disk of that voter was enrolled yet. 2. It is blank: its disk is a new one.
+        A blank voter that was connected before the quorum began must be a replacement, too.
         """
         connected = self._connected.items()
         disks = {peer: hello.disk_id for peer, hello in connected if self._may_sit(hello)}
@@ -180,7 +184,7 @@ def _run_of(hello: NodeHello) -> VoterRun:
 
 
 def _was_replaced(hello: NodeHello, enrolment: Enrolment) -> bool:
-    """An established voter with another disk, enrolled before the one that we know of."""
+    """An established voter on another disk, enrolled before the one that this node knows of."""
     is_other = hello.disk_id != enrolment.disk_id
     is_established = hello.standing is Standing.ESTABLISHED
     return is_other and is_established and hello.enrolled_index < enrolment.since_index

@@ -1,11 +1,11 @@
-"""One voter: PySyncObj's engine with everything around it that it lacks. No I/O, no tasks.
+"""The Raft node of a voter: elections, appending proposals, applying committed entries.
 
-Owns the order of things within a tick and the state that rules share. Time and chance are handed
-in; messages go out through `send`, which must hold them back until the journal is synced. The
-`driver` calls in from one task.
+Adds to PySyncObj's engine what it lacks. Owns the order of steps within a tick and the state that
+the rules share. No I/O, no tasks: clock and random source are arguments; messages go out through
+`send`, which must hold them until the journal is synced; one task, the `Driver`, calls in.
 
-Invariants: nothing is applied before it is committed and synced here; only a leader appends what
-is proposed; a leader serves no read before its own no-op is applied.
+Invariants: nothing is applied before it is committed and synced here; only a leader appends
+proposals; a leader serves no read before its own no-op is applied.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 class RaftNode(PinnedEngine):
     """Attributes:
-    membership, machine: handed in.
-    reads, replication, proposals: the parts that others ask, too.
+    membership, machine: arguments.
+    reads, replication, proposals: parts that other modules use, too.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class RaftNode(PinnedEngine):
         self._pre_votes = PreVotes(self.node_id, voter_count)
         self._connected: frozenset[int] = frozenset()
         self._told_standing = membership.standing
-        self._leader_contact = -1e9
-        self.sync_seconds = 0.0  # what a sync of the journal takes, rather too much
-        self._is_short_timeout = True  # a node that just started asks soon
+        self._leader_contact = -1e9  # time of the last message of a leader; long ago at a start
+        self.sync_seconds = 0.0  # recent duration of a journal sync, rather too long than too short
+        self._is_short_timeout = True  # a node that just started need not wait for a leader long
         self._office_term = 0  # the term in which this node leads, else 0
         self._enrolling: set[tuple[int, bytes]] = set()
-        self._notice_at: float | None = None
+        self._notice_at: float | None = None  # when followers must be told of the last commit
         self._log_disks: dict[int, bytes] = {}  # enrolled by the log as of `_log_disks_term`
         self._log_disks_term = -1
         self.applied_since_snapshot = self.applied_bytes_since_snapshot = 0
@@ -100,10 +100,10 @@ class RaftNode(PinnedEngine):
         self.replication = Replication(self, journal, send, in_flight_bytes=limits.in_flight_bytes)
         self.last_applied = applied_index
 
-    # What the driver tells
+    # Called by the driver
 
     def tick(self) -> None:
-        """One turn: elections and commits, then what a leader owes, then what can be applied."""
+        """One turn: elections and commits, then a leader's duties, then applying entries."""
         self.engine_tick()
         self._note_office()
         if self.is_leader:
@@ -123,7 +123,7 @@ class RaftNode(PinnedEngine):
         self.engine_connected(peer)
         self._connected |= {peer}
         if self.is_leader:
-            if hello.standing is Standing.BLANK:
+            if hello.standing is Standing.BLANK:  # a new disk: what the old one confirmed is gone
                 self.forget_match(peer)
             self.replication.on_connected(peer)
 
@@ -131,7 +131,7 @@ class RaftNode(PinnedEngine):
         self.membership.on_disconnected(peer)
         self.engine_disconnected(peer)
         self._connected -= {peer}
-        if peer == self.leader_id:
+        if peer == self.leader_id:  # its process has probably died: campaign soon
             soon = self._clock() + self._random.uniform(*self._timing.quick_seconds)
             self.election_deadline = min(self.election_deadline, soon)
 
@@ -158,7 +158,7 @@ class RaftNode(PinnedEngine):
         return self.last_applied < self._applicable_index()
 
     def seconds_to_wake(self, tick_seconds: float) -> float:
-        """When the clock alone makes another tick worth while."""
+        """Seconds until the next tick, if nothing happens before."""
         if self._notice_at is None:
             return tick_seconds
         return min(tick_seconds, max(0.0, self._notice_at - self._clock()))
@@ -172,13 +172,13 @@ class RaftNode(PinnedEngine):
     # Elections
 
     def may_campaign(self) -> bool:
-        """Asked by the engine when the election deadline has passed: first ask the others."""
+        """Called by the engine when the election deadline has passed: pre-votes come first."""
         if not self.membership.may_campaign(self.term):
             self.election_deadline = self._clock() + self._timing.retry_seconds[1]
             return False
         if not self._pre_votes.is_won(self.term + 1):
             self._ask_for_pre_votes()
-        if not self._pre_votes.is_won(self.term + 1):
+        if not self._pre_votes.is_won(self.term + 1):  # a single voter has won with its own
             return False
         self._pre_votes.forget()
         self._is_short_timeout = True
@@ -199,13 +199,15 @@ class RaftNode(PinnedEngine):
                 self.election_deadline = self._clock() - 1.0  # campaign in the next tick
 
     def election_timeout(self) -> float:
-        """A candidate waits for votes that cost two syncs: longer where the disk is slow."""
+        """A candidate's votes cost two syncs (its own and the voter's): longer on a slow disk."""
         short, self._is_short_timeout = self._is_short_timeout, False
         if short:
             return self._random.uniform(*self._timing.retry_seconds) + 4 * self.sync_seconds
         return self._random.uniform(*self._timing.election_seconds)
 
     def on_synced(self, seconds: float) -> None:
+        # Rises at once, falls by a fifth with each faster sync: a disk with single slow syncs
+        # counts as slow.
         self.sync_seconds = max(seconds, 0.8 * self.sync_seconds)
 
     def on_leader_contact(self) -> None:
@@ -213,7 +215,7 @@ class RaftNode(PinnedEngine):
         self._pre_votes.forget()
 
     def hears_leader(self) -> bool:
-        """Whether an election now would only disturb."""
+        """Whether this node leads or hears a leader: then it grants no vote (stickiness)."""
         if self.is_leader:
             return True
         silence = self._clock() - self._leader_contact
@@ -221,17 +223,17 @@ class RaftNode(PinnedEngine):
 
     @property
     def heard_leader_id(self) -> int | None:
-        """Who leads, unless that is long ago: a node that is cut off does not know."""
+        """The leader, if it was heard recently: a node that is cut off does not know it."""
         return self.leader_id if self.hears_leader() else None
 
     def on_snapshot_offered(self, peer: int, offer: SnapshotOffer) -> None:
         self.on_offer(peer, offer)
 
     def counts(self, peer: int) -> bool:
-        """Whether what this voter says may count: its disk holds all that was ever promised.
+        """Whether this voter's votes and answers count: its disk holds all that it ever promised.
 
-        An enrolment in the log is reason enough not to count another disk of the same voter:
-        both would count for one promise, once it is committed.
+        An enrolment in the log, even unapplied, excludes another disk of the same voter: once it
+        is committed, both disks would count for one voter.
         """
         if self._log_disks_term != self.term:
             self._log_disks_term, self._log_disks = self.term, self._disks_in_log()
@@ -240,7 +242,9 @@ class RaftNode(PinnedEngine):
         return is_enrolled and self.membership.standing_of(peer) is Standing.ESTABLISHED
 
     def _disks_in_log(self) -> dict[int, bytes]:
-        """By voter, from entries that are not applied yet. Once a term: a leader adds its own."""
+        """By voter, from entries that are not applied yet. Read once a term, as it scans the log;
+        a leader adds its own enrolments (`_enrol_disks`).
+        """
         own = map(own_entry, (entry for entry, _, _ in self._unapplied()))
         return {enrol.voter: enrol.disk_id for enrol in own if enrol is not None}
 
@@ -253,7 +257,7 @@ class RaftNode(PinnedEngine):
         return None if enrolment is None else enrolment.disk_id
 
     def _note_office(self) -> None:
-        """Take up or lay down what belongs to a term in office."""
+        """Reset a leader's state when this node begins or stops leading."""
         term = self.term if self.is_leader else 0
         if term == self._office_term:
             return
@@ -264,14 +268,14 @@ class RaftNode(PinnedEngine):
     # A leader's duties
 
     def replicate(self) -> None:
-        """The engine's hook: on taking office, and once in a heartbeat's time."""
-        if self._office_term != self.term:
+        """The engine's hook: on becoming leader, and once in a heartbeat period."""
+        if self._office_term != self.term:  # called before `_note_office` of this tick
             self.replication.begin_office()
         self._notice_at = None
         self.replication.send_heartbeats(self._connected, self.reads.round)
 
     def _lead(self) -> None:
-        if self.is_in_office:
+        if self.is_in_office:  # before, earlier enrolments and commits may not be applied here
             self._enrol_disks()
             if self.reads.open_round(self.commit_index):
                 self.replicate()
@@ -279,7 +283,7 @@ class RaftNode(PinnedEngine):
         self._maybe_tell_commit()
 
     def _maybe_tell_commit(self) -> None:
-        """If nothing else carries the news of a commit to the followers, say it soon."""
+        """Send a heartbeat soon if no entries carry the new commit index to the followers."""
         if self.replication.commit_told == self.commit_index:
             self._notice_at = None
             return
@@ -336,7 +340,7 @@ class RaftNode(PinnedEngine):
             self.journal.set_enrolled_index(index)
 
     def _check_not_replaced(self, disk_id: bytes, index: int) -> None:
-        """Another disk was enrolled for this voter, and this one has come back."""
+        """Stop if another disk was enrolled for this voter: this one was replaced (0012)."""
         is_older = index > self.journal.identity.enrolled_index
         is_established = self.membership.standing is Standing.ESTABLISHED
         if disk_id != self.membership.disk_id and is_older and is_established:
@@ -346,12 +350,12 @@ class RaftNode(PinnedEngine):
             )
 
     def establish(self) -> None:
-        """This disk holds everything that its voter ever promised; told once that is synced."""
+        """Now this disk holds everything that its voter ever promised; peers hear it after sync."""
         self.membership.standing = Standing.ESTABLISHED
         self.journal.set_standing(Standing.ESTABLISHED)
 
     def after_sync(self) -> None:
-        """All that this turn decided is durable. Whoever heard an older Hello must know of it."""
+        """This turn's changes are durable: tell peers whose Hello had the old standing."""
         if self._told_standing is not self.membership.standing:
             self._told_standing = self.membership.standing
             for peer in sorted(self._connected):
@@ -364,27 +368,27 @@ class RaftNode(PinnedEngine):
     # Snapshots, and the end
 
     def begin_after(self, index: int, term: int, picture: SnapshotContents) -> None:
-        """At a start, with a snapshot that the machine shows already."""
+        """At a start, with a snapshot that the machine has installed already."""
         if self.journal.term_at(index) != term:
-            self.journal.install_base(index, term)  # killed before it was noted: do it now
-        self.journal.setRaftCommitIndex(index)  # it notes such things late, and may not know yet
+            self.journal.install_base(index, term)  # killed between snapshot and journal: redo it
+        self.journal.setRaftCommitIndex(index)  # its own hint is written late, and may be lower
         self.commit_index = max(self.commit_index, index)
         self.membership.quorum_id = picture.quorum_id
         for voter, enrolment in picture.enrolled.items():
             self._enrolled(voter, enrolment.disk_id, enrolment.since_index)
 
     def abandon(self) -> None:
-        """This node stops: nobody will be told more."""
+        """This node stops: fail all reads and proposals in flight."""
         self.reads.fail_all()
         self.proposals.abandon()
 
     def on_snapshot(self, snapshot: SnapshotId, *, trailing: int) -> None:
-        """A snapshot is durable: the log need not reach back behind it."""
+        """A snapshot is durable: compact the log below it."""
         self.replication.snapshot = snapshot
         self.journal.compact(snapshot.index, trailing)
 
     def install_snapshot(self, index: int, term: int, picture: SnapshotContents) -> None:
-        """Become what a durable snapshot shows; the log goes on behind it."""
+        """Replace the state by a durable snapshot; the log continues behind it."""
         assert index > self.last_applied, f"{index} is behind {self.last_applied}"
         self.machine.install(index, picture.decoded)
         self.journal.install_base(index, term)

@@ -1,9 +1,9 @@
-"""PySyncObj 0.3.17 under honest names: the only module that knows its privates.
+"""Adapter of PySyncObj 0.3.17: the only module that uses its private methods and fields.
 
 Owns the check that exactly this version is installed and has every private name used here, the
 two module globals that have no argument (journal and clock), and `PinnedEngine`, which gives the
-privates readable names and turns the methods that are replaced into hooks. Decides nothing: the
-rules stand in `node` and the modules beside it. docs/decisions/0011 says what of PySyncObj is left.
+private members readable names and turns replaced methods into hooks. Decides nothing: the rules
+are in `node` and the modules beside it. Decision 0011 says which parts of PySyncObj are used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.journal.journal import Journal
 
 PINNED_VERSION = "0.3.17"
-# What was read line by line: the files of that version that run here.
+# The files of that version that run here, as they were reviewed line by line (decision 0011).
 _SHA256 = {
     "syncobj.py": "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4",
     "node.py": "e4a3f027cd8291f558334bb9c977e952f6b6989e7e1fa1588d3005ef0b990e2c",
@@ -86,7 +86,7 @@ def _refuse(missing: list[str]) -> None:
 
 
 def check_sources(folder: Path) -> None:
-    """The pin of the package, down to its bytes; a package without sources passes."""
+    """Compare the files' hashes, as a patched package has the same version; no sources pass."""
     present = {name: folder / name for name in _SHA256 if (folder / name).exists()}
     changed = [
         name
@@ -109,14 +109,14 @@ _stock_create_journal = syncobj.createJournal
 
 
 def _create_journal(journal_file: object = None) -> object:
-    """SyncObj has no argument for a journal: a ready one may stand where a path is expected."""
+    """SyncObj has no argument for a journal: ours is passed where it expects a path."""
     if journal_file is None or isinstance(journal_file, str):
         return _stock_create_journal(journal_file)
     return journal_file
 
 
 def _now() -> float:
-    """The clock of the node that runs in this thread right now; stock ones keep the real one."""
+    """The clock of the node that this thread is running; stock SyncObj keeps the real clock."""
     clock: Callable[[], float] = getattr(_running, "clock", time.monotonic)
     return clock()
 
@@ -126,14 +126,14 @@ syncobj.monotonicTime = _now
 
 
 class EnginePeer(Node):  # type: ignore[misc]  # pysyncobj has no types
-    """A voter. Ids are ints, whose hash is the same in every process: so is the order of sets."""
+    """A voter. Ids are ints: their hash, and so the order of sets, is equal in every process."""
 
     def __str__(self) -> str:
         return f"voter {self.id}"
 
 
 class _EngineTransport(Transport):  # type: ignore[misc]
-    """Where the engine's messages go; always ready, as it opens nothing."""
+    """Passes the engine's messages to `send`; always ready, as it opens no socket."""
 
     def __init__(self, send: Callable[[int, dict[str, Any]], bool]) -> None:
         super().__init__(None, None, [])
@@ -151,17 +151,17 @@ class _EngineTransport(Transport):  # type: ignore[misc]
 
 
 class _NoPoller:
-    """The engine polls sockets at the end of each tick; it has none."""
+    """The engine polls its sockets at the end of each tick; here it has none."""
 
     def poll(self, timeout: float) -> None:
         pass
 
 
 class PinnedEngine(SyncObj):  # type: ignore[misc]
-    """SyncObj with names; subclasses fill in the hooks.
+    """SyncObj with readable names; subclasses implement the hooks.
 
-    What is used of it: votes and terms, becoming leader, the commit rule, the consistency check
-    of appended entries, the step down of a leader that hears nobody.
+    Used of it: votes and terms, becoming leader, the commit rule, the consistency check of
+    appended entries, the step down of a leader that hears no majority.
     """
 
     def __init__(
@@ -192,10 +192,10 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
         self._SyncObj__needLoadDumpFile = False  # snapshots are ours
 
     def _enter(self) -> None:
-        """Before every call into the engine: its clock is a module global."""
+        """Before every call into the engine: its clock is a module global, shared by all nodes."""
         _running.clock = self._clock
 
-    # Hooks: what the engine asks, instead of deciding for itself
+    # Hooks: decisions that the engine leaves to the subclass
 
     def may_campaign(self) -> bool:
         raise NotImplementedError
@@ -213,11 +213,11 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
         return self.election_timeout()
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        # Only the bookkeeping of the period is the engine's.
+        # Of the engine's own method only the bookkeeping of the period is kept.
         self._SyncObj__newAppendEntriesTime = self._clock() + self.conf.appendEntriesPeriod
         self.replicate()
 
-    # What the engine must not do at all
+    # Methods of the engine that must do nothing
 
     def _SyncObj__applyLogEntries(self) -> bool:
         return False  # `node` applies, with a budget, what is committed and synced
@@ -234,7 +234,7 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         raise AssertionError("PySyncObj must not apply commands")
 
-    # Names for what is inside
+    # Names of private fields
 
     @property
     def state(self) -> int:
@@ -271,7 +271,7 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
 
     @property
     def office_index(self) -> int | None:
-        """The no-op that this leader appended when it came to power."""
+        """The index of the no-op that this leader appended when it was elected."""
         index: int | None = self._SyncObj__noopIDx
         return index
 
@@ -304,7 +304,7 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
     def note_contact(self, peer: int) -> None:
         self._SyncObj__lastResponseTime[self.peers[peer]] = self._clock()
 
-    # Ways in
+    # Calls into the engine
 
     def engine_tick(self) -> None:
         self._enter()
@@ -321,7 +321,7 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
         self._SyncObj__onNodeDisconnected(self.peers[peer])
 
     def step_down(self, term: int) -> None:
-        """A higher term was seen: follow, and vote anew."""
+        """A higher term was seen: become a follower without a vote in that term."""
         assert term >= self.term, f"from term {self.term} back to {term}"
         if term > self.term:
             self._SyncObj__setCurrentTerm(term, None)

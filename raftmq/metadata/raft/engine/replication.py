@@ -1,9 +1,10 @@
-"""What a leader sends to each follower, and how much of it at once.
+"""Log replication to followers, pre-vote, proposals in flight, and ReadIndex reads.
 
-Owns the flow towards followers: batches, the bytes in flight, one message at a time until the
+Owns the flow control towards followers: batches, in-flight bytes, one message at a time until the
 logs are known to match, and the offer of a snapshot where the log does not reach back. Replaces
 PySyncObj's own loop, which has no bound and spins while a snapshot is written. Never moves
-`next_index` back below what a follower has confirmed.
+`next_index` back below what a follower has confirmed. The sections below own the other rules of
+the node that need no I/O.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.state_machine import StateMachine
 
 
-MESSAGE_BYTES = 64  # counted for each entry beside its command
+MESSAGE_BYTES = 64  # counted for each entry beside its command, so that empty ones count, too
 
 
 class Flow:
-    """Towards one follower.
+    """Flow control towards one follower.
 
     Attributes:
         is_matched: whether the follower has confirmed that its log agrees with ours.
@@ -43,6 +44,7 @@ class Flow:
         self._bytes = 0
 
     def has_room(self, bytes_max: int) -> bool:
+        # Until the logs match, one message at a time: more would probably be refused, too.
         return self._bytes < bytes_max if self.is_matched else not self._sent
 
     def on_sent(self, end_index: int, size: int) -> None:
@@ -55,7 +57,7 @@ class Flow:
             self._bytes -= self._sent.popleft()[1]
 
     def restart(self) -> None:
-        """What was sent may never arrive: find out anew where the logs agree."""
+        """What was sent may be lost: probe again where the logs match."""
         self.is_matched, self._bytes = False, 0
         self._sent.clear()
 
@@ -77,14 +79,14 @@ class Replication:
         self._engine, self._journal, self._send = engine, journal, send
         self._in_flight_bytes = in_flight_bytes
         self._flows = {peer: Flow() for peer in engine.peers}
-        self.commit_told = 0  # the commit index that every follower was told last
+        self.commit_told = 0  # the last commit index that was sent to every follower
 
     def begin_office(self) -> None:
         for flow in self._flows.values():
             flow.restart()
 
     def on_connected(self, peer: int) -> None:
-        """What was in flight is lost; go on from what is confirmed."""
+        """Messages in flight are lost: continue behind what the follower has confirmed."""
         self._flows[peer].restart()
         match = self._engine.match_index(peer)
         if match:
@@ -97,14 +99,14 @@ class Replication:
         self._flows[peer].restart()
 
     def send_heartbeats(self, peers: frozenset[int], read_round: int) -> None:
-        """At least one message to each, whatever there is to say."""
+        """At least one message to each follower: entries, or an empty heartbeat."""
         self.commit_told = self._engine.commit_index
         for peer in sorted(peers):
             if not self._send_entries(peer, read_round):
                 self._send_heartbeat(peer, read_round)
 
     def send_entries(self, peers: frozenset[int], read_round: int) -> None:
-        """To each that can take more than it was sent. The commit index travels with them."""
+        """New entries to each follower with room in flight; they carry the commit index."""
         last_index, told = self._journal.last_index, 0
         for peer in sorted(peers):
             if self._engine.next_index(peer) <= last_index:
@@ -113,10 +115,11 @@ class Replication:
             self.commit_told = self._engine.commit_index
 
     def _send_entries(self, peer: int, read_round: int) -> bool:
-        """As many batches as there is room for; whether anything was sent."""
+        """As many batches as may be in flight; whether any was sent."""
         flow, sent = self._flows[peer], False
         while flow.has_room(self._in_flight_bytes):
             next_index = self._engine.next_index(peer)
+            # Compacted away (the heartbeat offers a snapshot), or everything was sent.
             if not self._journal.first_index < next_index <= self._journal.last_index:
                 break
             end_index = self._journal.last_index + 1
@@ -162,10 +165,10 @@ def _size_of(entries: list[Entry]) -> int:
 
 
 # -- Entries --------------------------------------------------------------------------------------
-# What the entries of the log are: commands of the state machine, and the quorum's own.
+# Entries of the log: commands of the state machine, and the quorum's own (enrolments).
 #
-# Owns the two bytes in front of each and the quorum's own entries. Pure. PySyncObj wants the first
-# byte (0: a command, 1: the no-op of a new leader); the second tells whose command it is.
+# Owns the two bytes in front of each and the quorum's own entries. Pure. PySyncObj needs the first
+# byte (0: a command, 1: the no-op of a new leader); the second distinguishes the two kinds.
 
 
 NO_OP = b"\x01"
@@ -199,27 +202,28 @@ def own_entry(entry: bytes) -> Enrol | None:
 
 
 def apply_entry(machine: StateMachine, index: int, entry: bytes) -> object:
-    """Hand a command to the state machine; anything else means nothing to it."""
+    """Apply a command of the state machine; no-ops and enrolments do not concern it."""
     if entry.startswith(_FOR_MACHINE):
         return machine.apply(index, entry[len(_FOR_MACHINE) :])
     return None
 
 
 # -- Prevote --------------------------------------------------------------------------------------
-# Would I win? A node asks before it raises its term, so that a lonely one disturbs nobody.
+# Pre-vote: a node asks for votes before it raises its term, so that a node that is cut off does not
+# depose the leader when it returns.
 #
-# Owns the rules of the question and of the answer (Ongaro's thesis, 9.6 and 4.2.3). Pure: the guard
+# Owns the rules of the request and of the answer (Ongaro's thesis, 9.6 and 4.2.3). Pure: the guard
 # sends what is decided here. A node that hears its leader grants nothing (stickiness).
 
 
 def would_grant(
     question: PreVote, *, term: int, last_log_index: int, last_log_term: int, hears_leader: bool
 ) -> bool:
-    """Whether the one who asks could have this node's vote in `question.term`.
+    """Whether the sender could have this node's vote in `question.term`.
 
     1. Not while this node hears a leader.
     2. Not in a term that has begun already.
-    3. Not with a log that lacks something of ours (5.4.1 of the Raft paper).
+    3. Not with a log that lacks entries of this node's (5.4.1 of the Raft paper).
     """
     if hears_leader or question.term <= term:
         return False
@@ -228,7 +232,7 @@ def would_grant(
 
 
 class PreVotes:
-    """The answers to this node's own question; a new question forgets the old answers."""
+    """The answers to this node's own pre-vote; a new one discards the old answers."""
 
     def __init__(self, node_id: int, voter_count: int) -> None:
         self._node_id, self._voter_count = node_id, voter_count
@@ -251,16 +255,16 @@ class PreVotes:
 
 
 # -- Proposals ------------------------------------------------------------------------------------
-# Proposals whose place in the log is known and whose fate is not.
+# Proposals in flight: appended to the log, outcome unknown.
 #
-# Owns the three ends of a proposal. It is applied once its own entry is (same index, same term);
-# discarded once another term's entry is applied in its place; unknown once a snapshot has gone past
-# it, or this node stops. Whoever waits no longer says so (`forget`): what nobody waits for takes no
-# room. Timeouts are the caller's.
+# Owns the three outcomes of a proposal. It is applied once its own entry is (same index, same
+# term); discarded once an entry of another term is applied in its place; unknown once a snapshot
+# covers its index, or this node stops. A caller that stops waiting calls `forget`, so that the
+# proposal takes no more memory. Timeouts are the caller's.
 
 
 class Fate(Enum):
-    """What comes with it: the answer of an applied one, the reason where it is unknown."""
+    """The outcome of a proposal, passed on with the result if applied, a reason if unknown."""
 
     APPLIED = "applied"
     DISCARDED = "discarded"  # definite: it will never be applied
@@ -287,7 +291,7 @@ class PendingProposals:
         self._count += 1
 
     def forget(self, index: int, done: Callable[[Fate, object], None]) -> None:
-        """Nobody waits for it any more; does nothing if its fate has been told."""
+        """No task waits for it any more; does nothing if its outcome was passed on already."""
         rest = [proposal for proposal in self._take(index) if proposal.done != done]
         if rest:
             self._waiting[index] = rest
@@ -301,12 +305,12 @@ class PendingProposals:
                 proposal.done(Fate.DISCARDED, None)
 
     def on_skipped(self, index: int) -> None:
-        """A snapshot stands for everything up to `index`."""
+        """A snapshot replaced all entries up to `index`."""
         passed = [at for at in self._waiting if at <= index]
         self._give_up(passed, "a snapshot went past it")
 
     def abandon(self) -> None:
-        """Nobody will ever tell more."""
+        """This node stops: all outcomes are unknown."""
         self._give_up(list(self._waiting), "this node stops")
 
     def _give_up(self, indexes: list[int], reason: str) -> None:
@@ -321,9 +325,9 @@ class PendingProposals:
 
 
 # -- Reads ----------------------------------------------------------------------------------------
-# ReadIndex: what a leader must hear before it may call its state the newest.
+# ReadIndex: linearizable reads, confirmed by a majority without a log entry.
 #
-# Owns rounds of confirmation (Ongaro's thesis, 6.4). A read notes the commit index and the next
+# Owns the rounds of confirmation (Ongaro's thesis, 6.4). A read notes the commit index and the next
 # round; every AppendEntries carries the newest round, every answer echoes it. Once a majority has
 # echoed the read's round, no other leader can have committed anything before the read began. Pure:
 # the node sends and applies.
@@ -337,7 +341,7 @@ class Read(NamedTuple):
 
 class Reads:
     """Attributes:
-    round: goes out with every AppendEntries; grows when reads are waiting.
+    round: sent with every AppendEntries; rises when reads are waiting.
     """
 
     def __init__(self, voter_count: int) -> None:
@@ -351,11 +355,11 @@ class Reads:
         return len(self._asked) + len(self._waiting)
 
     def begin(self, done: Callable[[bool], None]) -> None:
-        """`done(True)` once the state is known to be new enough, `done(False)` if it never is."""
+        """`done(True)` when the applied state is confirmed, `done(False)` if this leader ends."""
         self._asked.append(done)
 
     def open_round(self, commit_index: int) -> bool:
-        """Give every read that was asked for since a round of its own; whether there were any."""
+        """Begin a round for all reads that came since the last one; whether there are any."""
         if not self._asked:
             return False
         self.round += 1
@@ -385,7 +389,7 @@ class Reads:
         return echoed[majority - 1] if len(echoed) >= majority else 0
 
     def fail_all(self) -> None:
-        """This node leads no more: what it heard proves nothing now."""
+        """This node does not lead any more: echoes of its term prove nothing now."""
         waiting = [*self._asked, *(read.done for read in self._waiting)]
         self._asked, self._waiting, self._echoed = [], [], {}
         for done in waiting:

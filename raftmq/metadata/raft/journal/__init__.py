@@ -1,1 +1,1 @@
-"""The journal of a voter: log, term and vote on its disk."""
+"""The journal of a voter: Raft log, term and vote on its disk, in segments."""

@@ -1,11 +1,11 @@
-"""The bytes of the journal: batches of records, and how a reader tells a whole one from a torn one.
+"""Byte format of the Raft journal: batches of records with a CRC, and the state they describe.
 
     batch:   magic | CRC-32C of all that follows | disk | version | sequence | records | bytes
     record:  kind | body bytes | two numbers | body
 
-Pure. A batch is the unit of writing: all of its records count, or none. It carries the first
+Pure. A batch is the unit of writing: all of its records count, or none. It carries the first 8
 bytes of the disk's random id, so that neither another node's file nor bytes inside of a command
-can pass for a batch of this journal. Integers are big-endian.
+can be mistaken for a batch of this journal. Integers are big-endian.
 
 | kind     | two numbers            | body                                    |
 |----------|------------------------|-----------------------------------------|
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 MAGIC = b"\xd1raftmq\n"
 VERSION = 1
 DISK_ID_BYTES = 16
-BATCH_BYTES_MAX = (1 << 32) - 1
+BATCH_BYTES_MAX = (1 << 32) - 1  # its length is an unsigned 32-bit field
 
 ENTRY, BOUNDS, VOTE, COMMIT, IDENTITY = range(1, 6)
 
 _HEADER = Struct(">8sI8sHQII")
-_CHECKED_FROM = 12  # what stands behind the CRC
+_CHECKED_FROM = 12  # magic and CRC; the CRC covers the rest
 _CHECKED = Struct(">8sHQII")
 _RECORD = Struct(">BIQQ")
 _BOUNDS_BODY = Struct(">QQ")
@@ -54,7 +54,7 @@ Record: TypeAlias = tuple[int, int, int, bytes]  # kind, two numbers, body
 
 
 class VoterIdentity(NamedTuple):
-    """Whose journal this is. Standing and the numbers behind it only rise, the rest never changes.
+    """The owner of a journal. Standing and the two numbers after it only rise, the rest is fixed.
 
     `voters` are all of the quorum, sorted: two majorities of different sets need not meet.
     """
@@ -73,11 +73,11 @@ class VoterIdentity(NamedTuple):
 
 
 class JournalBounds(NamedTuple):
-    """Keep, of the log so far, what stands above the base up to the last index.
+    """Of the log so far, keep the entries above the base up to the last index.
 
     One record for everything that shortens a log: a conflict lowers the last index, a compaction
-    raises the base, and where both are the same the log starts afresh. The terms are there to
-    be compared with what the reader has.
+    raises the base, and if both are equal the log starts again there. The terms let the reader
+    check that its log is the same.
     """
 
     base_index: int
@@ -102,7 +102,7 @@ class JournalBatchHeader(NamedTuple):
 
 
 class BatchBuilder:
-    """Collects records on their way to one batch."""
+    """Collects the records of one batch."""
 
     def __init__(self) -> None:
         self.record_count = 0
@@ -143,21 +143,22 @@ class BatchBuilder:
 
 
 def find_batch(data: bytes, position: int) -> JournalBatchHeader | None:
-    """The whole and undamaged batch at this very byte, if there is one."""
+    """The whole and undamaged batch at exactly this byte, if there is one."""
     if len(data) - position < HEADER_BYTES:
         return None
     magic, checksum, *fields = _HEADER.unpack_from(data, position)
     header = JournalBatchHeader(position, *fields)
-    if magic != MAGIC or header.end > len(data):
+    if magic != MAGIC or header.end > len(data):  # no batch, or one that was cut off
         return None
     checked = memoryview(data)[position + _CHECKED_FROM : header.end]
     return header if crc32c(checked) == checksum else None
 
 
 def later_batches(data: bytes, position: int, disk: bytes) -> Iterator[JournalBatchHeader]:
-    """Whole batches of this disk at any byte from `position` on, though what is before is not."""
+    """Whole batches of this disk at any byte from `position` on, behind damaged bytes."""
     while (position := data.find(MAGIC, position)) >= 0:
-        # The disk first: a CRC over a hostile length at every magic would take for ever.
+        # The disk id first: commands may contain the magic, and a CRC over a claimed length at
+        # each of them would take too long.
         claimed = data[position + _CHECKED_FROM : position + _CHECKED_FROM + len(disk)]
         header = find_batch(data, position) if claimed == disk else None
         if header:
@@ -202,11 +203,11 @@ def read_identity(record: Record) -> VoterIdentity:
 
 
 # -- Journal state --------------------------------------------------------------------------------
-# What a journal says: the log, term and vote, the identity, and which segment holds what.
+# The contents of a journal: log, term and vote, identity, and the entries that each segment holds.
 #
-# Pure. Both the reader of a journal and its writer keep one of these, so that the two cannot differ
-# in what a record means. The log is a list of tuples, as PySyncObj wants it; its first is the base,
-# a stand-in for everything up to a snapshot's last entry.
+# Pure. The reader and the writer of a journal use the same class, so that a record cannot mean
+# different things to them. The log is a list of tuples, as PySyncObj expects it; the first is the
+# base, which stands for all entries up to a snapshot's last one.
 #
 # Invariants: indexes are contiguous and terms never fall; a segment's `highest_index` never exceeds
 # that of a later segment or the log's last index.
@@ -236,7 +237,7 @@ class Entries:
         return self.items[-1][2]
 
     def term_at(self, index: int) -> int | None:
-        """None where the log has no such entry (any more)."""
+        """None if the log has no such entry (any more)."""
         position = index - self.first_index
         return self.items[position][2] if 0 <= position < len(self.items) else None
 
@@ -249,16 +250,16 @@ class Entries:
         return self.items[index + 1 - self.first_index :]
 
     def cut(self, last_index: int) -> None:
-        """Forget what stands above `last_index`."""
+        """Drop the entries above `last_index`."""
         removed = self.above(last_index)
         del self.items[len(self.items) - len(removed) :]
         self.size_bytes -= _size_of(removed)
 
     def rebase(self, index: int) -> None:
-        """Forget what stands up to `index`, which becomes the base."""
+        """Drop the entries up to `index`, which becomes the base."""
         term, kept = self.term_at(index), self.above(index)
         assert term is not None, f"entry {index} is not between base and end"
-        # Usually nearly all of a long log goes, on the event loop: count what stays.
+        # Usually nearly all of a long log is dropped, on the event loop: count what stays.
         self.size_bytes = _size_of(kept)
         self.items = [(BASE_COMMAND, index, term), *kept]
 
@@ -273,7 +274,7 @@ def _size_of(entries: list[Entry]) -> int:
 
 @dataclass
 class JournalSegment:
-    """One file. No entry of the log above `highest_index` stands in it or in an older one."""
+    """One file. Neither it nor an older one has an entry of the log above `highest_index`."""
 
     number: int
     first_sequence: int
@@ -284,7 +285,7 @@ class JournalSegment:
 
 @dataclass
 class JournalState:
-    """All of it, after some batch."""
+    """The contents of a journal after one of its batches."""
 
     identity: VoterIdentity
     segments: list[JournalSegment]
@@ -301,7 +302,7 @@ class JournalState:
         return JournalBounds(*log.items[0][1:], log.last_index, log.last_term)
 
     def cut(self, last_index: int) -> None:
-        """The log ends here now, whatever older segments hold."""
+        """The log ends at `last_index`, even if segments hold later entries."""
         self.log.cut(last_index)
         self.limit_segments(last_index)
 
@@ -310,21 +311,20 @@ class JournalState:
             segment.highest_index = min(segment.highest_index, last_index)
 
     def restart(self, index: int, term: int) -> None:
-        """Nothing of the log counts any more; it starts after this entry."""
+        """Drop the whole log; it starts again after this entry."""
         self.log.restart(index, term)
         self.limit_segments(index)
 
     @property
     def first_live_segment(self) -> int:
-        """Nothing above the base stands in an older one; the last one always lives."""
+        """Older segments hold no entry above the base; the last segment is always live."""
         base = self.log.first_index
         live = (old.number for old in self.segments[:-1] if old.highest_index > base)
         return next(live, self.segments[-1].number)
 
     def start_of_segment(self, sequence: int) -> bytes:
-        """The first batch of the last segment: all that must outlive the removal of older ones.
-
-        Entries above what the older ones hold come with it.
+        """The first batch of the last segment: the state that must survive the removal of older
+        ones, and the entries that no older one holds.
         """
         log = self.log
         held = max([log.first_index, *(older.highest_index for older in self.segments[:-1])])

@@ -1,11 +1,11 @@
-"""The journal of a voter: its log, term and vote, which no crash takes back once they are synced.
+"""The Raft journal of a voter: appends log entries, term and vote, and tracks what is durable.
 
-Owns what is pending and what is durable. Stands in PySyncObj's place of a journal (the names in
-camel case are its own) and reads no clock, starts no thread:
+Owns which records are pending and which are synced. It implements PySyncObj's journal interface
+(the names in camel case), reads no clock, and starts no thread:
 
-    batch = journal.prepare()    on the loop: everything that is pending, as one write
+    batch = journal.prepare()    on the loop: all pending records, as one write
     batch.write()                in a worker thread; more may be added meanwhile
-    journal.complete(batch)      on the loop: now it may be answered for
+    journal.complete(batch)      on the loop: now messages that depend on it may be sent
 
 Invariants: entries are removed from the end only where another term conflicts, and never at or
 below the commit index (Raft demands both); a term never falls, and a vote is given once.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.metadata")
 
 
-_NOWHERE = 1 << 64
+_NOWHERE = 1 << 64  # above every index: nothing was rewritten
 
 
 def start_journal(
@@ -58,28 +58,28 @@ def start_journal(
     sync: bool = True,
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Journal:
-    """Read the journal in `directory`, or begin one there. Waits for the disk.
+    """Read the journal in `directory`, or begin one there. Blocks on the disk.
 
-    The last segment is replaced by its live content. So all that the journal shows is on the
-    disk, even what a failed sync had left in the page cache only, and a torn end is gone.
+    The last segment is replaced by its live content. So all that was read is on the disk, even
+    records that a failed sync had left in the page cache only, and a torn end is removed.
 
     Args:
-        files: The file system; the directory must be this process's alone.
-        directory: Is made where there is none. Where it stands must be durable already.
-        cluster_id: Whose journal must be found.
-        node_id: Whose journal must be found.
+        files: The file system; no other process may use the directory.
+        directory: Created if it does not exist. Its parent must be durable already.
+        cluster_id: The expected owner of the journal.
+        node_id: The expected owner of the journal.
         new_disk_id: 16 random bytes, used if there is no journal yet.
         voters: Of the quorum; must be those that the journal was begun with.
         sync: False lets appended batches stay in the page cache. For benchmarks only.
-        segment_bytes: A segment that is as long as this takes no more batches.
+        segment_bytes: A segment of this length or more takes no more batches.
 
     Raises:
         CorruptJournal: it is damaged, or another node's; nothing was changed.
-        StorageError: the disk refused; the journal is as it was.
+        StorageError: the disk failed; the journal is unchanged.
     """
     blank = VoterIdentity(new_disk_id, cluster_id, node_id, voters=tuple(sorted(voters)))
     files.make_directory(directory)
-    files.sync_directory(directory.parent)  # who made it may have been killed before this
+    files.sync_directory(directory.parent)  # a process that created it may have been killed before
     state = replay_journal(files, directory) or JournalState(blank, [JournalSegment(1, 1)])
     _check_owner(directory, state.identity, blank)
     journal = Journal(state, SegmentWriter(files, directory, sync=sync), segment_bytes)
@@ -97,7 +97,7 @@ def _check_owner(directory: Path, found: VoterIdentity, wanted: VoterIdentity) -
             f" this is node {wanted.node_id} of cluster {wanted.cluster_id!r}: correct the"
             " configuration, or give the node its own directory"
         )
-    if found.voters != wanted.voters:
+    if found.voters != wanted.voters:  # majorities of two sets of voters need not meet
         raise CorruptJournal(
             f"{directory} was begun with the voters {list(found.voters)}, the configuration says"
             f" {list(wanted.voters)}: voters are for ever; give a new one an id of these"
@@ -108,8 +108,8 @@ class Journal:
     """Attributes:
     synced_index: entries up to it survive a crash. Below `first_index` between the installation
         of a snapshot and the next sync.
-    synced_bytes: that were made durable since the start.
-    torn_bytes: that the start found behind the last whole batch, and cut.
+    synced_bytes: bytes made durable since the start.
+    torn_bytes: bytes behind the last whole batch, which the start cut off.
     """
 
     def __init__(self, state: JournalState, writer: SegmentWriter, segment_bytes: int) -> None:
@@ -119,13 +119,13 @@ class Journal:
         self._pending = BatchBuilder()
         self._in_flight: JournalWrite | None = None
         self._removal: Removal | None = None
-        self._first_live_segment = 0  # older ones are dead, and durably so
+        self._first_live_segment = 0  # older ones may be removed: the batch that says so is synced
         self._changed_from = _NOWHERE  # the lowest index rewritten since the last `prepare`
-        self._hint = state.commit_index  # the commit index that was written last
+        self._hint = state.commit_index  # the last commit index that was written
         self._in_message = self._must_roll = False
 
     def begin(self) -> None:
-        """Write the last segment anew, with one start more."""
+        """Rewrite the last segment, with the start count raised by one (decision 0012)."""
         state, segment = self._state, self._state.segments[-1]
         starts = state.identity.start_count + 1
         state.identity = state.identity._replace(start_count=starts)
@@ -136,7 +136,7 @@ class Journal:
         self.synced_index, self.synced_bytes = self.last_index, len(data)
         self._first_live_segment = state.first_live_segment
 
-    # What it holds
+    # Contents
 
     @property
     def identity(self) -> VoterIdentity:
@@ -144,7 +144,7 @@ class Journal:
 
     @property
     def first_index(self) -> int:
-        """Of the base: its term is known, its command is not."""
+        """Index of the base, of which only the term is known, not the command."""
         return self._state.log.first_index
 
     @property
@@ -153,16 +153,16 @@ class Journal:
 
     @property
     def entry_bytes(self) -> int:
-        """Of the entries above the base, as they stand on the disk."""
+        """Bytes of the entries above the base, as encoded on disk."""
         return self._state.log.size_bytes
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments, dead entries included."""
+        """Bytes of all segments, including entries that are not part of the log any more."""
         return sum(segment.size_bytes for segment in self._state.segments)
 
     def term_at(self, index: int) -> int | None:
-        """None where there is no such entry (any more)."""
+        """None if there is no such entry (any more)."""
         return self._state.log.term_at(index)
 
     def entries(self, from_index: int, to_index: int, bytes_max: int) -> list[Entry]:
@@ -190,7 +190,7 @@ class Journal:
     def add(self, command: bytes, idx: int, term: int) -> None:
         log = self._state.log
         if self._in_message and idx <= log.last_index:
-            if term == log.term_at(idx):
+            if term == log.term_at(idx):  # held already: stock PySyncObj would rewrite it (H2)
                 held = log.items[idx - log.first_index][0]
                 assert held == command, f"two commands for entry {idx} of term {term}"
                 return
@@ -203,12 +203,14 @@ class Journal:
         self._pending.add_entry(entry)
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
-        """PySyncObj says so before it adds what a leader sent, conflict or not: `add` decides."""
+        """PySyncObj calls this before it adds a leader's entries, even without a conflict. Deleted
+        is only on conflict, by `add` (H2 of decision 0011).
+        """
         assert entryFrom > 0, "the base cannot be deleted"
         self._in_message = True
 
     def end_message(self) -> None:
-        """The adds of one message have ended; if none conflicted, nothing was deleted."""
+        """The entries of one message were added; if none conflicted, nothing was deleted."""
         self._in_message = False
 
     def deleteEntriesTo(self, entryTo: int) -> None:
@@ -233,7 +235,7 @@ class Journal:
         return self._state.voted_for
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
-        """A hint for the next start: it is written with what is written anyway."""
+        """A hint for the next start, written along with the next batch, never by itself."""
         assert raftCommitIndex <= self.last_index, f"{raftCommitIndex} is beyond the log's end"
         self._state.commit_index = max(self._state.commit_index, raftCommitIndex)
 
@@ -241,25 +243,25 @@ class Journal:
         return max(self._state.commit_index, self.first_index)
 
     def onOneSecondTimer(self) -> None:
-        pass  # nothing here waits for a time
+        pass  # the journal has no timers
 
     def _destroy(self) -> None:
         self.close()
 
-    # What else changes it
+    # Other changes
 
     def set_standing(self, standing: Standing) -> None:
         self._set_identity(self.identity._replace(standing=standing))
 
     def set_enrolled_index(self, index: int) -> None:
-        """Applying an older enrolment once more, after a restart, changes nothing."""
+        """An older enrolment that is applied again after a restart changes nothing."""
         index = max(index, self.identity.enrolled_index)
         self._set_identity(self.identity._replace(enrolled_index=index))
 
     def install_base(self, index: int, term: int) -> None:
-        """A durable snapshot ends with this entry: keep what follows it, or start afresh there."""
+        """A durable snapshot ends with this entry: keep the entries behind it, or none."""
         state = self._state
-        if self.term_at(index) == term:
+        if self.term_at(index) == term:  # the log continues the snapshot
             self._rebase(index)
         else:
             assert index > state.commit_index, f"the snapshot denies committed entry {index}"
@@ -269,7 +271,7 @@ class Journal:
         state.commit_index = max(state.commit_index, index)
 
     def compact(self, snapshot_index: int, trailing: int) -> None:
-        """Drop entries that a durable snapshot covers, but for the last `trailing` ones of them."""
+        """Drop entries that a durable snapshot covers, except for the last `trailing` of them."""
         assert snapshot_index <= self._state.commit_index, f"{snapshot_index} is not committed"
         self._rebase(max(snapshot_index - trailing, self.first_index))
 
@@ -280,7 +282,7 @@ class Journal:
         return self._pending.record_count > 0
 
     def prepare(self) -> JournalWrite | None:
-        """All that is pending as one write; None if there is nothing.
+        """All pending records as one write; None if there are none.
 
         Raises:
             StorageError: a write failed before; only a restart helps.
@@ -310,7 +312,7 @@ class Journal:
         return is_old and self._removal is None
 
     def prepare_removal(self) -> Removal | None:
-        """Segments that nothing needs any more; None if there are none, or some on their way."""
+        """Segments that are not needed any more; None if there are none, or a removal runs."""
         numbers = [segment.number for segment in self._state.segments]
         numbers = [number for number in numbers if number < self._first_live_segment]
         if self._removal or not numbers:
@@ -319,13 +321,13 @@ class Journal:
         return self._removal
 
     def removed(self, removal: Removal) -> None:
-        """Its `run` has returned. After an error it is not called, and no more are removed."""
+        """Its `run` has returned. Not called after an error: then no more segments are removed."""
         assert removal is self._removal, "another removal is under way"
         self._removal = None
         del self._state.segments[: len(removal.numbers)]
 
     def close(self) -> None:
-        """Let go of the file; nothing is written any more."""
+        """Close the file; later writes fail."""
         self._writer.close()
 
     def _build_pending(self) -> bytes:
@@ -335,7 +337,7 @@ class Journal:
         return self._pending.build(state.next_sequence, state.identity.disk_id)
 
     def _start_segment(self) -> bytes:
-        """It begins with the state as it is now, which makes the pending records superfluous."""
+        """A new segment begins with the whole present state, which replaces the pending records."""
         state = self._state
         number = state.segments[-1].number + 1
         state.segments.append(JournalSegment(number, state.next_sequence))
@@ -369,7 +371,7 @@ class Journal:
         self._pending.add_bounds(self._state.bounds)
 
     def _change_from(self, index: int) -> None:
-        """From here on, what was synced is no longer what the log holds."""
+        """Entries from `index` on were replaced: what was synced of them does not count."""
         self.synced_index = min(self.synced_index, index - 1)
         self._changed_from = min(self._changed_from, index)
 
@@ -381,21 +383,23 @@ class Journal:
         self._must_roll = self._must_roll or self._is_mostly_dead(index)
 
     def _is_mostly_dead(self, base_index: int) -> bool:
-        """Whether the last segment holds less above the base than below: another should grow."""
+        """Whether most entries of the last segment are below the base: a new one should begin, so
+        that this one can be removed.
+        """
         segments = self._state.segments
         older = segments[-2].highest_index if len(segments) > 1 else 1
         return base_index - older > segments[-1].highest_index - base_index
 
 
 # -- Journal verify -------------------------------------------------------------------------------
-# What a journal on disk holds, for a person who asks; reads only.
+# Verification of a journal on disk, for an operator; reads only.
 #
-# Owns nothing but the summary: what is torn and what is damaged is decided in `journal_replay`.
-# Entries are checked as far as the journal can: their bytes and order, not what they mean.
+# Owns only the summary: torn and damaged ends are told apart in `replay`. Checked are the bytes and
+# the order of entries, not the commands in them.
 
 
 class JournalSummary(NamedTuple):
-    """A sound journal. `first_index` is of the base; entries follow it."""
+    """An undamaged journal. `first_index` is that of the base, which entries follow."""
 
     identity: VoterIdentity
     term: int
@@ -415,7 +419,7 @@ class JournalSummary(NamedTuple):
 
 
 class JournalReport(NamedTuple):
-    """Exactly one is not None, or there is no journal at all."""
+    """Exactly one field is not None; both are None if there is no journal."""
 
     summary: JournalSummary | None
     damage: str | None

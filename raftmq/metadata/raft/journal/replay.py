@@ -1,9 +1,9 @@
-"""Reading a journal back: what it says, where it is torn, and where it is damaged.
+"""Journal recovery: replays the Raft journal, and tells a torn write from damage.
 
-Owns the verdict on every byte; writes nothing. A batch is written only after the one before it was
-synced, and a segment begins whole. So a bad batch is a torn write, and harmless, in one case
-only: in the last segment, behind its first batch, with no whole batch of a higher number
-anywhere behind it. Everything else that does not fit was durable once: CorruptJournal.
+Owns the verdict on every byte; writes nothing. A batch is written only after its predecessor was
+synced, and a segment begins with a whole batch. So a bad batch is a torn write, and harmless, in
+one case only: in the last segment, behind its first batch, with no whole batch of a higher sequence
+anywhere behind it. All other bad bytes were durable once: CorruptJournal.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def replay_journal(files: Files, directory: Path) -> JournalState | None:
-    """What the journal in `directory` says; None if there is none.
+    """The state of the journal in `directory`; None if there is no journal.
 
     Raises:
-        CorruptJournal: with file, byte and the way out.
+        CorruptJournal: with file, byte, and what the operator can do.
     """
     numbers = segment_numbers(files.names(directory))
     if not numbers:
@@ -43,7 +43,7 @@ def replay_journal(files: Files, directory: Path) -> JournalState | None:
 
 
 def corrupt(path: Path, what: str) -> CorruptJournal:
-    """`path` is of a segment, or would be: in the folder of the journal, in the voter's."""
+    """`path` is that of a segment, present or missing: <voter's directory>/journal/<segment>."""
     voters_own = path.parent.parent
     return CorruptJournal(
         f"{path}: {what}. What this voter promised cannot be trusted any more. While the other"
@@ -57,8 +57,8 @@ def corrupt(path: Path, what: str) -> CorruptJournal:
 class Replay:
     """Reads segment after segment.
 
-    Entries between `_base_index` and the log's first stood in segments that are gone. That is
-    in order if the base rises above them in what follows, or they are cut off.
+    Entries between `_base_index` and the log's first were in segments that were removed. That is
+    valid if a later record raises the base above them, or cuts them off.
     """
 
     def __init__(self, directory: Path, *, last_number: int) -> None:
@@ -78,7 +78,7 @@ class Replay:
     def read_segment(self, number: int, data: bytes) -> None:
         self._path, self._position = segment_path(self._directory, number), 0
         is_first = True
-        while is_first or self._position < len(data):
+        while is_first or self._position < len(data):  # an empty file has no first batch: damaged
             header = form.find_batch(data, self._position)
             if header is None:
                 self._end_torn(number, data)
@@ -120,7 +120,7 @@ class Replay:
                 f"{self._path}: at byte {self._position}: written in version {header.version} of"
                 f" the format, this program reads {form.VERSION}: run the newer one"
             )
-        if self._state is None:
+        if self._state is None:  # the first batch, whose identity sets what is expected
             return
         if header.disk != self.state.identity.disk_id[:8]:
             raise self._corrupt(f"batch {header.sequence} is from another voter's journal")
@@ -142,14 +142,15 @@ class Replay:
         self._position = header.end
 
     def _end_torn(self, number: int, data: bytes) -> None:
-        """The rest of `data` does not begin with a whole batch: say why, or call it torn."""
-        if self._position == 0:
+        """The rest of `data` begins with no whole batch: raise, unless it is a torn write."""
+        if self._position == 0:  # segments begin by an atomic replacement: never torn
             raise self._corrupt("the first batch of a segment is damaged")
         state = self.state
-        if number != self._last_number:
+        if number != self._last_number:  # synced before the next segment was begun
             raise self._corrupt(f"batch {state.next_sequence} is damaged, and a segment follows")
         disk = state.identity.disk_id[:8]
         for later in form.later_batches(data, self._position + 1, disk):
+            # A later batch is written only after this one was synced: so it was durable once.
             if later.sequence >= state.next_sequence:
                 raise self._corrupt(
                     f"batch {state.next_sequence} is damaged, and batch {later.sequence}"
@@ -206,7 +207,7 @@ class Replay:
             state.log = Entries(last, last_term)
         elif not self._fits(bounds):
             raise self._corrupt(f"{bounds} cannot follow {state.bounds}")
-        elif last == base or last <= state.log.first_index:
+        elif last == base or last <= state.log.first_index:  # no entry that was read stays
             state.restart(last, last_term)
         else:
             state.cut(last)
@@ -215,7 +216,9 @@ class Replay:
         self._base_index = base
 
     def _fits(self, bounds: JournalBounds) -> bool:
-        """Whether the log before was at least this long, of the same terms, and not committed."""
+        """Whether the log so far was at least this long, with these terms, and nothing committed
+        would be cut.
+        """
         base, base_term, last, last_term = bounds
         log = self.state.log
         if last < self.state.commit_index or base < self._base_index or last < base:
@@ -228,7 +231,7 @@ class Replay:
 
 
 def may_vote(state: JournalState, term: int, voted_for: int | None) -> bool:
-    """A term never falls, and within one a vote is given once."""
+    """A term never falls, and within a term a vote is given once."""
     if term == state.term:
         return state.voted_for in (None, voted_for)
     return term > state.term

@@ -1,12 +1,12 @@
-"""The files of the journal: how one begins, grows and goes away.
+"""Segment files of the journal: atomic begin, append with fdatasync, removal from the oldest on.
 
     journal/00000000000000000007.journal
 
-Owns the order of disk operations and nothing of the content. A segment begins by an atomic
-replacement: a file of this name always has a whole first batch. Each batch is synced before the
-next is written, and before the next segment begins. The oldest segments are removed first, so
-that what is left is contiguous. Runs in worker threads: one write at a time, and beside it one
-removal.
+Owns the order of disk operations, not the content. A segment begins by an atomic replacement: a
+file of this name always has a whole first batch. Each batch is synced before the next is written,
+and before the next segment begins. The oldest segments are removed first, so that the remaining
+ones are contiguous. Runs in worker threads: one write at a time, and at most one removal in
+parallel.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import File, Files
 
+# A segment of this length takes no more batches. Space is freed by whole segments; smaller ones
+# would repeat the state in their first batch more often.
 SEGMENT_BYTES = 16 << 20
 _NAME = re.compile(r"(\d{20})\.journal")
 
@@ -36,10 +38,10 @@ def segment_numbers(names: Sequence[str]) -> list[int]:
 
 
 class SegmentWriter:
-    """Writes batches to the last segment. After an error it writes nothing any more.
+    """Writes batches to the last segment. After an error it accepts no more writes.
 
-    What an operating system shows after a failed write or sync is not what the disk holds: only a
-    new start, which reads and rewrites the end of the journal, can go on from there.
+    After a failed write or sync the page cache may differ from the disk: only a new start, which
+    reads and rewrites the end of the journal, can continue from there.
     """
 
     def __init__(self, files: Files, directory: Path, *, sync: bool = True) -> None:
@@ -60,10 +62,10 @@ class SegmentWriter:
             ) from self.failure
 
     def begin(self, number: int, data: bytes) -> None:
-        """Let the segment of this number hold `data`, whatever was there before."""
+        """Replace the segment of this number, or create it, with `data`."""
         try:
             self._begin(segment_path(self.directory, number), data)
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: how much was written is unknown
             self.failure = error
             raise
 
@@ -94,7 +96,7 @@ class SegmentWriter:
 
 
 class JournalWrite:
-    """A write under way: `write` in a worker thread, then `Journal.complete` on the loop."""
+    """One write: `write` in a worker thread, then `Journal.complete` on the loop."""
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class JournalWrite:
         """All of it is durable when this returns.
 
         Raises:
-            StorageError: the journal is dead; a restart will find this batch, or will not.
+            StorageError: no more writes until a restart, which may find this batch or not.
         """
         if self._new_segment is None:
             self._writer.append(self.data)
@@ -122,16 +124,16 @@ class JournalWrite:
 
 
 class Removal:
-    """Old segments on their way out: `run` in a worker thread, then `Journal.removed`."""
+    """Removal of old segments: `run` in a worker thread, then `Journal.removed`."""
 
     def __init__(self, files: Files, directory: Path, numbers: Sequence[int]) -> None:
         self._files, self._directory, self.numbers = files, directory, tuple(numbers)
 
     def run(self) -> None:
-        """One after the other: no crash leaves a gap between them.
+        """Remove them one by one, each synced: a crash leaves no gap between segments.
 
         Raises:
-            StorageError: some are left; they do no harm, and the next start tries again.
+            StorageError: some are left; they are harmless, and the next start tries again.
         """
         for number in self.numbers:
             self._files.remove(segment_path(self._directory, number))
@@ -139,7 +141,7 @@ class Removal:
 
 
 def remove_leftovers(files: Files, directory: Path) -> None:
-    """Segments that a crash kept from being put in place."""
+    """Remove temporary files of segments whose replacement a crash interrupted."""
     for name in files.names(directory):
         if _NAME.fullmatch(name.removesuffix(TEMPORARY_SUFFIX)) and name.endswith(TEMPORARY_SUFFIX):
             files.remove(directory / name)
