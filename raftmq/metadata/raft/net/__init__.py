@@ -1,1 +1,1 @@
-"""Connections of the quorum: between voters, with observers, and with who asks for its status."""
+"""Network of the quorum: connections between voters, to observers, and for status requests."""

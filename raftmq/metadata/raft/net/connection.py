@@ -1,10 +1,12 @@
-"""One open stream, as a queue of messages in either direction.
+"""Framed connection between quorum nodes: send queue, read-ahead, KeepAlives, Hello handshake.
 
-Owns the reading and the writing of the stream, its limits, and the signs of life: KeepAlives go
-out when nothing else does, and a side that is silent, or takes nothing, is dead. Knows nothing of
-who is at the other end or what the messages mean.
+Owns reading and writing one stream, its limits, and the detection of dead peers: KeepAlives are
+sent when nothing else is, and a peer that is silent, or reads nothing, is dead. Also owns the
+handshake, and the interface of the network (`QuorumNetwork`). Knows nothing of what the messages
+after the handshake mean.
 
-No frame is ever left out: whatever cannot be sent or read ends the connection, with one log line.
+Invariant: no frame is skipped. A frame that cannot be sent or read ends the connection, with one
+log line.
 """
 
 from __future__ import annotations
@@ -40,19 +42,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.metadata")
 
 
-READ_BYTES = 256 << 10
-WRITE_BYTES = 1 << 20  # joined into one send, unless a single frame is larger
-FINISH_SECONDS_MAX = 1.0
+READ_BYTES = 256 << 10  # of one read: a few system calls for the largest message
+WRITE_BYTES = 1 << 20  # frames are joined up to this size into one send; larger copies cost more
+FINISH_SECONDS_MAX = 1.0  # for the last frames to be sent and read by the peer
 KEEP_ALIVE = encode_frame(KeepAlive())
 
 
 class StreamLimits(NamedTuple):
-    outbox_bytes_max: int = 64 << 20  # beyond that nobody catches up: the connection is closed
-    outbox_bytes_low: int = 1 << 20  # `send` waits while there is more
-    read_ahead_bytes: int = 1 << 20  # read before anybody asked, to notice the end in time
-    keep_alive_seconds: float = 1.0
-    silence_seconds_max: float = 5.0
-    stall_seconds_max: float = 30.0  # for one send; a busy disk on the other side is no reason
+    # Queued frames. Well above the bytes in flight that replication allows (8 MiB): a peer that
+    # lets more queue up does not read, and the connection is closed.
+    outbox_bytes_max: int = 64 << 20
+    outbox_bytes_low: int = 1 << 20  # `send` waits while more is queued (back-pressure)
+    read_ahead_bytes: int = 1 << 20  # received without a reader, to notice the end of the stream
+    keep_alive_seconds: float = 1.0  # idle time after which a KeepAlive is sent
+    silence_seconds_max: float = 5.0  # five KeepAlives are missing: peer or network is dead
+    # For one send of at most 1 MiB. Longer than the silence: a peer whose disk is busy stops
+    # reading for a while, and still sends KeepAlives.
+    stall_seconds_max: float = 30.0
 
 
 class Received(NamedTuple):
@@ -71,30 +77,30 @@ class QuorumConnection:
         self._frames = MessageReader()
         self._received: deque[Received] = deque()
         self._received_bytes = 0
-        self._messages: deque[AnyMessage] = deque()  # taken from `_received`, handed out singly
+        self._messages: deque[AnyMessage] = deque()  # from `_received`, for `receive` one by one
         self._outbox: deque[bytes] = deque()
-        self._outbox_bytes = 0  # of the outbox and of what is being sent
+        self._outbox_bytes = 0  # of the outbox and of the send in progress
         self._arrived, self._taken = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()
         self._queued, self._sent = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()
         self._heard_at = self._wrote_at = trio.current_time()
-        self._writes_since = math.inf  # what is being sent
+        self._writes_since = math.inf  # begin of the send in progress
         self._closed = trio.Event()
         self._tasks = trio.CancelScope()
 
     def expect(self, *, frame_bytes_max: int) -> None:
-        """Frames no larger than that, from now on."""
+        """Accept frames up to this size from now on."""
         self._frames.frame_bytes_max = frame_bytes_max
 
     @property
     def is_closed(self) -> bool:
-        """Nothing more is sent; what had been received may still be there."""
+        """Whether it has ended: nothing is sent; received messages may still be queued."""
         return self._closed.is_set()
 
     async def wait_closed(self) -> None:
         await self._closed.wait()
 
     async def run(self) -> None:
-        """Read and write until somebody ends the connection; then close the stream."""
+        """Read and write until either side ends the connection; then close the stream."""
         try:
             with self._tasks:
                 async with trio.open_nursery() as nursery:
@@ -107,17 +113,18 @@ class QuorumConnection:
                 await trio.aclose_forcefully(self._stream)
 
     def close(self, reason: str, *, is_fault: bool = False) -> None:
-        """From now on nothing is sent, and nothing is received, not even what had arrived."""
+        """End the connection: nothing is sent any more, and received messages are dropped."""
         self._received.clear()
         self._messages.clear()
         self._end(reason, is_fault=is_fault)
 
     async def finish(self, reason: str) -> None:
-        """Close once everything queued is out, and give the other side a moment to read it.
+        """Close when all queued frames are sent, after a moment for the peer to read them.
 
-        Hanging up at once could reset the connection, and the last words with it.
+        Closing at once could reset the connection, and the peer would lose the last frames.
         """
         with trio.move_on_after(FINISH_SECONDS_MAX):
+            # First until everything is sent, then until the peer closes.
             while self._outbox_bytes and not self.is_closed:
                 await self._sent.park()
             await self.wait_closed()
@@ -133,21 +140,21 @@ class QuorumConnection:
         return self._messages.popleft()
 
     async def receive_many(self) -> Received | None:
-        """What has arrived, at least one message; None when the connection has ended."""
+        """All messages of one read, at least one; None when the connection has ended."""
         if self._messages:
             rest, self._messages = self._messages, deque()
             return Received(list(rest), 0)
         while not self._received:
             if self.is_closed:
                 return None
-            await self._arrived.park()
+            await self._arrived.park()  # until messages come or the connection ends
         received = self._received.popleft()
         self._received_bytes -= received.size_bytes
         self._taken.unpark_all()
         return received
 
     def send_soon(self, message: AnyMessage | bytes) -> bool:
-        """Queue a message, or whole frames; False if the connection has ended, or ends by this."""
+        """Queue a message, or whole frames; False if the connection has ended, or just ends."""
         if self.is_closed:
             return False
         frame = message if isinstance(message, bytes) else encode_frame(message)
@@ -161,8 +168,8 @@ class QuorumConnection:
         return True
 
     async def send(self, message: AnyMessage | bytes) -> bool:
-        """Like `send_soon`, after waiting for the outbox to drain."""
-        await trio.lowlevel.checkpoint()
+        """Like `send_soon`, after waiting for the send queue to drain."""
+        await trio.lowlevel.checkpoint()  # also when it need not wait
         while self._outbox_bytes > self._limits.outbox_bytes_low and not self.is_closed:
             await self._sent.park()
         return self.send_soon(message)
@@ -190,7 +197,7 @@ class QuorumConnection:
 
     async def _read_some(self) -> bytes | bytearray:
         while self._received_bytes >= self._limits.read_ahead_bytes:
-            self._heard_at = math.inf  # we do not listen
+            self._heard_at = math.inf  # this side does not read: no silence of the peer
             await self._taken.park()
         self._heard_at = trio.current_time()
         return await self._stream.receive_some(READ_BYTES)
@@ -222,7 +229,7 @@ class QuorumConnection:
             self._end(f"writing failed: {error!r}")
 
     def _next_piece(self) -> bytes:
-        """Whole frames, as many as were queued."""
+        """The queued frames, whole, up to WRITE_BYTES."""
         frames = [self._outbox.popleft()]
         size = len(frames[0])
         while self._outbox and size + len(self._outbox[0]) <= WRITE_BYTES:
@@ -231,7 +238,7 @@ class QuorumConnection:
         return b"".join(frames)
 
     async def _watch(self) -> None:
-        """The clocks of both directions in one task: messages need no deadlines of their own."""
+        """All timeouts in one task: cheaper than a deadline for each message."""
         limits = self._limits
         while True:
             now = trio.current_time()
@@ -244,7 +251,7 @@ class QuorumConnection:
             await trio.sleep_until(self._next_look(now))
 
     def _next_look(self, now: float) -> float:
-        """When the first of the clocks can run out; whatever moves until then moves it back."""
+        """When the first timeout can pass; traffic in between only postpones it."""
         limits = self._limits
         return min(
             min(self._heard_at, now) + limits.silence_seconds_max,
@@ -257,7 +264,7 @@ class QuorumConnection:
 async def open_connection(
     stream: trio.abc.Stream, *, name: str = "unknown", limits: StreamLimits | None = None
 ) -> AsyncIterator[QuorumConnection]:
-    """A connection over `stream`, which is closed on the way out; what is queued may be lost.
+    """A connection over `stream`, which is closed at the end; queued frames may be lost.
 
     The body is not cancelled when the connection ends: its calls return None or False.
     """
@@ -267,7 +274,7 @@ async def open_connection(
         nursery.start_soon(connection.run)
         try:
             yield connection
-        except Exception as error:  # would reach the caller in a group otherwise
+        except Exception as error:  # raised below: the nursery would wrap it in a group
             failure = error
         finally:
             connection.close("done")
@@ -276,42 +283,44 @@ async def open_connection(
 
 
 # -- Handshake ------------------------------------------------------------------------------------
-# How a connection begins: who is there, and whether we talk to them.
+# The first frames of a connection: the peers identify themselves, and accept or refuse each other.
 #
-# Owns the order of the first frames and the rules for refusing that need no state. Both sides send
-# Hello at once. Two voters then accept each other with Welcome, so that neither side believes in a
-# connection that the other is about to refuse; guests need none.
+# Owns the order of these frames and the stateless rules for refusing. Both sides send Hello at
+# once. Two voters then accept each other with Welcome, so that neither side uses a connection that
+# the other is about to refuse; guests need no Welcome.
 #
 #     A  Hello ------->  judges it       B  Hello ------->  judges it
 #        Welcome or Refusal ------->        Welcome or Refusal ------->
 
 
+# One or two round trips. A peer that takes longer is paused or its machine is overloaded, and a
+# stranger must not occupy a connection for long.
 HANDSHAKE_SECONDS_MAX = 3.0
 
 
 class Caller(NamedTuple):
-    """What is known about the other side before it says anything."""
+    """What is known about the peer before its Hello."""
 
-    dialled: int | None = None  # the voter whom we dialled; None: they came to us
+    dialled: int | None = None  # the voter that we dialled; None: the peer dialled us
     certificate: int | None = None  # the node id in the certificate
     needs_certificate: bool = False
 
 
 class Met(NamedTuple):
-    """Both of the first are None: it came to nothing, and the connection is closed."""
+    """Result of a handshake; if `hello` and `refusal` are None it failed, and is closed."""
 
-    hello: NodeHello | None = None  # of somebody whom we accept
-    refusal: Refusal | None = None  # what they answered to ours
-    rejected: tuple[NodeHello, Refusal] | None = None  # somebody whom we do not accept, and why
-    is_silent: bool = False  # nothing was heard in time
+    hello: NodeHello | None = None  # of a peer that we accept
+    refusal: Refusal | None = None  # the peer's answer to our Hello
+    rejected: tuple[NodeHello, Refusal] | None = None  # a peer that we do not accept, and why
+    is_silent: bool = False  # timed out
 
 
 async def shake_hands(
     connection: QuorumConnection, *, own: NodeHello, judge: Callable[[NodeHello], Refusal | None]
 ) -> Met:
-    """Introduce `own` and judge the answer; the connection stays open only if all is well.
+    """Send `own` and judge the peer's Hello; the connection stays open only if both accept.
 
-    Guests introduce themselves with it, too.
+    Guests use it, too.
     """
     with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
         return await exchange(connection, own, judge)
@@ -332,7 +341,7 @@ async def exchange(
     if refusal is not None:
         await refuse(connection, refusal)
         return Met(rejected=(hello, refusal))
-    if hello.role is not Role.VOTER or own.role is not Role.VOTER:
+    if hello.role is not Role.VOTER or own.role is not Role.VOTER:  # guests need no Welcome
         return Met(hello)
     connection.send_soon(Welcome())
     answer = await connection.receive()
@@ -348,13 +357,13 @@ def refused(connection: QuorumConnection, met: Met) -> Met:
 
 
 def out_of_order(connection: QuorumConnection, message: object) -> Met:
-    """`message` is None where the connection has ended by itself."""
+    """`message` is None if the connection has ended."""
     connection.close(f"{type(message).__name__} instead of a handshake", is_fault=True)
     return Met()
 
 
 async def refuse(connection: QuorumConnection, refusal: Refusal) -> None:
-    """Say why, and close."""
+    """Send the reason, and close."""
     connection.send_soon(refusal)
     await connection.finish(f"refused by us: {refusal.reason!r}")
 
@@ -362,11 +371,11 @@ async def refuse(connection: QuorumConnection, refusal: Refusal) -> None:
 def judge_hello(
     hello: NodeHello, *, own: NodeHello, voters: Container[int], caller: Caller
 ) -> Refusal | None:
-    """Why nobody talks to them here; None if nothing speaks against it.
+    """Why this node refuses the peer; None if it accepts it.
 
-    1. Another protocol version. Not final: an upgrade may be under way.
+    1. Another protocol version. Not final: an upgrade may be in progress.
     2. Another cluster. A visitor need not know the name of the cluster.
-    3. A guest has no id to check, but is not whom we dialled.
+    3. A guest has no id to check, but we dial voters only.
     4. A voter: see `judge_voter`.
     """
     if hello.protocol_version != own.protocol_version:
@@ -387,11 +396,11 @@ def judge_voter(
 ) -> Refusal | None:
     """The rules for voters.
 
-    1. Our own id: two nodes have the same, or an address leads back to us.
+    1. This node's own id: two nodes have the same, or an address leads back to this node.
     2. An id that is none of the voters'.
     3. An id that the certificate does not confirm.
-    4. Not the one who was dialled.
-    5. The smaller id dials: two connections at a time would fence each other for ever.
+    4. Not the voter that was dialled.
+    5. The smaller id dials: if both did, each new connection would replace the other's for ever.
     """
     them, us = hello.node_id, own.node_id
     if them == us:
@@ -418,7 +427,7 @@ def judge_voter(
 
 
 def wrong_address(dialled: int | None, who: str, us: int) -> Refusal:
-    """Said to somebody who can do nothing about it: it must name the one who can."""
+    """The peer cannot correct this: the text must name the voter whose settings are wrong."""
     return Refusal(
         f"voter {us} dialled voter {dialled} and {who} answered: correct the addresses in the"
         f" settings of voter {us}"
@@ -430,10 +439,10 @@ def final(reason: str) -> Refusal:
 
 
 # -- Network protocol -----------------------------------------------------------------------------
-# What the quorum needs of a network: streams, out and in.
+# The interface of the network: outgoing and incoming streams.
 #
-# Owns the protocol only; sockets and their simulation keep it. What an address is, the network
-# alone knows: the quorum hands it on.
+# Owns the protocol only; sockets and their simulation implement it. Only the network knows the type
+# of an address: the quorum passes it on.
 
 
 AddressT = TypeVar("AddressT")
@@ -442,7 +451,7 @@ AddressT_contra = TypeVar("AddressT_contra", contravariant=True)
 
 class QuorumNetwork(Protocol[AddressT_contra]):
     async def dial(self, address: AddressT_contra, /) -> trio.abc.Stream:
-        """A stream to whoever listens at `address`.
+        """A stream to the node that listens at `address`.
 
         Raises:
             OSError, RaftmqError: unreachable, for now.
@@ -456,4 +465,4 @@ class QuorumNetwork(Protocol[AddressT_contra]):
         *,
         task_status: trio.TaskStatus[Any] = ...,
     ) -> object:
-        """Listen for ever, a task with `handler` for each stream; tell when it has begun."""
+        """Listen until cancelled, with a task for each stream; `task_status` when it listens."""

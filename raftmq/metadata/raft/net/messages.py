@@ -1,9 +1,8 @@
-"""What the nodes of the quorum say to each other, and the bytes of it.
+"""Messages between quorum nodes (votes, AppendEntries, snapshots, observers) and their frames.
 
 A frame is `u32 length | u32 crc32c | payload`, little-endian; the payload is a msgpack array that
-begins with the number of the message. Owns shapes, validation and limits; what a message means is
-decided in `guard`. Fields may be added at the end, with a default. A connection begins with one
-Hello from either side.
+begins with the tag of the message. Owns types, validation and limits; `engine.guard` acts on them.
+Fields may be added at the end, with a default. A connection begins with one Hello from either side.
 """
 
 from __future__ import annotations
@@ -20,12 +19,14 @@ from raftmq.wire.nesting import Decoder
 
 PROTOCOL_VERSION = 1
 FRAME_HEADER = struct.Struct("<II")
-FRAME_BYTES_MAX = 4 << 20  # two commands of the largest size and room to spare
-SMALL_FRAME_BYTES_MAX = 64 << 10  # of strangers and guests: they greet, and ask
-APPEND_BYTES_MAX = 1 << 20  # entries of one AppendEntries; one larger entry travels alone
-CHUNK_BYTES_MAX = 1 << 20
-VOTERS_MAX = 99
-REASON_LENGTH_MAX = 4096
+FRAME_BYTES_MAX = 4 << 20  # two commands of the largest size (1 MiB) and room to spare
+# Of peers before their Hello, and of guests: they send only a Hello and requests. Memory that a
+# stranger can occupy is bounded by it.
+SMALL_FRAME_BYTES_MAX = 64 << 10
+APPEND_BYTES_MAX = 1 << 20  # entries of one AppendEntries; a single larger entry is sent alone
+CHUNK_BYTES_MAX = 1 << 20  # of a snapshot, in one message
+VOTERS_MAX = 99  # a Hello lists all of them; three or five are usual
+REASON_LENGTH_MAX = 4096  # characters of a refusal, which goes into the log of the peer
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=255)]
@@ -41,20 +42,20 @@ class Role(IntEnum):
 
 
 class Standing(IntEnum):
-    """What a voter's disk is worth (docs/decisions/0012)."""
+    """Whether a voter's disk counts (decision 0012)."""
 
-    BLANK = 0  # it holds nothing, and nobody told yet whether it should: neither votes nor counts
+    BLANK = 0  # new, perhaps in place of a lost disk: neither votes nor counts
     ESTABLISHED = 1  # it holds everything that it ever promised
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="kind"):
-    """Base of the union; each subclass has a number for ever."""
+    """Base of the union; the tag of a subclass is never reused."""
 
 
 class NodeHello(Message, frozen=True, tag=1):
-    """Who is there. `start_count` and `nonce` tell one run of a voter's directory from another.
+    """Identifies the sender. `start_count` and `nonce` distinguish processes on one directory.
 
-    `is_replacement`: its operator says that a blank disk takes the seat of one that is lost.
+    `is_replacement`: its operator says that the blank disk replaces a lost one (decision 0028).
     """
 
     protocol_version: int
@@ -72,10 +73,10 @@ class NodeHello(Message, frozen=True, tag=1):
 
 
 class Refusal(Message, frozen=True, tag=2):
-    """Said instead of serving.
+    """Sent instead of serving the peer.
 
-    `is_final`: coming back will not help, somebody must act. `must_stop`: nor may whoever is
-    refused go on elsewhere, as its directory is an older copy.
+    `is_final`: a retry will not help, an operator must act. `must_stop`: the peer's process must
+    stop, as its directory is an older copy.
     """
 
     reason: Annotated[str, msgspec.Meta(max_length=REASON_LENGTH_MAX)]
@@ -84,7 +85,7 @@ class Refusal(Message, frozen=True, tag=2):
 
 
 class KeepAlive(Message, frozen=True, tag=3):
-    """Keeps the connection from looking dead."""
+    """Shows an idle peer to be alive."""
 
 
 class StandingChanged(Message, frozen=True, tag=4):
@@ -93,7 +94,7 @@ class StandingChanged(Message, frozen=True, tag=4):
 
 
 class PreVote(Message, frozen=True, tag=5):
-    """Would you vote for me in `term`? Changes nothing anywhere (Ongaro's thesis, 9.6)."""
+    """Asks for a vote in `term` without changing any state (Ongaro's thesis, 9.6)."""
 
     term: Natural
     last_log_index: Natural
@@ -101,7 +102,7 @@ class PreVote(Message, frozen=True, tag=5):
 
 
 class PreVoteReply(Message, frozen=True, tag=6):
-    term: Natural  # of the question
+    term: Natural  # of the PreVote
     is_granted: bool
     current_term: Natural
 
@@ -113,7 +114,7 @@ class RequestVote(Message, frozen=True, tag=7):
 
 
 class VoteReply(Message, frozen=True, tag=8):
-    """A vote. A refusal is silent."""
+    """A vote. A node that refuses sends nothing."""
 
     term: Natural
 
@@ -124,11 +125,11 @@ class AppendEntries(Message, frozen=True, tag=9):
     previous_index: Natural
     previous_term: Natural
     entries: tuple[Entry, ...]
-    round: Natural  # of the leader's read barriers: an answer to it came after the question
+    round: Natural  # of the leader's read barriers; the answer echoes it
 
 
 class AppendReply(Message, frozen=True, tag=10):
-    """The log matches the leader's below `next_index` (success), or must be tried from there."""
+    """Success: the log matches the leader's below `next_index`; else: try from there."""
 
     term: Natural
     next_index: Natural
@@ -136,11 +137,11 @@ class AppendReply(Message, frozen=True, tag=10):
     is_success: bool
     round: Natural
     standing: Standing
-    last_index: Natural  # where the log that answers ends
+    last_index: Natural  # the last entry of the follower's log
 
 
 class SnapshotOffer(Message, frozen=True, tag=11):
-    """In place of AppendEntries where the log does not reach back far enough; a heartbeat, too."""
+    """Sent instead of AppendEntries if the log does not reach back far enough; a heartbeat, too."""
 
     term: Natural
     round: Natural
@@ -168,7 +169,7 @@ class SnapshotChunk(Message, frozen=True, tag=13):
 
 
 class SnapshotGone(Message, frozen=True, tag=14):
-    """The snapshot that was asked for has been replaced: ask again from the newest."""
+    """The requested snapshot was replaced by a newer one, which the next offer names."""
 
     index: Natural
     snapshot_term: Natural
@@ -177,16 +178,16 @@ class SnapshotGone(Message, frozen=True, tag=14):
 
 
 class ObserverFetch(Message, frozen=True, tag=15):
-    """Send committed entries from `next_index` on: what there is now, or there soon is."""
+    """Asks for committed entries from `next_index` on; a long poll if there are none."""
 
     next_index: Natural
-    quorum_id: Token = b""  # whose history the observer has seen; empty: none yet
+    quorum_id: Token = b""  # of the log that the observer has applied; empty: none yet
 
 
 class ObserverEntries(Message, frozen=True, tag=16):
-    """Committed entries, or none; `commit_index` is what the sender knows, to measure the lag.
+    """Committed entries, or none; `commit_index` is the sender's, to measure the lag.
 
-    `leader_id` leads in `term`, as far as the sender hears.
+    `leader_id` leads in `term`, as far as the sender knows.
     """
 
     commit_index: Natural
@@ -196,7 +197,7 @@ class ObserverEntries(Message, frozen=True, tag=16):
 
 
 class ObserverOffer(Message, frozen=True, tag=17):
-    """The entries asked for are gone: fetch this snapshot first."""
+    """The requested entries were compacted: fetch this snapshot first."""
 
     index: Natural
     snapshot_term: Natural
@@ -205,7 +206,7 @@ class ObserverOffer(Message, frozen=True, tag=17):
 
 
 class StatusRequest(Message, frozen=True, tag=18):
-    """Answered by StatusReply, to whoever asks."""
+    """Answered by StatusReply, to visitors and observers alike."""
 
 
 class StatusReply(Message, frozen=True, tag=19):
@@ -213,7 +214,7 @@ class StatusReply(Message, frozen=True, tag=19):
 
 
 class Welcome(Message, frozen=True, tag=20):
-    """Between voters: your Hello is accepted. Only then is there a connection."""
+    """Between voters: the Hello is accepted. Before it the connection is not used."""
 
 
 AnyMessage: TypeAlias = (
@@ -228,7 +229,7 @@ _decoder = Decoder[AnyMessage](AnyMessage)
 
 
 def encode_frame(message: AnyMessage) -> bytes:
-    """The bytes on the wire. A frame over the limit is our own mistake."""
+    """The bytes on the wire. Senders keep below the frame limit: it is only asserted."""
     payload = _encoder.encode(message)
     assert len(payload) <= FRAME_BYTES_MAX, f"{type(message).__name__} of {len(payload)} bytes"
     return FRAME_HEADER.pack(len(payload), crc32c(payload)) + payload
@@ -237,10 +238,10 @@ def encode_frame(message: AnyMessage) -> bytes:
 class MessageReader:
     """Cuts a stream of bytes into messages; holds at most one frame and one read.
 
-    Limits are checked before anything is kept: RemoteProtocolError ends the connection.
+    Limits are checked before anything is buffered: RemoteProtocolError ends the connection.
 
     Attributes:
-        frame_bytes_max: from now on; less for those who have no reason to send much.
+        frame_bytes_max: from now on; lower for peers that have no reason to send much.
     """
 
     def __init__(self) -> None:
@@ -256,7 +257,7 @@ class MessageReader:
         """The messages that `data` completes, in order.
 
         Raises:
-            RemoteProtocolError: too long, damaged, or no message of ours.
+            RemoteProtocolError: too long, damaged, or no known message.
         """
         self._buffer += data
         messages: list[AnyMessage] = []
@@ -271,7 +272,7 @@ class MessageReader:
         if len(self._buffer) - position < FRAME_HEADER.size:
             return None
         length, _ = FRAME_HEADER.unpack_from(self._buffer, position)
-        if length > self.frame_bytes_max:
+        if length > self.frame_bytes_max:  # before its bytes are buffered
             raise RemoteProtocolError(f"frame of {length} bytes, at most {self.frame_bytes_max}")
         end = position + FRAME_HEADER.size + length
         return end if end <= len(self._buffer) else None

@@ -1,8 +1,9 @@
-"""A visitor: comes to one voter, asks how the quorum is, and leaves.
+"""Serves committed entries to observers and the status to visitors; `ask_status` is the client.
 
-Owns the visitor's side of the conversation over a stream that it is handed. A visitor belongs to
-no cluster and has no id: whoever reaches a voter may ask. What the answers of several voters mean
-together is for the caller to say.
+Owns a voter's answers to guests (observers fetch with a long poll, so a slow one blocks no other),
+and the visitor's side of a status request over a given stream. A visitor belongs to no cluster and
+has no id: every process that can reach a voter may ask. The caller combines the answers of several
+voters.
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.status import QuorumStatus
 
 
+# For handshake and status together: a voter answers from memory, but its event loop may be busy.
 ANSWER_SECONDS_MAX = 5.0
 NO_NODE = -1
 _HELLO = NodeHello(PROTOCOL_VERSION, cluster_id="", role=Role.VISITOR, node_id=NO_NODE)
 
 
 async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
-    """The quorum as the voter at the other end sees it. The stream is closed afterwards.
+    """The status of the quorum as this voter sees it. The stream is closed afterwards.
 
     Raises:
-        Unreachable: it refuses guests for now, hangs up, or is silent for HANDSHAKE_SECONDS_MAX,
-            or after its greeting for ANSWER_SECONDS_MAX.
+        Unreachable: it refuses guests for now, closes the stream, or does not answer within
+            HANDSHAKE_SECONDS_MAX, or after its Hello within ANSWER_SECONDS_MAX.
         RemoteProtocolError: it is no voter, or one of another version.
     """
     async with open_connection(stream, name="voter") as connection:
@@ -104,22 +106,24 @@ def _decoded(data: bytes) -> QuorumStatus:
 
 
 # -- Hosting --------------------------------------------------------------------------------------
-# What a voter tells those who do not vote: entries to observers, the status to visitors.
+# The voter's side: entries to observers, the status to visitors.
 #
-# Owns the answers to guests, how far each observer is, and the log line on which people read why
-# nobody leads. An observer pulls: it names the next index that it wants, and gets committed
-# entries, or the offer of a snapshot when those are gone. So a slow one holds up nobody. Only what
-# is applied here, and so committed and synced, is served. Where there is nothing to tell, the
-# answer comes late and says so: silence means trouble.
+# Owns the answers to guests, the position of each observer, and the log line that explains why
+# there is no leader. An observer pulls: it names the next index, and gets committed entries, or the
+# offer of a snapshot if those were compacted. Only entries that are applied here, and so committed
+# and synced, are served. Without new entries the answer comes after a long poll, empty: an observer
+# that gets no answer at all knows that the voter is in trouble.
 
 
-ANSWER_SECONDS = 5.0  # after which an observer is told that there is nothing to tell
-FIRST_ENTRY = 2  # entry 1 stands for the beginning and is nowhere
+# The long poll: an observer without new entries gets an empty answer after this time. Shorter ones
+# would cost requests of idle clusters; observers wait three times as long for an answer.
+ANSWER_SECONDS = 5.0
+FIRST_ENTRY = 2  # entry 1 is the base of every log, and is never sent
 
 
 class _Guest:
     """Attributes:
-    told: the leader and the term that it was told last.
+    told: the leader and the term in its last answer.
     """
 
     def __init__(self, hello: NodeHello) -> None:
@@ -149,7 +153,7 @@ class ObserverService:
             self._news.unpark_all()
 
     async def serve(self, connection: QuorumConnection, hello: NodeHello) -> None:
-        """One guest, until it leaves or says what no guest says."""
+        """Serve one guest until it leaves or sends a message that guests must not send."""
         guest = _Guest(hello)
         try:
             while (message := await connection.receive()) is not None:
@@ -185,13 +189,15 @@ class ObserverService:
                 f"entry {next_index} is asked for, {FIRST_ENTRY} is the first"
             )
         with trio.move_on_after(ANSWER_SECONDS):
+            # Until an entry is applied or the leader changes: `on_turn` wakes this task.
             while self._node.last_applied < next_index and guest.told == self._leader():
                 await self._news.park()
         if next_index <= self._node.journal.first_index:
             snapshot = self._snapshotter.offer_to(guest.node_id)
             if snapshot is not None:
                 return ObserverOffer(*_fields_of(snapshot))
-            next_index = self._node.last_applied + 1  # one is being installed: it will ask again
+            # Its snapshot is still being installed here: an empty answer, and it will ask again.
+            next_index = self._node.last_applied + 1
         guest.told = self._leader()
         return self._entries(next_index, *guest.told)
 

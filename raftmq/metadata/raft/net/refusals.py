@@ -1,8 +1,8 @@
-"""Who does not talk to whom, and why: said once in the log, not at every attempt.
+"""Logs refused connections between quorum nodes: each reason once, not at every attempt.
 
-Owns what has been said. A refusal means that settings, addresses or directories are wrong
-somewhere, and that somebody must act: so it is a warning, and an error where others keep this node
-out for good. It is said again after the two have been connected.
+Owns which refusals were logged. A refusal means that settings, addresses or directories are wrong,
+and that an operator must act: so it is a warning, and an error if peers refuse this node for good.
+It is logged again after the two nodes have been connected.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from raftmq.metadata.raft.net.messages import Role
 if TYPE_CHECKING:
     from raftmq.metadata.raft.net.messages import NodeHello, Refusal
 
-SAID_MAX = 1000  # then all is forgotten: strangers choose their names
+# Refusals remembered as logged; then all are forgotten. Strangers choose the names in them, so
+# that without a bound they could fill the memory.
+SAID_MAX = 1000
 
 logger = logging.getLogger("raftmq.metadata")
 
 
 class Refusals:
-    """Of one node. Voters are called by their numbers, whoever answers for them."""
+    """The refusals of one node. A dialled voter is named by its id, even if another answers."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -29,9 +31,9 @@ class Refusals:
         self._said_count = 0
 
     def on_refused_by(self, voter: int | None, refusal: Refusal) -> None:
-        """`voter` refused us; None: somebody who called did so before saying who it is."""
+        """`voter` refused this node; None: an incoming connection did so before its Hello."""
         level = logging.ERROR if refusal.is_final else logging.WARNING
-        if voter is None:  # any fool may call us
+        if voter is None:  # any process may connect and send this
             level = logging.INFO
         name = _name_of(voter)
         line = "refused by %s: node=%d is_final=%s reason=%s"
@@ -39,7 +41,7 @@ class Refusals:
             logger.log(level, line, name, self._node_id, refusal.is_final, refusal.reason)
 
     def on_refusing(self, dialled: int | None, hello: NodeHello, refusal: Refusal) -> None:
-        """We refuse `hello`, who called us, or answered where we dialled a voter."""
+        """This node refuses `hello`, of an incoming connection or where it dialled a voter."""
         caller = f"{hello.role.name.lower()}-{hello.node_id}"
         name = caller if dialled is None else _name_of(dialled)
         line = "refusing %s: node=%d answered=%s is_final=%s reason=%s"
@@ -48,13 +50,12 @@ class Refusals:
             logger.log(self._level_of(dialled, hello, refusal), line, *arguments)
 
     def forget(self, voter: int) -> None:
-        """They are connected: whatever comes next is news."""
+        """The voter is connected: its next refusal is logged again."""
         self._said_count -= len(self._said.pop(_name_of(voter), ()))
 
     def _level_of(self, dialled: int | None, hello: NodeHello, refusal: Refusal) -> int:
-        """A larger voter that asks why we do not call it is no fault of its own.
-
-        A guest that is refused for the moment comes back.
+        """INFO for harmless refusals: a voter with a larger id that asks why it is not dialled, and
+        a guest that is refused for the moment and will come back.
         """
         is_question = hello.role is Role.VOTER and dialled is None and hello.node_id > self._node_id
         is_passing = hello.role is not Role.VOTER and dialled is None

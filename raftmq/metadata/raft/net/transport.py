@@ -1,14 +1,14 @@
-"""The connections between the voters: at most one live one for each peer, and guests beside.
+"""Connections between voters: dialling with back-off, one connection per peer, inbox, guests.
 
-Owns who is connected, what has arrived from them, and what waits for `flush`. Of two voters the
-smaller id dials. The larger one only asks, when it has not been called for long: the other may not
-know that it exists, or where, and then nobody would ever hear of it. Invariants:
+Owns which peers are connected, the messages received from them, and frames that wait for `flush`.
+Of two voters the smaller id dials. The larger one connects only to ask why it is not dialled, after
+some time: the address in the other's settings may be wrong, and no log would show it. Invariants:
   1. `on_connected` and `on_disconnected` alternate for each peer, and are called where it happens.
-  2. Messages belong to a connection. Once it is gone (lost, dropped, or replaced by a newer one)
-     nothing of it is delivered any more, and nothing meant for it leaves on another.
-  3. On one connection messages arrive in the order in which they were sent, none left out.
+  2. Messages belong to a connection. Once it has ended (lost, dropped, or replaced by a newer one)
+     none of its messages is delivered, and none queued for it is sent on another.
+  3. On one connection messages arrive in the order in which they were sent, without a gap.
 
-Must not know what the messages mean; the guard in front of the node does.
+Must not interpret messages; the guard in front of the node does.
 """
 
 from __future__ import annotations
@@ -66,21 +66,22 @@ logger = logging.getLogger("raftmq.metadata")
 
 
 # -- Dialer ---------------------------------------------------------------------------------------
-# Keeps calling one voter until it answers, and again when the connection is gone.
+# Dials one voter until it answers, and again when the connection has ended.
 #
-# Owns the pauses and the address. What is done with a stream is decided by `meet`. Says once what
-# is wrong, not at every attempt. Whoever refuses us will do so again until somebody has acted: it
-# is called less and less often.
+# Owns the back-off and the address. `meet` serves the stream. Logs a problem once, not at every
+# attempt. A voter that refuses this node will do so until an operator acts, so it is dialled less
+# often.
 
 
+# For a TCP connection within one network; longer means that packets are dropped.
 DIAL_SECONDS_MAX = 3.0
 
 
 class DialPauses(NamedTuple):
-    """Seconds between attempts: the first, and the longest after a failure or a refusal."""
+    """Back-off in seconds: the first pause, and the longest after a failure or a refusal."""
 
     seconds_min: float = 0.1
-    seconds_max: float = 0.5
+    seconds_max: float = 0.5  # short: a restarted voter is needed for the majority
     refused_seconds_max: float = 5.0
 
 
@@ -88,7 +89,7 @@ DIALLING = DialPauses()
 
 
 class StreamOutcome(Enum):
-    """What came of a stream."""
+    """How the connection over a stream ended."""
 
     SERVED = auto()  # accepted, at least for a while
     FAILED = auto()
@@ -96,7 +97,7 @@ class StreamOutcome(Enum):
 
 
 class Dialer(Generic[AddressT]):
-    """`is_needed` is asked before each attempt."""
+    """Calls `is_needed` before each attempt."""
 
     def __init__(
         self,
@@ -116,14 +117,14 @@ class Dialer(Generic[AddressT]):
         self._attempt = trio.CancelScope()
 
     def set_address(self, address: AddressT) -> None:
-        """Call there from now on; whoever is being served is not disturbed."""
+        """Dial this address from now on; a connection that is being served stays."""
         self._address = address
         self._problem = ""
         self._pause = self._pauses.seconds_min
         self._attempt.cancel()
 
     async def run(self, meet: Callable[[trio.abc.Stream], Awaitable[StreamOutcome]]) -> None:
-        """For ever; `meet` serves a stream to its end and says what came of it."""
+        """Dial until cancelled; `meet` serves a stream to its end and returns how it ended."""
         while True:
             if self._is_needed():
                 stream = await self._dial()
@@ -147,7 +148,7 @@ class Dialer(Generic[AddressT]):
                 return await self._network.dial(address)
         except (OSError, RaftmqError) as error:
             problem = str(error) or repr(error)
-        if address == self._address:  # otherwise it does not matter any more
+        if address == self._address:  # else `set_address` has cancelled this attempt
             self._tell(problem)
         return None
 
@@ -158,19 +159,23 @@ class Dialer(Generic[AddressT]):
             logger.info("voter unreachable: %s reason=%s", where, problem)
 
     async def _rest(self) -> None:
-        """Each pause is twice the last one, give or take a fifth, so that nodes do not march."""
+        """Exponential back-off with 20 % jitter, so that nodes do not dial in step; `set_address`
+        ends it.
+        """
         with trio.move_on_after(self._pause * self._random.uniform(0.8, 1.2)) as self._attempt:
             self._pause = min(self._pause * 2, self._pause_max)
             await trio.sleep_forever()
 
 
 # -- Guests ---------------------------------------------------------------------------------------
-# Connections of those who do not vote: observers and visitors.
+# Connections of nodes without a vote: observers and visitors.
 #
-# Owns how many there may be at a time and how each of them ends. What they are served is the
-# business of `serve_guest`, which the driver hands in; it is cancelled when its connection ends.
+# Owns how many there may be at a time and how each of them ends. `serve_guest`, which `opening`
+# sets, answers them; it is cancelled when its connection ends.
 
 
+# Observers and visitors of one voter at a time; others are refused and try the next voter. Each may
+# make the voter read entries of 1 MiB at once.
 GUESTS_MAX = 64
 
 
@@ -181,7 +186,7 @@ class ObserverLinks:
     async def serve(
         self, connection: QuorumConnection, hello: NodeHello, serve_guest: ServeGuest | None
     ) -> None:
-        """Until the guest leaves, or `serve_guest` returns."""
+        """Serve a guest until it leaves, or `serve_guest` returns."""
         if serve_guest is None:
             await refuse(connection, Refusal("no guests are served here yet: come back later"))
             return
@@ -213,13 +218,15 @@ async def serve_until_closed(
 
 
 # -- Inbox ----------------------------------------------------------------------------------------
-# Messages that have arrived from other voters and that the driver has not taken yet.
+# Messages received from other voters that the driver has not taken yet.
 #
-# Owns their order and each connection's share of the memory. Holds nothing of a connection that has
-# been dropped: whoever takes messages gets those of live connections only.
+# Owns their order and each connection's share of the memory (back-pressure: a connection whose
+# share is used up is not read). Messages of a connection that was dropped are removed, so that the
+# driver gets those of live connections only.
 
 
-SHARE_BYTES_MAX = 8 << 20  # of one connection, give or take the last read
+# Of one connection, plus the last read; as much as a leader may have in flight to this follower.
+SHARE_BYTES_MAX = 8 << 20
 
 
 class Inbox:
@@ -234,12 +241,12 @@ class Inbox:
         self._shares[link] = self._shares.get(link, 0) + size_bytes
 
     async def wait_room(self, link: VoterLink) -> None:
-        """Return when the share of `link` is not used up; until then nobody reads for it."""
+        """Wait until the driver has taken messages, if the share of `link` is used up."""
         while self._shares.get(link, 0) >= self._share_bytes_max:
             await self._room.park()
 
     def take(self) -> list[tuple[int, AnyMessage]]:
-        """Everything, with the voters who sent it, in the order of arrival."""
+        """All messages with the voter that sent each, in the order of arrival."""
         taken = [(link.peer, message) for link, message in self._messages]
         self._messages.clear()
         self._shares.clear()
@@ -247,7 +254,7 @@ class Inbox:
         return taken
 
     def drop(self, link: VoterLink) -> None:
-        """What `link` brought is forgotten."""
+        """Remove the messages of `link`."""
         if self._shares.pop(link, None) is not None:
             self._messages = deque(item for item in self._messages if item[0] is not link)
             self._room.unpark_all()
@@ -256,24 +263,28 @@ class Inbox:
 # -- Transport ------------------------------------------------------------------------------------
 
 
-STRANGERS_MAX = 128  # streams that have not introduced themselves yet
-UNCALLED_SECONDS_MAX = 10.0  # then a smaller voter, who should call us, is asked why it does not
-INQUIRY_PAUSES = DialPauses(5.0, 20.0, 20.0)
+# Incoming streams before their Hello. Each may hold 64 KiB and a task for three seconds; more are
+# closed at once.
+STRANGERS_MAX = 128
+# Time without a connection after which the larger id asks the smaller one, which should dial, why
+# it does not. A restart of that voter takes less.
+UNCALLED_SECONDS_MAX = 10.0
+INQUIRY_PAUSES = DialPauses(5.0, 20.0, 20.0)  # rare: it only serves the operator's log
 
 
 class VoterLink:
-    """A connection with a voter whom both sides accepted."""
+    """A connection to a voter, accepted by both sides."""
 
     def __init__(self, connection: QuorumConnection, hello: NodeHello, *, number: int) -> None:
         self.peer, self.connection, self.hello = hello.node_id, connection, hello
-        self.number = number  # of its stream, in the order in which they came
+        self.number = number  # of its stream, in the order of their beginning
         self.held: list[bytes] = []  # frames that wait for `flush`
 
 
 class Transport(Generic[AddressT]):
-    """Set the callbacks before `run`; they are called on the loop and must not wait.
+    """Set the callbacks before `run`; they are called on the event loop and must not block.
 
-    `addresses` holds all voters, this one included: there it listens. `on_refused` is told only of
+    `addresses` holds all voters; this node listens at its own. `on_refused` is called only for
     refusals after which this node must stop.
     `wrap(stream, server_side)` adds TLS, and raises OSError, RaftmqError or what streams raise;
     `identify(stream)` reads the node id from the certificate.
@@ -303,7 +314,7 @@ class Transport(Generic[AddressT]):
         self._guests = ObserverLinks()
         self._strangers: set[trio.abc.Stream] = set()
         self._stream_numbers = count(1)
-        self._newest: dict[int, int] = {}  # number of the newest link that each peer ever had
+        self._newest: dict[int, int] = {}  # by peer: number of the newest link it ever had
         self._refusals = Refusals(node_id)
         self._missed_since = dict.fromkeys(addresses, trio.current_time())
         self._dialers = {
@@ -314,11 +325,11 @@ class Transport(Generic[AddressT]):
         self.on_connected: Callable[[int, NodeHello], None] = lambda _peer, _hello: None
         self.on_disconnected: Callable[[int], None] = lambda _peer: None
         self.on_refused: Callable[[int, Refusal], None] = lambda _peer, _refusal: None
-        self.wake: Callable[[], None] = lambda: None  # something arrived, or changed
+        self.wake: Callable[[], None] = lambda: None  # called when the driver has work
         self.serve_guest: ServeGuest | None = None
 
     def _dialer(self, peer: int, address: AddressT, random: Random) -> Dialer[AddressT]:
-        if peer > self._node_id:
+        if peer > self._node_id:  # the smaller id dials
             return Dialer(peer, address, self._network, random=random)
         is_needed = partial(self._is_missed, peer)
         return Dialer(
@@ -344,11 +355,11 @@ class Transport(Generic[AddressT]):
         self._dialers[peer].set_address(address)
 
     def take_inbox(self) -> list[tuple[int, AnyMessage]]:
-        """All that has arrived on connections that are not reported as lost, oldest first."""
+        """All messages of connections that are not reported as lost, oldest first."""
         return self._inbox.take()
 
     def send(self, peer: int, message: AnyMessage) -> bool:
-        """Keep `message` for the next `flush`; False, and it is gone, without a connection."""
+        """Queue `message` for the next `flush`; False, and dropped, without a connection."""
         link = self._links.get(peer)
         if link is None or link.connection.is_closed:
             return False
@@ -356,7 +367,7 @@ class Transport(Generic[AddressT]):
         return True
 
     def flush(self) -> None:
-        """Let go of what was sent, on the connections for which it was sent."""
+        """Send the queued frames, each on the connection for which it was queued."""
         for link in list(self._links.values()):
             held, link.held = link.held, []
             if not all(link.connection.send_soon(frame) for frame in held):
@@ -369,7 +380,7 @@ class Transport(Generic[AddressT]):
             self._lose(link, reason)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen and dial until cancelled; started once it listens."""
+        """Listen and dial until cancelled; `task_status` when it listens."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._network.serve, self._accept, self._listen_address)
             for peer, dialer in self._dialers.items():
@@ -377,7 +388,7 @@ class Transport(Generic[AddressT]):
             task_status.started()
 
     async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> StreamOutcome:
-        """Serve a stream to `peer`, whom we dialled."""
+        """Serve a stream to `peer`, which this node dialled."""
         return await self._meet(stream, dialled=peer)
 
     async def _accept(self, stream: trio.abc.Stream) -> None:
@@ -410,6 +421,7 @@ class Transport(Generic[AddressT]):
             if met.hello is not None and met.hello.role is not Role.VOTER:
                 connection.name = _guest_name(met.hello)
                 await self._guests.serve(connection, met.hello, self.serve_guest)
+            # An inquiry that was not refused as it should be: still only the smaller id dials.
             elif met.hello is not None and dialled is not None and dialled < self._node_id:
                 connection.close("the smaller id dials: we only asked")
             elif met.hello is not None:
@@ -419,7 +431,7 @@ class Transport(Generic[AddressT]):
     async def _wrapped(
         self, stream: trio.abc.Stream, name: str, *, is_server: bool
     ) -> trio.abc.Stream | None:
-        """The stream inside TLS, if there is to be any; None, and closed, if that fails."""
+        """The stream inside of TLS, if it is configured; None, and closed, if that fails."""
         if self._wrap is None:
             return stream
         wrapped, reason = None, f"not done within {HANDSHAKE_SECONDS_MAX:g} s"
@@ -445,28 +457,28 @@ class Transport(Generic[AddressT]):
         refusal = judge_hello(hello, own=own, voters=self._voters, caller=caller)
         if refusal is None and hello.role is Role.VOTER:
             refusal = self._check_hello(hello)
-            if refusal is None:  # and what follows our Welcome may come with theirs
+            if refusal is None:  # large messages may arrive in one read with the peer's Welcome
                 connection.expect(frame_bytes_max=FRAME_BYTES_MAX)
         return refusal
 
     def _note_refusal(self, met: Met, dialled: int | None) -> None:
         hello = met.rejected[0] if met.rejected else met.hello
         if dialled is None and hello is not None and hello.node_id in self._missed_since:
-            self._missed_since[hello.node_id] = trio.current_time()  # it does call us
+            self._missed_since[hello.node_id] = trio.current_time()  # it does dial: no inquiry
         if met.rejected is not None:
             self._refusals.on_refusing(dialled, *met.rejected)
         if met.refusal is not None:
             self._on_refusal(met.hello.node_id if met.hello else dialled, met.refusal)
 
     def _on_refusal(self, peer: int | None, refusal: Refusal) -> None:
-        """Believed only of a voter: any fool may call us."""
+        """Acted upon only if a known voter sent it: any process may connect and send one."""
         self._refusals.on_refused_by(peer, refusal)
         if peer is not None and refusal.must_stop:
             self.on_refused(peer, refusal)
             self.wake()
 
     async def _serve_voter(self, link: VoterLink, told: NodeHello) -> StreamOutcome:
-        """To the end; `told` is how we introduced ourselves. FAILED if it never began."""
+        """Serve a voter until the connection ends; FAILED if it never began. `told`: our Hello."""
         link.connection.name = f"voter-{link.peer}"
         if link.number < self._newest.get(link.peer, 0):
             link.connection.close("a newer one was served before: these bytes are late")
@@ -478,7 +490,7 @@ class Transport(Generic[AddressT]):
         try:
             while (received := await link.connection.receive_many()) is not None:
                 self._deliver(link, received)
-                await self._inbox.wait_room(link)
+                await self._inbox.wait_room(link)  # back-pressure: until the driver has taken some
         finally:
             self._lose(link, "the transport stops")
         return StreamOutcome.SERVED
@@ -497,7 +509,7 @@ class Transport(Generic[AddressT]):
         self.wake()
 
     def _gain(self, link: VoterLink) -> None:
-        """The newest connection is the one: the other side knows of no older one."""
+        """The newest connection replaces an older one, which the peer has given up already."""
         older = self._links.get(link.peer)
         if older is not None:
             self._lose(older, "replaced by a newer one")
@@ -508,7 +520,7 @@ class Transport(Generic[AddressT]):
         self.wake()
 
     def _lose(self, link: VoterLink, reason: str) -> None:
-        """Does nothing where the connection has been given up before."""
+        """End the connection; does nothing if it was ended before."""
         link.connection.close(reason)
         self._inbox.drop(link)
         if self._links.get(link.peer) is link:
@@ -519,5 +531,5 @@ class Transport(Generic[AddressT]):
 
 
 def _guest_name(hello: NodeHello) -> str:
-    """An observer's id is its own; a visitor has none."""
+    """For logs. A visitor has no id."""
     return "visitor" if hello.role is Role.VISITOR else f"observer-{hello.node_id}"

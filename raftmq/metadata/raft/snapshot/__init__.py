@@ -1,1 +1,1 @@
-"""Snapshots of the quorum: their bytes, their files, and their way to other nodes."""
+"""Snapshots of the quorum: byte format, files on disk, and transfer to other nodes."""

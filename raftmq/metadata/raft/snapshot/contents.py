@@ -1,8 +1,8 @@
-"""What stands in a snapshot: the quorum's own state in the first slice, then the machine's.
+"""Contents of a quorum snapshot: enrolments in the first slice, then the state machine's slices.
 
-Owns that first slice, which like everything on disk can grow at its end, and the manners of a
-worker thread that is busy for seconds: it lets others run after every slice, and no garbage
-collection passes over an image in the making.
+Owns that first slice, to which fields can be added at the end, and makes the worker thread that
+encodes or decodes for seconds a good neighbour of the event loop: it yields the GIL after every
+slice, and no garbage collection traverses an image that is being decoded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT_VERSION = 1
 
 class OwnState(msgspec.Struct, frozen=True, array_like=True):
     format_version: int
-    enrolled: dict[int, tuple[bytes, int]]  # by voter: its disk, and since which index
+    enrolled: dict[int, tuple[bytes, int]]  # by voter: disk id, and the index of its enrolment
     quorum_id: bytes = b""
 
 
@@ -44,7 +44,7 @@ class SnapshotContents(NamedTuple):
 def take_picture(
     machine: StateMachine, enrolled: Mapping[int, Enrolment], quorum_id: bytes = b""
 ) -> Callable[[], Iterator[bytes]]:
-    """On the loop, cheap; the slices are made, in a worker thread, as they are asked for."""
+    """On the event loop, in O(1); the slices are encoded lazily, in a worker thread."""
     own = OwnState(
         FORMAT_VERSION,
         {voter: (disk.disk_id, disk.since_index) for voter, disk in enrolled.items()},
@@ -60,7 +60,7 @@ def take_picture(
 
 
 def read_picture(machine: StateMachine, slices: Iterable[bytes]) -> SnapshotContents:
-    """In a worker thread.
+    """Decode a snapshot. In a worker thread.
 
     Raises:
         CorruptJournal: not what `take_picture` makes, or made by a newer version.

@@ -1,11 +1,11 @@
-"""The bytes of a snapshot file, and one pass over them that believes nothing.
+"""Byte format of a snapshot file, and its verification in one pass: header, slices, trailer, CRCs.
 
     header   magic | version | bytes of the cluster id | index | term | cluster id | CRC-32C
     slice    length | CRC-32C of length and data | data                         (any number)
     trailer  0 | CRC-32C of this line | slices | bytes of the file | CRC-32C of all lines above
 
-Owns layout and limits; files are opened, written and named elsewhere. The trailer tells a file
-that was cut between two slices from a whole one. Integers are big-endian.
+Owns layout and limits; `store` opens, writes and names files. By the trailer a reader recognises a
+file that was cut between two slices. Integers are big-endian.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"\xd1rmqsnap"
 VERSION = 1
+# A reader holds one slice in memory, and believes no larger length. The metadata's slices are of
+# 64 KiB; the limit leaves room for other formats.
 SLICE_BYTES_MAX = 4 << 20
 
 _HEADER = Struct(">8sHHQQ")
@@ -38,7 +40,7 @@ _TRAILER_BYTES = _SLICE.size + _TRAILER.size
 
 @dataclass(frozen=True, order=True, slots=True)
 class SnapshotKey:
-    """The last entry that a snapshot stands for."""
+    """The last entry that a snapshot covers."""
 
     index: int
     term: int
@@ -51,8 +53,8 @@ class SnapshotPacker:
     """The parts of one snapshot, in order: header, slices, trailer.
 
     Attributes:
-        size_bytes: of what was packed so far.
-        crc: of what was packed so far; without the trailer, it identifies the content.
+        size_bytes: packed so far.
+        crc: of the bytes packed so far, without the trailer; it identifies the content.
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class SnapshotPacker:
 
 
 class SnapshotWalk:
-    """One pass over a file: `header`, then `slices`. Damage is a CorruptRecord with its place.
+    """One pass over a file: `header`, then `slices`. Damage is a CorruptRecord with its position.
 
     Attributes:
         crc: at the end, of all but the trailer; as in SnapshotPacker.
@@ -110,7 +112,7 @@ class SnapshotWalk:
         self.cluster_id = fields[_HEADER.size :].decode(errors="replace")
 
     def expect(self, key: SnapshotKey, cluster_id: str) -> None:
-        """The header, which must say this."""
+        """Read the header, which must be of this key and cluster."""
         self.header()
         if self.cluster_id != cluster_id:
             what = f"is of cluster {self.cluster_id!r}, this node's is {cluster_id!r}"
@@ -119,11 +121,11 @@ class SnapshotWalk:
             raise self.damage(f"holds {self.key} instead of {key}", 0)
 
     def slices(self) -> Iterator[bytes]:
-        """What stands between header and trailer, piece by piece; the trailer is checked last."""
+        """The slices one by one; the trailer is checked after the last."""
         while True:
             start, crc_before = self.position, self.crc
             length, crc = _SLICE.unpack(self._take(_SLICE.size))
-            if length == 0:
+            if length == 0:  # the trailer; no slice is empty
                 self._check_trailer(start, crc, crc_before)
                 return
             if length > SLICE_BYTES_MAX:
@@ -159,5 +161,5 @@ class SnapshotWalk:
 
 
 def _checksum(length: int, data: bytes) -> int:
-    """Of a slice; of the trailer, whose length reads 0."""
+    """CRC of a slice, or of the trailer, whose length field is 0."""
     return crc32c(data, crc32c(_LENGTH.pack(length)))

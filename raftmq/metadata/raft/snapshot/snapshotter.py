@@ -1,8 +1,8 @@
-"""Snapshots of a running voter: taken, handed out, fetched and installed.
+"""Snapshots of a running voter: takes, sends, receives and installs them.
 
-Owns the tasks that wait for the disk, so that the driver never does; the rules of a transfer are
-in `snapshot_transfer`. What changes the node happens in the driver's turn (`maybe_take`,
-`maybe_install`), so nothing moves under a tick.
+Owns the tasks that wait for the disk, so that the driver never does; the rules of a transfer are in
+`transfer`. The node is changed only within the driver's turn (`maybe_take`, `maybe_install`), never
+during a tick.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.snapshot.store import SnapshotInfo, SnapshotReader, SnapshotStore
     from raftmq.metadata.raft.snapshot.transfer import ReceiverEffect
 
-RETRY_SECONDS = 10.0  # after a snapshot that could not be written
-RECEIVER_TICK_SECONDS = 0.5
+# Back-off after a snapshot that could not be written: each attempt writes the whole image, and
+# nothing is lost by waiting, as the journal keeps every entry meanwhile.
+RETRY_SECONDS = 10.0
+RECEIVER_TICK_SECONDS = 0.5  # period of timeout checks; the timeouts are of seconds
 
 logger = logging.getLogger("raftmq.metadata")
 
 
 class _Due(NamedTuple):
-    """A snapshot that is to be written: everything up to `last_index`."""
+    """A snapshot to be written, of all entries up to `last_index`."""
 
     last_index: int
     last_term: int
@@ -59,7 +61,7 @@ class _Due(NamedTuple):
 
 
 class _Decoded(NamedTuple):
-    """A snapshot that was fetched, and only waits for the driver's next turn."""
+    """A received and decoded snapshot that waits for the driver's next turn."""
 
     info: SnapshotInfo
     picture: SnapshotContents
@@ -90,13 +92,14 @@ class Snapshotter:
         self._is_due = trio.Event()
         self._retry_at = -math.inf
         self._decoded: _Decoded | None = None
-        # Bounded by what is sent only once: a request for each chunk, two chunks to be written.
+        # Unbounded channels are safe: `_queued` holds each request once, and the receiver has at
+        # most two chunks in flight or to be written.
         self._requests = trio.open_memory_channel[SendChunk](math.inf)
         self._effects = trio.open_memory_channel["ReceiverEffect"](math.inf)
         node.on_offer = self._on_offer
         self._newest_at_start = newest
         if newest:
-            node.replication.snapshot = newest.id
+            node.replication.snapshot = newest.id  # offered from now on, before `run` opens it
 
     async def run(self) -> None:
         if self._newest_at_start is not None:
@@ -124,18 +127,18 @@ class Snapshotter:
             self._is_due.set()
 
     def maybe_install(self) -> None:
-        """Become the snapshot that was fetched, if that is still ahead of what is applied."""
+        """Install the received snapshot, unless this node has applied more meanwhile."""
         if self._decoded is None:
             return
         (info, picture, done), self._decoded = self._decoded, None
         if info.index > self._node.last_applied:
             self._node.install_snapshot(info.index, info.term, picture)
-            self._node.replication.snapshot = info.id  # the log may not reach back any more
+            self._node.replication.snapshot = info.id  # its log may begin behind older ones
             logger.info("node=%d index=%d event=installed", self._node.node_id, info.index)
         done.set()
 
     def take_message(self, peer: int, message: AnyMessage) -> bool:
-        """Whether this message was about snapshots; RemoteProtocolError as for the guard."""
+        """Handle a message about snapshots; False for others. RemoteProtocolError as in `Guard`."""
         match message:
             case SnapshotFetch():
                 self._on_fetch(peer, message)
@@ -165,18 +168,18 @@ class Snapshotter:
         )
         try:
             info = await self._run_sync(write)
-            # Another one may have come in meanwhile: that one counts once it is installed.
+            # A received one may have replaced it meanwhile: `_install` publishes that.
             if info.index == due.last_index:
                 await self._publish(info)
         except StorageError as error:
             logger.error("node=%d event=snapshot_failed error=%s", self._node.node_id, error)
             self._retry_at = self._clock() + RETRY_SECONDS
-            self._node.applied_since_snapshot += self._limits.snapshot_entries
+            self._node.applied_since_snapshot += self._limits.snapshot_entries  # due after that
 
     async def _publish(self, info: SnapshotInfo) -> None:
-        """It is durable and applied: hand it out; the log need not reach back behind it."""
+        """The snapshot is durable and applied: offer it to peers, and compact the log below it."""
         reader = await self._run_sync(partial(self._store.open_reader, info))
-        if reader is not None:
+        if reader is not None:  # else a newer one has replaced it
             self._offer_from(reader)
             self._node.on_snapshot(info.id, trailing=self._limits.trailing_entries)
             self.wake()
@@ -186,7 +189,7 @@ class Snapshotter:
         for closed in self._sender.on_newest(reader.info.id, self._clock()):
             del self._readers[closed.snapshot]
 
-    # Handing out
+    # Sending
 
     def _on_fetch(self, peer: int, message: SnapshotFetch) -> None:
         snapshot = _id_of(message)
@@ -195,7 +198,7 @@ class Snapshotter:
             self._send(peer, _gone(snapshot))
             return
         request = (peer, snapshot, message.offset)
-        if request not in self._queued:  # a slow disk makes them ask again
+        if request not in self._queued:  # while the disk is slow, the peer repeats its request
             self._queued.add(request)
             self._requests[0].send_nowait(answer)
 
@@ -206,7 +209,9 @@ class Snapshotter:
             self.wake()
 
     async def read_chunk(self, guest: int, message: SnapshotFetch) -> AnyMessage:
-        """For an observer, whose ids are kept apart from the voters'."""
+        """For an observer. Its id is made negative for the sender: any process may claim the id of
+        a voter here, and must not touch that voter's transfer.
+        """
         snapshot = _id_of(message)
         answer = self._sender.on_fetch(-1 - guest, snapshot, message.offset, self._clock())
         return await self._read(answer) if isinstance(answer, SendChunk) else _gone(snapshot)
@@ -231,7 +236,7 @@ class Snapshotter:
         self._perform(self._receiver.on_offer(offer.term, peer, snapshot, now))
 
     def _perform(self, effects: list[ReceiverEffect]) -> None:
-        """Requests leave at once; what touches the disk waits for its turn."""
+        """Requests are sent at once; disk operations are queued, and performed one at a time."""
         for effect in effects:
             if isinstance(effect, FetchChunk):
                 snapshot = effect.snapshot
@@ -278,21 +283,21 @@ class Snapshotter:
             self._perform(self._receiver.on_verified(effect.snapshot))
 
     async def _install(self, effect: Install) -> None:
-        """What is newest by now is installed: our own snapshot may have overtaken it."""
+        """Install the newest snapshot: this node's own may be newer than the received one."""
         info, picture = await self._run_sync(self._read_newest)
         decoded = self._decoded = _Decoded(info, picture, trio.Event())
         self.wake()
-        await decoded.done.wait()
+        await decoded.done.wait()  # until `maybe_install`, in the driver's next turn
         await self._publish(info)
         self._receiver.on_installed(effect.snapshot)
 
     def _read_newest(self) -> tuple[SnapshotInfo, SnapshotContents]:
-        """In a worker thread, which may be overtaken by one that writes a newer snapshot."""
+        """In a worker thread, while another one may replace the file by a newer snapshot."""
         while True:
             info = self._store.newest_info()
             try:
                 return info, read_picture(self._node.machine, self._store.read(info))
-            except StorageError:
+            except StorageError:  # if it was replaced meanwhile, its file is gone: read the new one
                 if info == self._store.newest_info():
                     raise
 
@@ -301,7 +306,7 @@ class Snapshotter:
         self._perform(self._receiver.on_failed(snapshot, self._clock()))
 
     async def _tick(self) -> None:
-        """Ask again where a leader has been silent; let go of what nobody reads any more."""
+        """Repeat requests that were not answered; close readers of old snapshots without use."""
         while True:
             await trio.sleep(RECEIVER_TICK_SECONDS)
             self._perform(self._receiver.on_caught_up(self._node.commit_index))

@@ -1,11 +1,11 @@
-"""The files of the quorum's snapshots: written whole, verified to the last byte, one of them kept.
+"""Snapshot files on disk: written atomically, verified by CRC, only the newest is kept.
 
-    snapshot-<index>-<term>.snapshot     + .part: being written     + .incoming: being fetched
+    snapshot-<index>-<term>.snapshot     + .part: being written     + .incoming: being received
 
 Owns the names and the order of steps: a new snapshot is durable under its name before an older
-one goes, and an older one never takes the place of a damaged newer one. What slices mean is the
-state machine's. Everything here may wait for the disk and belongs into a worker thread; one
-snapshot may be written while another comes in.
+one is removed, and an older one never replaces a damaged newer one. Only the state machine
+interprets slices. All methods may block on the disk and belong into a worker thread; one snapshot
+may be written while another is received.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".part"
 INCOMING_SUFFIX = ".incoming"
 
-_WRITE_BYTES = 256 << 10  # for each system call, during which other threads run
-_SYNC_BYTES = 32 << 20  # a longer sync would hold up those of the journal
+_WRITE_BYTES = 256 << 10  # of one system call, which releases the GIL: a few slices
+# Written between two syncs: a sync of more data would delay those of the journal on the same disk,
+# and with them every command.
+_SYNC_BYTES = 32 << 20
 _NAME = re.compile(r"snapshot-(\d{20})-(\d{10})\.snapshot")
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """A whole snapshot on this node's disk; `crc` covers all but the trailer."""
+    """A complete snapshot on this node's disk; `crc` covers all but the trailer."""
 
     path: Path
     index: int
@@ -60,31 +62,31 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReport:
-    """What `verify_snapshot` found: as far as it could read, and what is wrong, if anything."""
+    """Result of `verify_snapshot`: the fields that could be read, and the first problem."""
 
     path: Path
     size_bytes: int
     cluster_id: str
     key: SnapshotKey
     slice_count: int
-    problem: str  # empty: it is whole
+    problem: str  # empty: the snapshot is complete and undamaged
 
 
 class SnapshotStore:
-    """The snapshots of one node. Call `newest` first: it cleans up after the last run."""
+    """The snapshots of one node. Call `newest` first: it removes leftovers of the last process."""
 
     def __init__(
         self, files: Files, directory: Path, *, cluster_id: str, bytes_max: int = SNAPSHOT_BYTES_MAX
     ) -> None:
         self.files, self.directory, self.cluster_id = files, directory, cluster_id
         self._bytes_max = bytes_max
-        self._lock = Lock()  # around what is newest, in memory and in the directory
+        self._lock = Lock()  # of `_newest` and its file: writer and receiver run in two threads
         self._newest: SnapshotInfo | None = None
         self._is_open = False
         self._incoming: IncomingSnapshot | None = None
 
     def newest(self) -> SnapshotInfo | None:
-        """At a start: the snapshot to begin with, read and verified; others are removed.
+        """At a start: the newest snapshot, read and verified; others are removed.
 
         Raises:
             CorruptJournal: the newest one is damaged or another cluster's. An older one is no
@@ -95,25 +97,25 @@ class SnapshotStore:
             names = self._snapshot_names()
             self._newest = self._verified_info(names[-1]) if names else None
             if self._newest:
-                # The process before may have been killed between its rename and its sync.
+                # The former process may have been killed between its rename and its sync.
                 self.files.sync_directory(self.directory)
                 self._remove_all_but(self._newest)
             self._is_open = True
             return self._newest
 
     def newest_info(self) -> SnapshotInfo:
-        """What is newest now, where there is one."""
+        """The newest snapshot; there must be one."""
         assert self._newest is not None, "there is no snapshot"
         return self._newest
 
     def write(self, *, index: int, term: int, slices: Iterable[bytes]) -> SnapshotInfo:
-        """Make a snapshot of `slices`, each of 1 byte to 4 MiB; older snapshots are removed.
+        """Write a snapshot of `slices`, each of 1 byte to 4 MiB; older snapshots are removed.
 
         Returns:
-            What is newest now: another one, if that came in meanwhile and goes further.
+            The newest snapshot: another one, if one with a higher index was received meanwhile.
 
         Raises:
-            StorageError: nothing has changed for whoever reads; the old snapshot is still there.
+            StorageError: nothing has changed for readers; the old snapshot is still there.
         """
         assert self._is_open, "newest() comes first"
         key = SnapshotKey(index, term)
@@ -126,7 +128,7 @@ class SnapshotStore:
             raise
 
     def read(self, info: SnapshotInfo) -> Iterator[bytes]:
-        """The slices, verified one by one; the whole is verified once the last one is taken.
+        """The slices, each verified; the whole file is verified after the last one.
 
         Raises:
             CorruptJournal: with path and byte, here or while iterating.
@@ -134,7 +136,7 @@ class SnapshotStore:
         return self._slices(self.files.open(info.path), info)
 
     def open_reader(self, info: SnapshotInfo) -> SnapshotReader | None:
-        """For sending: readable until dropped, also after the snapshot is removed.
+        """Open for sending. The open file stays readable even after the snapshot is removed.
 
         Returns:
             None if a newer snapshot has replaced this one meanwhile.
@@ -145,9 +147,9 @@ class SnapshotStore:
             return SnapshotReader(self.files.open(info.path), info)
 
     def incoming(self, snapshot: SnapshotId) -> IncomingSnapshot:
-        """The place for another node's snapshot: as far as it got, if this one was begun already.
+        """The file for another node's snapshot, with the bytes received so far, if it was begun.
 
-        A different one that was begun is given up.
+        A different one that was begun is discarded.
         """
         assert self._is_open, "newest() comes first"
         begun = self._incoming
@@ -157,7 +159,7 @@ class SnapshotStore:
         return begun
 
     def discard_incoming(self) -> None:
-        """Give back the space of a snapshot that will not be finished."""
+        """Free the space of a snapshot that will not be finished."""
         if self._incoming:
             self._incoming.discard()
             self._incoming = None
@@ -165,7 +167,7 @@ class SnapshotStore:
     # For IncomingSnapshot
 
     def put_in_place(self, part: Path, written: SnapshotId) -> SnapshotInfo:
-        """`part` is synced and whole: give it its name, unless there is one as new as that."""
+        """Rename `part`, which is synced and complete, unless the newest snapshot is as new."""
         key = SnapshotKey(written.index, written.term)
         with self._lock:
             if self._newest and self._newest.key >= key:
@@ -184,7 +186,7 @@ class SnapshotStore:
         return self.directory / f"snapshot-{key.index:020}-{key.term:010}.snapshot{suffix}"
 
     def remove_if_possible(self, path: Path) -> None:
-        """After a failure: it is the failure that must be heard of."""
+        """After a failure: the caller reports that one, not a second one from here."""
         with suppress(StorageError):
             self.files.remove(path)
 
@@ -239,7 +241,7 @@ class SnapshotStore:
                 self.files.remove(self.directory / name)
 
     def _snapshot_names(self) -> list[str]:
-        """Oldest first: names sort as their numbers do."""
+        """Oldest first: the numbers in names have leading zeros."""
         return [name for name in self.files.names(self.directory) if _NAME.fullmatch(name)]
 
     def _corrupt(self, path: Path, error: CorruptRecord) -> CorruptJournal:
@@ -252,12 +254,12 @@ class SnapshotStore:
 
 
 class GrowingFile:
-    """A file that begins empty, and is synced now and then so that no sync takes long."""
+    """A file that begins empty, and is synced every _SYNC_BYTES so that no sync takes long."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self.size_bytes = self._synced_bytes = 0
         self._file = files.open(path, create=True)
-        self._file.truncate(0)  # what an earlier attempt could not remove
+        self._file.truncate(0)  # a leftover that an earlier attempt could not remove
 
     def append(self, buffers: list[bytes]) -> None:
         self._file.write(self.size_bytes, buffers)
@@ -271,7 +273,7 @@ class GrowingFile:
 
 
 class SnapshotReader:
-    """The raw bytes of a snapshot, for sending. Whoever receives them verifies them."""
+    """The raw bytes of a snapshot, for sending. The receiver verifies them."""
 
     def __init__(self, file: File, info: SnapshotInfo) -> None:
         self.info, self._file = info, file
@@ -289,7 +291,7 @@ class SnapshotReader:
 
 
 class IncomingSnapshot:
-    """Another node's snapshot on its way to this disk. The first error ends it."""
+    """A snapshot that is being received from another node. The first error ends it."""
 
     def __init__(self, store: SnapshotStore, snapshot: SnapshotId) -> None:
         self.snapshot, self.is_over = snapshot, False
@@ -303,11 +305,11 @@ class IncomingSnapshot:
 
     @property
     def position(self) -> int:
-        """The offset of the bytes that come next."""
+        """The offset of the next chunk."""
         return self._output.size_bytes
 
     def write(self, offset: int, data: bytes) -> None:
-        """Append the bytes that stand at `offset` of the snapshot.
+        """Append the bytes of the snapshot from `offset` on.
 
         Raises:
             StorageError: they could not be written, or an earlier error has ended this.
@@ -328,11 +330,11 @@ class IncomingSnapshot:
         """Verify everything and make it this node's newest snapshot.
 
         Returns:
-            What is newest now: another one, if that was written meanwhile and goes further.
+            The newest snapshot: another one, if one with a higher index was written meanwhile.
 
         Raises:
-            RemoteProtocolError: the bytes are not the ones that were promised.
-            StorageError: the disk refused. Either way it is over, and the old snapshot stays.
+            RemoteProtocolError: the bytes are not those of the offered snapshot.
+            StorageError: the disk failed. In both cases the old snapshot stays.
         """
         self._check_usable()
         try:
@@ -348,7 +350,7 @@ class IncomingSnapshot:
             self.discard()
 
     def discard(self) -> None:
-        """Remove what is there so far, if the disk lets us."""
+        """Remove the bytes received so far, if the disk allows it."""
         if not self.is_over:
             self.is_over = True
             self._store.remove_if_possible(self._path)
@@ -379,7 +381,7 @@ def verify_snapshot(files: Files, path: Path) -> SnapshotReport:
 
 
 def expect_id(walk: SnapshotWalk, wanted: SnapshotId) -> None:
-    """At the end of the walk: this must be the very snapshot."""
+    """At the end of the walk: it must be exactly this snapshot."""
     if _id_of(walk) != wanted:
         raise walk.damage(f"whole, but {_id_of(walk)} instead of {wanted}", walk.position)
 

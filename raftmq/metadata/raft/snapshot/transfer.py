@@ -1,13 +1,13 @@
-"""Who asks whom for which bytes of a snapshot: the two ends of a transfer, as pure rules.
+"""Rules of a snapshot transfer between nodes: sender and receiver state machines, chunk by chunk.
 
     sender     offer ────────▶ fetching ── last chunk written ─▶ verifying ─▶ installing ─▶ idle
                chunk ─▶ write    │  ▲
                gone ──▶ idle     └──┘ silence: ask again
 
-Owns offsets and decisions; bytes pass through `on_chunk` only, and time is handed in. The receiver
-drives: what it does not ask for is never sent, and at most two chunks are on their way or waiting
-for its disk. Whoever carries out the effects does so in order, one at a time, and answers each
-WriteChunk, Finish and Install with one call.
+Pure: owns offsets and decisions; bytes pass only through `on_chunk`, time is an argument. The
+receiver pulls: chunks are sent only on request, and at most two are in flight or waiting for its
+disk. The caller must perform the effects in order, one at a time, and answer each WriteChunk,
+Finish and Install with one call.
 """
 
 from __future__ import annotations
@@ -22,21 +22,25 @@ from raftmq.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHUNK_BYTES = 1 << 20
-WINDOW_CHUNKS = 2  # one on its way while one is written
+CHUNK_BYTES = 1 << 20  # of one message; must fit into `messages.FRAME_BYTES_MAX`
+WINDOW_CHUNKS = 2  # in flight: one is sent while one is written
+# The most that a node accepts or writes, far above any image that fits into memory (203 MB hold
+# a million offsets, decision 0010): a wrong offer must not fill the disk.
 SNAPSHOT_BYTES_MAX = 8 << 30
-INDEX_MAX = (1 << 63) - 1
-TERM_MAX = 10**10 - 1
+INDEX_MAX = (1 << 63) - 1  # of `messages.Natural`
+TERM_MAX = 10**10 - 1  # ten digits in the file name
 CRC_MAX = (1 << 32) - 1
 
+# A peer that asks for no chunk for so long does not read the snapshot any more: its file is closed.
+# Longer than a receiver's wait for its disk, as a closed snapshot must be fetched from the start.
 READER_IDLE_SECONDS = 30.0
-ANSWER_SECONDS = 2.0
-FAILURE_PAUSE_SECONDS = 5.0
+ANSWER_SECONDS = 2.0  # without a chunk: repeat the request; answers are idempotent
+FAILURE_PAUSE_SECONDS = 5.0  # after an error of the disk, or a damaged snapshot
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class SnapshotId:
-    """Equal ids mean equal bytes, whichever node they are on."""
+    """Equal ids mean equal bytes, on any node."""
 
     index: int
     term: int
@@ -54,29 +58,29 @@ class SendChunk(NamedTuple):
 
 
 class SendGone(NamedTuple):
-    """Tell the peer that it must begin anew, with the snapshot that it is offered next."""
+    """Tell the peer to begin again, with the next snapshot that it is offered."""
 
     peer: int
     snapshot: SnapshotId
 
 
 class CloseReader(NamedTuple):
-    """Nobody reads this old snapshot any more: drop the open file, so that its space is freed."""
+    """No peer reads this old snapshot any more: close its file, so that its space is freed."""
 
     snapshot: SnapshotId
 
 
 class _Use(NamedTuple):
-    """The snapshot that a peer was offered, or asked for, last."""
+    """The snapshot that a peer was last offered, or last asked for."""
 
     snapshot: SnapshotId
     last_used: float
 
 
 class SnapshotSender:
-    """Which snapshots a node hands out, and which of its old ones are still being read.
+    """Which snapshots a node sends, and which of its old ones are still being read.
 
-    The newest one is open from `on_newest` on, an older one for as long as a peer reads it.
+    The newest one is open from `on_newest` on, an older one as long as a peer reads it.
     """
 
     def __init__(
@@ -94,9 +98,9 @@ class SnapshotSender:
         return self.on_tick(now)
 
     def offer(self, peer: int, now: float) -> SnapshotId | None:
-        """What to offer to a peer whose next entry is gone from the log.
+        """The snapshot to offer to a peer whose next entry was compacted.
 
-        The peer may take its time to ask; what it reads already stays open as well.
+        The offered one stays open until the peer asks; one that it reads already stays open, too.
         """
         use = self._uses.get(peer)
         is_free = use is None or use.snapshot == self._newest or not self._is_reading(peer, now)
@@ -112,7 +116,7 @@ class SnapshotSender:
         Raises:
             RemoteProtocolError: there is no such offset.
         """
-        if snapshot not in self._open:
+        if snapshot not in self._open:  # replaced while the peer was idle
             return SendGone(peer, snapshot)
         if not 0 <= offset < snapshot.size_bytes:
             raise RemoteProtocolError(
@@ -157,13 +161,13 @@ class Finish(NamedTuple):
 
 
 class Install(NamedTuple):
-    """Decode it and become it; then `on_installed` or `on_failed`."""
+    """Decode and install it; then `on_installed` or `on_failed`."""
 
     snapshot: SnapshotId
 
 
 class Discard(NamedTuple):
-    """Throw away what was written of it."""
+    """Remove the bytes written of it."""
 
     snapshot: SnapshotId
 
@@ -179,7 +183,7 @@ class ReceiverState(Enum):
 
 
 class _Progress:
-    """How far a snapshot got. Invariant: written <= received <= requested <= size."""
+    """Progress of one snapshot. Invariant: written <= received <= requested <= size."""
 
     def __init__(self, snapshot: SnapshotId) -> None:
         self.snapshot = snapshot
@@ -190,7 +194,7 @@ class SnapshotReceiver:
     """Fetches one snapshot at a time and survives the loss of chunks, connections and leaders.
 
     Attributes:
-        state: where the transfer stands; while IDLE, its bytes wait for a leader who offers them.
+        state: of the transfer; while IDLE, bytes received so far are kept for the next offer.
     """
 
     def __init__(self, *, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -198,14 +202,14 @@ class SnapshotReceiver:
         self._chunk_bytes = chunk_bytes
         self._term, self._leader = 0, 0
         self._progress: _Progress | None = None
-        self._writes: deque[_Progress] = deque()  # the WriteChunks without an answer
+        self._writes: deque[_Progress] = deque()  # of the WriteChunks without an answer
         self._caught_up_index = -1
-        self._asked_at = 0.0  # or when the last answer came
+        self._asked_at = 0.0  # time of the last request or answer
         self._paused_until = float("-inf")
 
     @property
     def snapshot(self) -> SnapshotId | None:
-        """The one that is being fetched, or of which a part is kept."""
+        """The snapshot that is being fetched, or of which a part is kept."""
         return self._progress.snapshot if self._progress else None
 
     @property
@@ -214,24 +218,24 @@ class SnapshotReceiver:
 
     @property
     def deadline(self) -> float | None:
-        """When `on_tick` has something to do, if nothing happens before."""
+        """When `on_tick` must repeat the request, if no chunk comes before."""
         return self._asked_at + ANSWER_SECONDS if self._is_waiting() else None
 
     def on_offer(
         self, term: int, leader: int, snapshot: SnapshotId, now: float
     ) -> list[ReceiverEffect]:
-        """A leader has no log for us, but this.
+        """A leader's log begins behind this node's next entry: it offers a snapshot.
 
         Cases:
-          1. from a deposed leader, of what this node has anyway, or soon after a failure: no;
-          2. while verifying or installing: that one first, it is committed as well;
-          3. while fetching from this leader: go on, even if it has a newer one by now;
+          1. from a deposed leader, of entries that this node has, or soon after a failure: ignore;
+          2. while verifying or installing: finish that one first, it is committed as well;
+          3. while fetching from this leader: continue, even if it has a newer one by now;
           4. while fetching from another leader: ask this one for the rest if the bytes are the
-             same, and begin anew if not;
-          5. idle: go on with what is kept, or begin.
+             same, and begin again if not;
+          5. idle: continue with the kept part, or begin.
 
         Raises:
-            RemoteProtocolError: no snapshot can be like this.
+            RemoteProtocolError: no snapshot can have such a size, index or term.
         """
         _check_plausible(leader, snapshot)
         is_known = snapshot.index <= self._caught_up_index
@@ -249,10 +253,10 @@ class SnapshotReceiver:
     def on_chunk(
         self, snapshot: SnapshotId, offset: int, data: bytes, now: float
     ) -> list[ReceiverEffect]:
-        """Bytes, from whomever: equal ids mean equal bytes. What is not due is ignored.
+        """A chunk, from any peer: equal ids mean equal bytes. One not requested is ignored.
 
         Raises:
-            RemoteProtocolError: it is due, but has the wrong length.
+            RemoteProtocolError: the requested chunk has the wrong length.
         """
         progress = self._fetching(snapshot)
         if not progress or offset != progress.received or progress.received == progress.requested:
@@ -267,7 +271,7 @@ class SnapshotReceiver:
         return [WriteChunk(snapshot, offset, data)]
 
     def on_written(self, snapshot: SnapshotId, now: float) -> list[ReceiverEffect]:
-        """The oldest WriteChunk without an answer is done."""
+        """The oldest pending WriteChunk is done."""
         progress = self._take_write(snapshot)
         left = snapshot.size_bytes - progress.written
         progress.written += min(self._chunk_bytes, left)
@@ -276,7 +280,7 @@ class SnapshotReceiver:
     def on_verified(self, snapshot: SnapshotId) -> list[ReceiverEffect]:
         """The Finish is done."""
         self._check_at(ReceiverState.VERIFYING, snapshot)
-        if snapshot.index <= self._caught_up_index:
+        if snapshot.index <= self._caught_up_index:  # entries have arrived meanwhile
             self._end()
             return []
         self.state = ReceiverState.INSTALLING
@@ -289,19 +293,19 @@ class SnapshotReceiver:
         self._caught_up_index = max(self._caught_up_index, snapshot.index)
 
     def on_failed(self, snapshot: SnapshotId, now: float) -> list[ReceiverEffect]:
-        """The oldest effect without an answer was not possible: after a pause, all over again."""
+        """The oldest pending effect failed: discard the snapshot, and pause before the next try."""
         if self.state in (ReceiverState.VERIFYING, ReceiverState.INSTALLING):
             self._check_at(self.state, snapshot)
         elif self._take_write(snapshot) is not self._progress:
-            return self._go_on(now)  # that one was given up before
+            return self._go_on(now)  # a write of an attempt that was given up before
         self._end()
         self._paused_until = now + FAILURE_PAUSE_SECONDS
         return [Discard(snapshot)]
 
     def on_caught_up(self, index: int) -> list[ReceiverEffect]:
-        """This node has what entries up to `index` did: no snapshot of less is wanted.
+        """This node has committed entries up to `index`: no snapshot of less is needed.
 
-        One that is being verified or installed already comes to its end.
+        One that is being verified or installed already is finished.
         """
         self._caught_up_index = max(self._caught_up_index, index)
         snapshot = self.snapshot
@@ -312,19 +316,21 @@ class SnapshotReceiver:
         return [Discard(snapshot)]
 
     def on_gone(self, leader: int, snapshot: SnapshotId) -> None:
-        """The leader has it no more. Its next offer is of a newer one; another may have this."""
+        """The leader has replaced it: its next offer is of a newer one. The bytes received so far
+        are kept, as another leader may have this one.
+        """
         if leader == self._leader and self._fetching(snapshot):
             self.state = ReceiverState.IDLE
 
     def on_tick(self, now: float) -> list[ReceiverEffect]:
-        """Ask again if the leader has been silent for too long."""
+        """Repeat the request if no chunk came within ANSWER_SECONDS."""
         deadline = self.deadline
         if deadline is None or now < deadline:
             return []
         return self._ask_again(now)
 
     def _begin(self, snapshot: SnapshotId, now: float) -> list[ReceiverEffect]:
-        """Resume if it is what we have a part of; anything else is given up."""
+        """Resume if a part of this snapshot is kept; a part of another one is discarded."""
         effects: list[ReceiverEffect] = []
         if self._progress and self._progress.snapshot != snapshot:
             effects.append(Discard(self._progress.snapshot))
@@ -343,7 +349,7 @@ class SnapshotReceiver:
         return self._go_on(now)
 
     def _go_on(self, now: float) -> list[ReceiverEffect]:
-        """Ask for as much as there is room for; at the end, have it verified."""
+        """Request chunks up to the window; after the last one, have the file verified."""
         progress = self._progress
         if self.state is not ReceiverState.FETCHING or not progress:
             return []
@@ -355,18 +361,18 @@ class SnapshotReceiver:
     def _requests(self, progress: _Progress, now: float) -> Iterator[FetchChunk]:
         size_bytes = progress.snapshot.size_bytes
         while progress.requested < size_bytes and self._outstanding(progress) < WINDOW_CHUNKS:
-            if progress.requested == progress.received:
+            if progress.requested == progress.received:  # none was in flight: the timeout begins
                 self._asked_at = now
             yield FetchChunk(self._leader, progress.snapshot, progress.requested)
             progress.requested = min(progress.requested + self._chunk_bytes, size_bytes)
 
     def _outstanding(self, progress: _Progress) -> int:
-        """Chunks on their way, and chunks that wait for the disk."""
+        """Chunks in flight, and chunks that wait for the disk."""
         on_their_way = -(-(progress.requested - progress.received) // self._chunk_bytes)
         return on_their_way + len(self._writes)
 
     def _take_write(self, snapshot: SnapshotId) -> _Progress:
-        """Whose WriteChunk was answered: maybe of an earlier attempt at the same snapshot."""
+        """The attempt whose WriteChunk was answered; maybe an earlier one at the same snapshot."""
         assert self._writes, f"an answer to no WriteChunk of {snapshot}"
         progress = self._writes.popleft()
         assert progress.snapshot == snapshot, f"{progress.snapshot} was to be written before"
@@ -386,7 +392,7 @@ class SnapshotReceiver:
 
 
 def _check_plausible(leader: int, snapshot: SnapshotId) -> None:
-    """What an offer may claim; a file of that size must be possible, and a name for it."""
+    """Refuse an offer whose size or file name would be impossible."""
     limits = (INDEX_MAX, TERM_MAX, SNAPSHOT_BYTES_MAX, CRC_MAX)
     problems = [
         f"{field.name} {value}, allowed are 0 to {limit}"
