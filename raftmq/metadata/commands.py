@@ -25,6 +25,7 @@ from raftmq.wire.nesting import Decoder
 COMMAND_BYTES_MAX = 1 << 20
 FORMAT_VERSION = 1  # of `Envelope`; raised only if older nodes must not read past the command
 NO_BROKER = -1
+# None, or any, as the comment of the field says.
 NO_EPOCH = -1
 
 
@@ -465,7 +466,7 @@ def encode_command(command: AnyCommand, command_id: CommandId | None = None) -> 
             f"{name} to {command.level}: this node knows levels up to {SUPPORTED_LEVEL}: upgrade it"
         )
     data = _encoder.encode(Envelope(FORMAT_VERSION, command, command_id))
-    if len(data) > COMMAND_BYTES_MAX:
+    if len(data) > COMMAND_BYTES_MAX:  # the caller must split it: it would block the quorum
         raise InvalidCommand(
             f"{name} takes {len(data)} bytes, at most {COMMAND_BYTES_MAX}: split it"
         )

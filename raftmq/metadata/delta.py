@@ -63,6 +63,7 @@ class ChangeLog:
         if image.changes:
             self._steps.append((image.version, image.changes))
             self._count += len(image.changes)
+        # Forget the oldest steps; readers from before them get an incomplete delta.
         while self._count > self._changes_max:
             self._start, forgotten = self._steps.popleft()
             self._count -= len(forgotten)
@@ -76,7 +77,7 @@ class ChangeLog:
             return MetadataDelta(version, image, frozenset(), is_complete=False)
         changes: set[TouchedKey] = set()
         for step_version, touched in reversed(self._steps):
-            if step_version <= version:
+            if step_version <= version:  # the reader has seen it, and all older ones
                 break
             changes.update(touched)
         return MetadataDelta(version, image, frozenset(changes), is_complete=True)
@@ -142,7 +143,7 @@ def _duty(
 ) -> Duty | None:
     was, now = before.partitions.get(key), after.partitions.get(key)
     was_here = was is not None and broker_id in was.replicas
-    if now is None or broker_id not in now.replicas:
+    if now is None or broker_id not in now.replicas:  # deleted, or moved to other brokers
         return LetGo(key) if was_here else None
     if was_here and _epochs(was) == _epochs(now):  # each change raises one of the two epochs
         return None

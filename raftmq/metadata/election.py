@@ -77,8 +77,10 @@ def elect(partition: PartitionState, rules: Rules) -> Elected:
     # With none left, the last leader is the replica with most of the committed records.
     is_forsaken = not partition.isr and not partition.eligible
     last_known = partition.last_known_eligible
+    # An unclean election that needs no permission: no other replica can have more (KIP-966).
     if is_forsaken and len(last_known) == 1 and rules.is_unfenced(last_known[0]):
         return Elected(last_known[0], is_clean=False)
+    # The topic allows to lose committed records rather than to stay without a leader.
     if rules.is_unclean_allowed:
         for may_lead in (rules.is_active, rules.is_unfenced):
             broker_id = _first(partition, partition.replicas, may_lead)
@@ -139,10 +141,10 @@ def _revoked(partition: PartitionState, broker_id: int, loss: Loss) -> Partition
     One that lost its unsynced tail stays the last known leader: if no replica is trusted any more,
     it has more than any other. One that lost synced records does not.
     """
-    if loss == Loss.NOTHING:
+    if loss == Loss.NOTHING:  # trusted as before: leaving the ISR is decided by `_must_leave`
         return partition
     last_known = _last_known(partition)
-    if loss == Loss.RECORDS:
+    if loss == Loss.RECORDS:  # even as the last leader it has lost what others may hold
         last_known = _without(last_known, broker_id)
     return replace(
         partition,
@@ -180,6 +182,7 @@ def led(partition: PartitionState, rules: Rules) -> PartitionState:
     unclean election.
     """
     elected = elect(partition, rules)
+    # Cases 1, 2 and 3 in this order.
     if elected.is_clean and elected.broker_id in (*partition.isr, NO_BROKER):
         after = replace(partition, leader=elected.broker_id)
     elif elected.is_clean:

@@ -252,7 +252,7 @@ class Tallying:
 
     def _of(self, broker_id: int) -> list[int]:
         counts = self._counts.get(broker_id)
-        if counts is None:
+        if counts is None:  # the first change of this broker in this command
             counts = self._counts[broker_id] = [0, 0, 0, 0, 0]
         return counts
 

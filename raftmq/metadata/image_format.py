@@ -27,7 +27,7 @@ from raftmq.wire.nesting import Decoder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # raised only if older nodes must not read the rest
 # The largest piece of a snapshot that is written or sent at once: encoding one must not hold the
 # GIL, and with it the event loop, for long.
 SLICE_BYTES_MAX = 64 << 10

@@ -91,6 +91,7 @@ class BrokerSessions:
         self._sessions = {}
         for broker in brokers:
             session = before.get(broker.broker_id)
+            # New, or registered again: soft state of the former process is void.
             if session is None or session.broker_epoch != broker.broker_epoch:
                 session = BrokerSession(broker.broker_epoch, heard_at=now)
             self._sessions[broker.broker_id] = session

@@ -84,7 +84,7 @@ def place_partitions(
         InvalidReplicationFactor: not enough active brokers.
     """
     first, count = image.partitions_of(topic_id)[0], image.topics[topic_id].partition_count
-    if not count < partition_count <= PARTITIONS_MAX:
+    if not count < partition_count <= PARTITIONS_MAX:  # partitions are never removed
         raise InvalidPartitions(
             f"{partition_count} partitions: it has {count}, allowed {count + 1} to {PARTITIONS_MAX}"
         )
@@ -186,7 +186,7 @@ class _Rack:
         chosen = int(self._random() * len(brokers))
         brokers[chosen], brokers[-1] = brokers[-1], brokers[chosen]
         broker_id = brokers.pop()
-        if not brokers:
+        if not brokers:  # this level is used up: the next has one replica more
             del self._brokers[heappop(self._levels)]
         self.load += 1
         return broker_id, level + 1
@@ -299,9 +299,10 @@ class _Shifts:
         enough = self._counts[start] - 2  # a broker with one fewer would only swap places with it
         came_from: dict[int, int] = {start: start}
         waiting = deque([start])
+        # Breadth first: the shortest chain moves the fewest leaderships.
         while waiting:
             broker_id = waiting.popleft()
-            if self._counts[broker_id] <= enough:
+            if self._counts[broker_id] <= enough:  # it has at least two fewer than `start`
                 self._hand_over(came_from, start, broker_id)
                 return broker_id
             for follower in self._followers[broker_id]:

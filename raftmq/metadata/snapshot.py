@@ -206,7 +206,7 @@ class _ImageReader:
             refuse(f"topic {topic.name} has {topic.partition_count} partitions, not {row.first}+")
         keys, partitions = self._keys.setdefault(topic.topic_id, {}), self._partitions
         for number, state in enumerate(row.states, row.first):
-            if number in keys:
+            if number in keys:  # a damaged snapshot that passed its CRC, or a bug in the writer
                 refuse(f"partition {number} of topic {topic.name} stands there twice")
             key = keys[number] = PartitionId(topic.topic_id, number)
             self._share_broker_sets(state)

@@ -68,6 +68,7 @@ def _problem(draft: Draft, replicas: tuple[int, ...]) -> str | None:
     for broker_id in replicas:
         if draft.broker(broker_id) is None:
             return f"broker {broker_id} is not registered: start it, or choose another"
+    # A partition without an active replica would have no leader from its first moment on.
     if not any(map(draft.is_active, replicas)):
         return f"none of the brokers {replicas} is active: wait for one, or choose others"
     return None

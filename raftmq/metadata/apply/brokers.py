@@ -104,6 +104,7 @@ def _registered_again(draft: Draft, known: BrokerState, command: RegisterBroker)
     """A retry of a registration. It may report more damage until the process is unfenced for the
     first time; later it can only be a late copy, whose damage was reviewed long ago.
     """
+    # Never unfenced under this epoch yet, and something to review: damage may be added.
     if known.disk_epoch != known.broker_epoch and draft.base.hosted_by(known.broker_id):
         after = _damaged(draft, known, known.damaged, command.damaged)
         if after != known:
@@ -118,6 +119,7 @@ def _damaged(draft: Draft, broker: BrokerState, before: Names, reported: Names) 
     damaged: set[PartitionId] = set()
     if len(reported) <= DAMAGED_MAX:
         damaged.update(key for key in starmap(PartitionId, (*before, *reported)) if key in hosted)
+    # Too many to store one by one: trust no replica of this broker.
     if len(reported) > DAMAGED_MAX or len(damaged) > DAMAGED_MAX:
         return replace(broker, pending=broker.pending | Pending.REVOKE_ALL, damaged=())
     return replace(broker, damaged=tuple(sorted(damaged)))
@@ -137,6 +139,7 @@ def _level_problem(draft: Draft, command: RegisterBroker) -> Refused | None:
 def _successor_problem(known: BrokerState | None, command: RegisterBroker) -> Refused | None:
     """Why this process may not replace the registered one; None if it may."""
     who, epoch = f"broker {command.broker_id}", NO_EPOCH if known is None else known.broker_epoch
+    # It read the registration before another process registered.
     if command.expected_broker_epoch not in (None, epoch):
         return Refused(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -165,7 +168,7 @@ def _revocation(known: BrokerState, command: RegisterBroker) -> Pending:
     """
     is_same_directory = command.directory_id == known.directory_id
     is_whole = known.disk_epoch <= command.previous_broker_epoch <= known.broker_epoch
-    if not (is_same_directory and is_whole):
+    if not (is_same_directory and is_whole):  # case 1
         return Pending.REVOKE_ALL
     is_same_boot = command.boot_id == known.boot_id != ""  # empty: the broker could not read it
     if not (is_same_boot or command.clean_shutdown_epoch == known.broker_epoch):
@@ -193,6 +196,7 @@ def unregister_broker(draft: Draft, command: UnregisterBroker) -> AnyResult:
     if isinstance(broker, Refused):
         return broker
     hosted = draft.base.hosted_by(command.broker_id)
+    # A broker that is gone for good still counts as a replica of these.
     if hosted:
         return Refused(
             ErrorCode.INVALID_REQUEST,

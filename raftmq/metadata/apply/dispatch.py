@@ -72,7 +72,7 @@ def apply_bytes(image: MetadataImage, index: int, data: bytes) -> tuple[Metadata
         envelope = c.decode_command(data)
     except NewerCommand:  # a subclass of InvalidCommand, which below becomes a refusal
         raise
-    except InvalidCommand as error:
+    except InvalidCommand as error:  # no raftmq wrote this: refused by every node alike
         return _unchanged(image, index), _refused(ErrorCode.INVALID_REQUEST, str(error))
     return apply(image, index, envelope)
 
@@ -86,7 +86,7 @@ def apply(
     if command_id is None:  # of the controller: its commands are idempotent by their epochs
         return _follow_rule(image, version, envelope.command)
     answer = _answer_without_rule(image, command_id)
-    if answer is not None:
+    if answer is not None:  # a retry, or an id that is not valid any more
         return _unchanged(image, version), answer
     image, result = _follow_rule(image, version, envelope.command)
     return _remember(image, command_id, result), result

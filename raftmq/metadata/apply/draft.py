@@ -145,10 +145,10 @@ class Draft:
         if before == after:  # the usual change: of leader or ISR only
             return
         for broker_id in before:
-            if broker_id not in after:
+            if broker_id not in after:  # it lost the replica
                 del self._open_hosted(broker_id)[key]
         for broker_id in after:
-            if broker_id not in before:
+            if broker_id not in before:  # it gained the replica
                 self._open_hosted(broker_id)[key] = None
 
     def _open_hosted(self, broker_id: int) -> MapMutation[PartitionId, None]:
@@ -209,7 +209,7 @@ class Draft:
     def put_offsets(self, group: str, offsets: Map[PartitionId, CommittedOffset]) -> None:
         """Replace all offsets of a group; an empty map removes it from the image."""
         every = self._image.offsets
-        if offsets:
+        if offsets:  # a group without offsets has no entry at all, so equal states have equal maps
             every = every.set(group, offsets)
         elif group in every:
             every = every.delete(group)
@@ -236,6 +236,7 @@ class Draft:
 
     def finish(self) -> MetadataImage:
         image = self._image
+        # At least one partition was changed; mutations are opened only then.
         if self._partitions is not None:
             image = image._replace(partitions=self._partitions.finish(), hosted=self._all_hosted())
         return image._replace(
@@ -248,7 +249,7 @@ class Draft:
         hosted = self._image.hosted
         for broker_id, changed in self._hosted.items():
             keys = changed.finish()
-            if keys:
+            if keys:  # as for offsets: no empty maps
                 hosted = hosted.set(broker_id, keys)
             elif broker_id in hosted:
                 hosted = hosted.delete(broker_id)

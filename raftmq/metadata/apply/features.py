@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 def set_feature_level(draft: Draft, command: SetFeatureLevel) -> AnyResult:
     level, now = command.level, draft.feature_level
-    if level == now:
+    if level == now:  # a retry, or another controller was first
         return Done()
-    if command.expected != now:
+    if command.expected != now:  # the level was raised meanwhile
         message = f"the feature level is {now}, expected was {command.expected}: read it again"
         return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
     problem = _problem(draft, level, now)

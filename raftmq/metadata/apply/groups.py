@@ -90,6 +90,7 @@ def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
     if before is None and (refusal := group_room(command, draft.group_count)) is not None:
         return refusal
     lowest = 0 if before is None else before.generation + 1
+    # A late save of an older generation, of a rebalance that another one has overtaken.
     if command.generation < lowest and not _is_return(before, group):
         message = (
             f"group {command.group}: generation {command.generation} is taken, the next is {lowest}"
@@ -120,7 +121,7 @@ def delete_group(draft: Draft, command: DeleteGroup) -> AnyResult:
     group, offsets = draft.group(name), draft.offsets(name)
     if group is None and not offsets:
         return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name} does not exist")
-    if group is not None and group.members:
+    if group is not None and group.members:  # an active group must not lose its offsets
         message = f"group {name} has {len(group.members)} members: stop them first"
         return Refused(ErrorCode.NON_EMPTY_GROUP, message)
     draft.remove_group(name)
@@ -148,7 +149,7 @@ def _commit(draft: Draft, commits: GroupCommits) -> list[OffsetRefused]:
     offsets = draft.offsets(commits.group).mutate()
     for commit in commits.commits:
         key = PartitionId(commit.topic_id, commit.partition)
-        if commit.expected is not None:
+        if commit.expected is not None:  # compare-and-set: another commit may have come first
             there = offsets.get(key)
             offset = NO_OFFSET if there is None else there.offset
             if offset != commit.expected:
@@ -207,6 +208,7 @@ def _group_refusal(draft: Draft, group: str, slot_epoch: int) -> Refused | None:
         return Refused(ErrorCode.INVALID_GROUP_ID, message)
     number = slot_of(group)
     slot = draft.slot(number)
+    # The slot is assigned, and in the epoch that the coordinator knows.
     if slot.broker_id != NO_BROKER and slot.epoch == slot_epoch:
         return None
     message = (

@@ -179,7 +179,7 @@ def _in_both(
     before: Mapping[_Key, _Value], after: Mapping[_Key, _Value]
 ) -> list[tuple[_Key, _Value]]:
     """Entries of `before` that were replaced by others."""
-    if before is after:
+    if before is after:  # shared map: nothing changed in it
         return []
     return [
         (key, value) for key, value in before.items() if key in after and after[key] is not value
@@ -230,7 +230,7 @@ def _check_changes(before: MetadataImage, after: MetadataImage) -> None:
 
 
 def _different(before: Mapping[Any, object], after: Mapping[Any, object]) -> set[object]:
-    if before is after:
+    if before is after:  # shared map: nothing changed in it
         return set()
     either = set(before) | set(after)
     return {key for key in either if before.get(key) != after.get(key)}

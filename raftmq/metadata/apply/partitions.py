@@ -145,6 +145,7 @@ def _member_problem(draft: Draft, command: AlterPartition) -> Refused | None:
         if isinstance(broker, Refused):
             return Refused(ErrorCode.INELIGIBLE_REPLICA, broker.message)
         is_leader = member.broker_id == command.broker_id
+        # Not active: fenced, or shutting down while it is not the leader itself.
         if not (draft.is_active(member.broker_id) or (is_leader and not broker.fenced)):
             what = "fenced" if broker.fenced else "shutting down"
             return Refused(
@@ -207,6 +208,7 @@ def _start_problem(
         message = f"leader epoch {command.leader_epoch} against {partition.leader_epoch}: this"
         return Refused(ErrorCode.NOT_CONTROLLER, f"{message} node is behind, ask another")
     is_led = command.broker_id == partition.leader and draft.is_unfenced(command.broker_id)
+    # Deposed: what it knows to be committed may be missing in the log of its successor.
     if command.leader_epoch < partition.leader_epoch or not is_led:
         message = f"broker {command.broker_id} leads no more in epoch {command.leader_epoch}"
         return Refused(ErrorCode.FENCED_LEADER_EPOCH, f"{message}: ask its successor")
@@ -252,6 +254,7 @@ def _start(
     rules = rules_of(draft, key.topic_id)._replace(is_unclean_allowed=False)
     after = led(_moved(_moving(before, target, rules), rules), rules)
     is_last = bool(holders) and set(holders) <= set(dropped)
+    # The last holders would be dropped, or a leader would be lost.
     if is_last or (after.leader == NO_BROKER and elect(before, rules) != NOBODY):
         return Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -275,7 +278,7 @@ def _holders(draft: Draft, key: PartitionId, partition: PartitionState) -> list[
     for members, tolerated in trusted:
         brokers = [broker for b in members if (broker := draft.broker(b)) is not None]
         holders = [b.broker_id for b in brokers if loss_of(draft, b, key) <= tolerated]
-        if holders:
+        if holders:  # of the best trusted kind that exists
             return holders
     return [*(partition.isr or partition.eligible or partition.last_known_eligible)]
 
@@ -316,6 +319,7 @@ def _moved(partition: PartitionState, rules: Rules) -> PartitionState:
     target = _target(partition)
     # A replica of an inactive broker is still in the ISR until its review, and does not count.
     is_complete = all(b in partition.isr and rules.is_active(b) for b in target)
+    # The usual case: no reassignment, or still copying.
     if not is_complete or not (partition.adding or partition.removing):
         return partition
     settled = replace(partition, replicas=target, adding=(), removing=())

@@ -50,8 +50,10 @@ def rules_of(draft: Draft, topic_id: bytes) -> Rules:
 
 def loss_of(draft: Draft, broker: BrokerState, key: PartitionId) -> Loss:
     """What the replica of this partition has lost, as far as its review is still pending."""
+    # Empty, restored or damaged: its records are lost.
     if Pending.REVOKE_ALL in broker.pending or _is_damaged(broker, key):
         return Loss.RECORDS
+    # A reboot lost only what was not synced, which matters only where that was acknowledged.
     if Pending.REVOKE_PAGE_CACHE in broker.pending:
         topic = draft.topic(key.topic_id)
         return Loss.UNSYNCED if topic is not None and topic.trusts_page_cache else Loss.NOTHING
@@ -104,8 +106,9 @@ def _hosted(
     known: dict[bytes, Rules] = {}
     for key in dict.fromkeys(PartitionId(*name) for name in names):
         before = draft.partition(key)
-        if before is None or broker.broker_id not in before.replicas:
+        if before is None or broker.broker_id not in before.replicas:  # deleted or moved since
             continue
+        # One parse of the configuration for each topic, not for each partition.
         if key.topic_id not in known:
             known[key.topic_id] = rules_of(draft, key.topic_id)
         yield key, before, known[key.topic_id]
@@ -125,6 +128,7 @@ def finish_review(draft: Draft, command: FinishReview) -> AnyResult:
     if broker.pending == Pending.NOTHING:  # a retry
         return Done()
     count = _count_unreviewed(draft, broker)
+    # Only a mistake of the controller leads here: it must review them first.
     if count:
         message = f"{count} partitions of broker {broker.broker_id} were not reviewed: review them"
         return Refused(ErrorCode.INVALID_REQUEST, message)
@@ -154,6 +158,6 @@ def _is_trusted(draft: Draft, broker: BrokerState, name: tuple[bytes, int]) -> b
     Members of the ISR are counted by `in_sync`: a broker with damage pending is fenced.
     """
     state = draft.partition(PartitionId(*name))
-    if state is None:
+    if state is None:  # deleted since
         return False
     return broker.broker_id in (*state.eligible, *state.last_known_eligible)

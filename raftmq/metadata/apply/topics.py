@@ -85,7 +85,7 @@ def create_partitions(draft: Draft, command: AddPartitions) -> AnyResult:
     if topic is None:
         return _unknown_topic(command.topic_id)
     first, count = command.expected_count, topic.partition_count
-    if first != count:
+    if first != count:  # a retry, or another command has added partitions
         return _counted_otherwise(draft, topic, command)
     refusal = assignments_refusal(draft, command.assignments, first=first)
     if refusal is not None:
@@ -99,6 +99,7 @@ def alter_topic_config(draft: Draft, command: AlterTopicConfig) -> AnyResult:
     topic = draft.topic(command.topic_id)
     if topic is None:
         return _unknown_topic(command.topic_id)
+    # Another command has changed it since it was read.
     if command.expected_epoch not in (ANY_EPOCH, topic.config_epoch):
         return Refused(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -132,7 +133,7 @@ def _existing(draft: Draft, command: CreateTopic) -> AnyResult | None:
     if topic is not None and topic.name != command.name:
         message = f"id {command.topic_id.hex()} is that of topic {topic.name}: draw another"
         return Refused(ErrorCode.INCONSISTENT_TOPIC_ID, message)
-    if topic is not None and _is_retry(draft, topic, command.assignments, first=0):
+    if topic is not None and _is_retry(draft, topic, command.assignments, first=0):  # a retry
         return Done()
     if topic is not None or draft.topic_id_named(command.name) is not None:
         return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {command.name} exists already")
@@ -174,7 +175,7 @@ def _name_refusal(command: CreateTopic) -> Refused | None:
 
 def _config_refusal(draft: Draft, configs: Mapping[str, str]) -> Refused | None:
     size = sum(len(key) + len(value) for key, value in configs.items())
-    if size > CONFIG_CHARS_MAX:
+    if size > CONFIG_CHARS_MAX:  # before the keys are parsed, which costs more
         message = f"configuration of {size} characters: at most {CONFIG_CHARS_MAX}"
         return Refused(ErrorCode.INVALID_CONFIG, message)
     try:
@@ -204,6 +205,7 @@ def _follow_min_isr(draft: Draft, before: TopicState, configs: Mapping[str, str]
         return
     for number in range(before.partition_count):
         state = _partition(draft, before, number)
+        # Capped by the number of replicas, it may be equal.
         if min_isr_of(state, old) != min_isr_of(state, new):
             key = PartitionId(before.topic_id, number)
             draft.put_partition(key, _with_min_isr(state, new))

@@ -143,6 +143,7 @@ class Controller:
 
     def on_tick(self, *, now: float, image: MetadataImage) -> list[Effect]:
         self._see(image, now=now)
+        # This process was suspended: do not take brokers for silent, or behind, for that.
         if now - self._ticked_at > PAUSE_SECONDS:
             self._sessions.on_pause(now - self._ticked_at, now=now)
             self._versions.on_pause(now - self._ticked_at)
@@ -178,7 +179,7 @@ class Controller:
         """The broker's kernel reset its connection: probe whether the process is dead."""
         self._see(image, now=now)
         broker = image.brokers.get(broker_id)
-        if broker is None or broker.fenced:
+        if broker is None or broker.fenced:  # fenced already: its death changes nothing
             return []
         probe = self._probes.on_suspicion(broker, now=now)
         return [probe] if probe else []
@@ -188,7 +189,7 @@ class Controller:
     ) -> list[Effect]:
         self._see(image, now=now)
         follows = self._probes.on_probe(probe, outcome, now=now)
-        if not isinstance(follows, Death):
+        if not isinstance(follows, Death):  # the next probe, or None while it is not decided
             return [follows] if follows else []
         broker = image.brokers.get(follows.broker_id)
         if broker is None or broker.broker_epoch != follows.broker_epoch:
@@ -204,6 +205,8 @@ class Controller:
         command = effect.command
         succeeded = not (result is None or isinstance(result, Refused))
         self._under_way.on_result(command, succeeded=succeeded, now=now)
+        # Both may have made it: each ignores commands that are not its own. With an unknown
+        # result they propose the same command again.
         if isinstance(command, ReviewPartitions | FinishReview) and result is not None:
             self._reviews.on_result(command, succeeded=succeeded)
         if isinstance(command, ReviewPartitions) and result is not None:
@@ -223,6 +226,7 @@ class Controller:
     def _act(self, image: MetadataImage, *, now: float) -> Iterator[ProposeCommand]:
         self._follow_actives(image)
         for command in self._commands(image, Looks(), now=now):
+            # Its last proposal has no result yet, or failed a moment ago.
             if self._under_way.is_free(subject_of(command), now=now):
                 yield self._under_way.propose(command)
 
@@ -237,7 +241,7 @@ class Controller:
                 if command:
                     yield command
         raised = next_level(image, self._voters)
-        if raised is not None:
+        if raised is not None:  # every node knows the next feature level
             yield raised
         yield from assign_slots(image.slots, self._active, self._under_way.slots())
         while self._under_way.elections() < ELECTIONS_MAX:
@@ -258,9 +262,9 @@ class Controller:
         """The first that applies: 1. fence 2. review 3. unfence 4. begin shutdown 5. elect."""
         session = self._sessions[broker.broker_id]
         is_lost = is_unfit or session.is_expired(now)
-        if not broker.fenced and is_lost:
+        if not broker.fenced and is_lost:  # silent, dead or unfit
             return FenceBroker(broker.broker_id, broker.broker_epoch)
-        if broker.pending:
+        if broker.pending:  # before unfencing: the review takes away roles that it must not have
             return self._reviews.of(image, broker, looks)
         if broker.fenced:
             # An older image might still name it as a leader: it must have seen that it lost that.
@@ -268,6 +272,7 @@ class Controller:
             if is_lost or not session.is_ready(now, must_know=must_know):
                 return None
             return UnfenceBroker(broker.broker_id, broker.broker_epoch)
+        # It leaves its leaderships in order before it stops.
         if session.wants_shutdown and not broker.in_controlled_shutdown:
             return BeginControlledShutdown(broker.broker_id, broker.broker_epoch)
         return self._elections.of(image, broker, looks)
@@ -302,6 +307,7 @@ class Controller:
         for key in self._survey.go(image, Looks()):
             self._elections.add(image, key)
         if self._survey.is_over:
+            # The survey at the begin of a term only looks for leaderless partitions.
             if self._balances:
                 self._leaders.on_survey(self._survey)
             self._survey = None
@@ -309,10 +315,10 @@ class Controller:
     def _follow_actives(self, image: MetadataImage) -> None:
         before, self._active = self._active, _active(image)
         for broker_id, broker_epoch in before.items():
-            if self._active.get(broker_id) != broker_epoch:
+            if self._active.get(broker_id) != broker_epoch:  # fenced, stopping, or registered again
                 self._elections.on_inactive(broker_id)
         for broker_id, broker_epoch in self._active.items():
-            if before.get(broker_id) != broker_epoch:
+            if before.get(broker_id) != broker_epoch:  # unfenced, or registered and unfenced again
                 self._elections.on_active(image, broker_id)
 
     # Controlled shutdown

@@ -162,5 +162,5 @@ def subject_of(command: Proposal) -> Subject:
             return "partition", PartitionId(command.topic_id, command.partition)
         case SetFeatureLevel():
             return "feature level", command.level
-        case _:
+        case _:  # all other commands are about a broker
             return "broker", command.broker_id

@@ -60,6 +60,7 @@ class _Candidate:
         return tuple(sorted(set(found)))
 
     def _candidates(self, looks: Looks) -> Iterator[PartitionId]:
+        # First those that were found elsewhere, then the scan of what the broker hosts.
         while self._given and looks.left > 0:
             looks.left -= 1
             yield self._given.popitem()[0]
@@ -165,9 +166,10 @@ class Drains:
         drain = self._drains.get(broker.broker_id)
         if drain is None or drain.broker_epoch != broker.broker_epoch:
             drain = self._drains[broker.broker_id] = _begun(image, broker)
+        # Drained: it stays so, as a stopping broker is elected only where no other can be.
         if drain.version is not None:
             return []
-        if not image.led_count(broker.broker_id):
+        if not image.led_count(broker.broker_id):  # it leads nothing: no scan is needed
             drain.version = image.version
             return []
         found = [
@@ -178,7 +180,7 @@ class Drains:
         drain.has_found |= bool(found)
         if drain.walk.is_over and drain.has_found:  # scan again: were they elected elsewhere?
             self._drains[broker.broker_id] = _begun(image, broker)
-        elif drain.walk.is_over:
+        elif drain.walk.is_over:  # a whole scan has found nothing that could move
             drain.version = image.version
         return found
 
@@ -274,6 +276,7 @@ class PreferredLeaders:
             looks.left -= 1
             key = heappop(self._queue)
             partition = image.partitions.get(key)
+            # The image may have changed since the survey.
             if partition and _can_return(image, partition):
                 return ElectLeader(*key, ElectionKind.PREFERRED, partition.leader_epoch)
         return None
@@ -334,7 +337,7 @@ class Review:
 
     def next_command(self, image: MetadataImage, looks: Looks) -> AnyReview | None:
         """The command to propose, the same until `on_applied`; None if the budget is used up."""
-        if self._command is None:
+        if self._command is None:  # the last one has a result: make the next
             self._command = self._made(image, looks)
         return self._command
 
@@ -399,6 +402,7 @@ class Reviews:
             return  # of an earlier review, or of `Elections`
         if succeeded:
             review.on_applied(command)
+        # Finished, or begin a new review from the present image.
         if isinstance(command, FinishReview) or not succeeded:
             del self._reviews[command.broker_id]
 
@@ -451,6 +455,7 @@ def _adopt(
     """Move the slots of inactive brokers, each to the broker that has the fewest."""
     moves = []
     for number, owner in enumerate(owners):
+        # A move in flight already gives it a new owner.
         if owner not in counts and number not in moving:
             fewest = min(counts, key=counts.__getitem__)
             counts[fewest] += 1

@@ -76,6 +76,7 @@ class Probes:
         """A connection of this broker was reset: begin a series, now or as soon as allowed."""
         self._series = {key: it for key, it in self._series.items() if it.is_recent(now)}
         last = self._series.get(broker.broker_id)
+        # No recent series, or of a former process.
         if last is None or last.broker_epoch != broker.broker_epoch:
             return self._begin(broker.broker_id, broker.broker_epoch, at=now)
         if last.awaited:  # decide when the outcome of the running series is known
@@ -100,7 +101,7 @@ class Probes:
         if series is None or series.awaited != probe:  # of a series that was replaced since
             return None
         series.awaited = None
-        if outcome is not ProbeOutcome.REFUSED:
+        if outcome is not ProbeOutcome.REFUSED:  # a listening process, or silence: not dead
             again = series.is_outdated
             return self._begin_again(probe.broker_id, series, now=now) if again else None
         if series.is_second:
@@ -167,7 +168,7 @@ class FrozenDisks:
             is_needed = self._checks[broker_id].is_needed(image, looks)
             if is_needed is None:  # the budget of this call is used up
                 return None
-            if not is_needed:
+            if not is_needed:  # no partition needs it: fence this one
                 del self._checks[broker_id]
                 return broker_id
         return None
