@@ -115,6 +115,7 @@ async def hold_directory(files: Files, directory: Path, run_sync: RunSync) -> As
         files.make_directory(directory)
         return [files.lock(directory / ".lock")]
 
+    # Created and locked by one call in a thread; fails at once if another process has the lock.
     held = await run_sync(lock)
     try:
         with COLLECTOR.bounded():
@@ -132,7 +133,7 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
                 yield nursery
             finally:
                 nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
+    except BaseExceptionGroup as group:  # a nursery groups even a single error
         _raise_alone(group)
 
 
@@ -141,7 +142,7 @@ def _raise_alone(group: BaseExceptionGroup[BaseException]) -> NoReturn:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    if error is group:
+    if error is group:  # several errors: keep the group
         raise group
     context = error.__context__
     try:
@@ -172,6 +173,7 @@ _OURS = re.compile(
     rf"|snapshot-\d{{20}}-\d{{10}}\.snapshot{_UNFINISHED}|{_SYSTEM}"
 )
 _OURS_IN_JOURNAL = re.compile(rf"\d{{20}}\.journal{_TEMPORARY}|{_SYSTEM}")
+# Names that a broker's data directory has: the usual mistake is to give both the same directory.
 _OF_LOGS = {"topics", "checkpoints", "clean-shutdown"}
 
 

@@ -50,14 +50,14 @@ class GcControl:
             return
         with self._lock:
             self._holders += 1
-            if self._holders == 1:
+            if self._holders == 1:  # the first open node
                 self._begin()
         try:
             yield
         finally:
             with self._lock:
                 self._holders -= 1
-                if self._holders == 0:
+                if self._holders == 0:  # the last open node is closed
                     self._end()
 
     @contextmanager
@@ -87,6 +87,7 @@ class GcControl:
             with self._lock:
                 self._pauses -= 1
                 if self._pauses == 0:
+                    # Objects of a host program must not be frozen: see `left_alone`.
                     if self._hosts == 0:
                         gc.freeze()
                     if self._was_enabled:

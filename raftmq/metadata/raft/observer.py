@@ -96,6 +96,7 @@ class SnapshotDownload:
             StorageError: the disk failed.
         """
         snapshot = SnapshotId(offer.index, offer.snapshot_term, offer.size_bytes, offer.crc)
+        # Opens or resumes the file in a thread.
         incoming = await self._run_sync(lambda: self._store.incoming(snapshot))
         while incoming.position < snapshot.size_bytes:
             data = await self._chunk(connection, snapshot, incoming.position)
@@ -104,6 +105,7 @@ class SnapshotDownload:
             await self._run_sync(partial(incoming.write, incoming.position, data))
         # Waits for one read and checksum of the whole file, and its sync.
         info = await self._run_sync(incoming.finish)
+        # Seconds for a large image, in a thread.
         picture = await self._run_sync(lambda: read_picture(machine, self._store.read(info)))
         return info, picture
 
@@ -181,16 +183,17 @@ class ObserverQuorum(Generic[AddressT]):
         self._random.shuffle(order)
         while True:
             for voter in order:
-                await self._follow(voter)
+                await self._follow(voter)  # until this voter fails, refuses or hears no leader
                 await trio.sleep(self._random.uniform(*RETRY_SECONDS))
 
     async def _follow(self, voter: int) -> None:
         stream = await self._dial(voter)
-        if stream is None:
+        if stream is None:  # unreachable: the next voter
             return
         try:
             async with open_connection(stream, name=f"voter-{voter}") as connection:
                 await self._meet(voter, connection)
+        # The observer's own disk, not the voter's fault.
         except StorageError as error:
             logger.error("observer=%d event=fetch_failed error=%s", self._node_id, error)
             await trio.sleep(FAILURE_PAUSE_SECONDS)
@@ -212,7 +215,7 @@ class ObserverQuorum(Generic[AddressT]):
         if met.hello is not None:
             try:
                 await self._pull(voter, connection)
-            except RemoteProtocolError as error:
+            except RemoteProtocolError as error:  # a faulty voter must not end the observer
                 connection.close(str(error), is_fault=True)
 
     def _hello(self) -> NodeHello:
@@ -273,9 +276,9 @@ class ObserverQuorum(Generic[AddressT]):
             self._next_index = index + 1
             if index % APPLIED_AT_ONCE == 0:  # a far-behind observer must not block the event loop
                 self._publish()
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()  # lets other tasks run
         self._publish()
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # at least one for each answer
 
     async def _load(self, connection: QuorumConnection, offer: ObserverOffer) -> None:
         loaded = await self._download.fetch(connection, offer, self._machine)
@@ -325,7 +328,7 @@ class ObserverQuorum(Generic[AddressT]):
 
     async def wait_changed(self, seen: int) -> MetadataImage:
         while self.image.version <= seen:
-            await self._changed.wait()
+            await self._changed.wait()  # set by `_publish`
         await trio.lowlevel.checkpoint_if_cancelled()
         return self.image
 
@@ -334,7 +337,7 @@ class ObserverQuorum(Generic[AddressT]):
 
     async def wait_leadership_changed(self, seen: Leadership) -> Leadership:
         while self.leadership == seen:
-            await self._leadership_changed.wait()
+            await self._leadership_changed.wait()  # set by `_note_leader`
         await trio.lowlevel.checkpoint_if_cancelled()
         return self.leadership
 
@@ -409,7 +412,7 @@ def _load(store: SnapshotStore, machine: MetadataMachine) -> tuple[int, bytes]:
     """
     check_no_journal(store.files, store.directory)
     snapshot = store.newest()
-    if snapshot is None:
+    if snapshot is None:  # a new observer: fetch from the first entry on
         return FIRST_ENTRY, b""
     picture = read_picture(machine, store.read(snapshot))
     machine.install(snapshot.index, picture.decoded)

@@ -109,13 +109,13 @@ async def open_quorum(
                 if voter.refused:  # an older copy: later starts must fail, see `retire`
                     note = partial(retire, files, settings.directory, voter.refused)
                     with trio.CancelScope(shield=True):
-                        await threads.run_sync(note)
+                        await threads.run_sync(note)  # shielded: later starts depend on the file
 
 
 @asynccontextmanager
 async def _run(voter: _Voter) -> AsyncIterator[RaftQuorum]:
     async with open_background() as nursery:
-        await nursery.start(voter.transport.run)
+        await nursery.start(voter.transport.run)  # until it listens
         for task in (voter.snapshotter.run, voter.driver.run, voter.quorum.run):
             nursery.start_soon(task)
         nursery.start_soon(voter.driver.remove_segments)
@@ -159,7 +159,7 @@ def _load(
     )
     _check_pair(directory, snapshot, journal)
     machine = make_machine()
-    if snapshot is None:
+    if snapshot is None:  # a new voter, or one with few entries
         return _Found(store, None, journal, machine, None)
     picture = read_picture(machine, store.read(snapshot))
     machine.install(snapshot.index, picture.decoded)
@@ -207,6 +207,7 @@ class _Voter:
         self._nonce = random.randbytes(8)
         self._clock = trio.current_time
         identity = self._synced_identity = found.journal.identity
+        # The option is for empty directories, and dangerous in copied settings (decision 0028).
         if settings.is_replacement and identity.standing is Standing.ESTABLISHED:
             logger.warning("%s", REPLACED.format(settings.directory))
         self._membership = VoterMembership(

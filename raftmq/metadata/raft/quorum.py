@@ -101,6 +101,7 @@ class Driver:
         while True:
             await self._wait()
             self._turn_began = trio.current_time()
+            # The disk failed, or a peer has proved this directory to be an older copy.
             if self._error is not None:
                 raise self._error
             self._snapshotter.maybe_install()
@@ -121,13 +122,14 @@ class Driver:
         if self._node.has_work:  # more entries to apply than fit into one turn
             self._event.set()
         with trio.move_on_after(self._node.seconds_to_wake(self._tick_seconds)):
-            await self._event.wait()
+            await self._event.wait()  # ended by `wake`, or by the next tick
         self._event = trio.Event()
 
     def _take_messages(self) -> None:
         for peer, message in self._transport.take_inbox():
             try:
                 self._receive(peer, message)
+            # A peer's fault ends its connection, never this node.
             except RemoteProtocolError as error:
                 logger.warning("peer=%s event=protocol_error error=%s", peer, error)
                 self._transport.disconnect(peer, str(error))
@@ -149,7 +151,7 @@ class Driver:
     async def remove_segments(self) -> None:
         """Delete segments that are not needed any more; a task of its own, so no turn waits."""
         while True:
-            await self._removals.wait()
+            await self._removals.wait()  # set by `run` when the journal has segments to remove
             self._removals = trio.Event()
             removal = self._journal.prepare_removal()
             if removal is not None:
@@ -198,7 +200,7 @@ class CommandOutcome:
         if self.fate is not None:  # late: the deadline has passed before
             return
         self.fate, self.result = fate, result
-        if self._task is not None:
+        if self._task is not None:  # a task waits already; else `wait` is not called
             trio.lowlevel.reschedule(self._task)
             self._task = None
 
@@ -226,7 +228,7 @@ class CommandOutcomes:
         if len(self._heap) >= self._size_max:
             self._forget_settled()
         heappush(self._heap, outcome)
-        if self._heap[0] is outcome:
+        if self._heap[0] is outcome:  # `run` waits for a later deadline: wake it
             self._earlier.set()
         return outcome
 
@@ -245,6 +247,7 @@ class CommandOutcomes:
 
     def _settle_late(self) -> None:
         now = trio.current_time()
+        # Also those settled before their deadline, which only remain in the heap.
         while self._heap and (self._heap[0].fate is not None or self._heap[0].deadline <= now):
             late = heappop(self._heap)
             late.settle(Fate.UNKNOWN, f"no answer within {late.seconds:g} s")
@@ -306,7 +309,7 @@ class RaftQuorum:
         assert index is not None, "a leader takes commands"
         self._driver.wake()
         try:
-            await outcome.wait()
+            await outcome.wait()  # until settled by the driver or the deadline
         finally:
             # Cancelled, or timed out: the entry stays in the log, but no task waits for it.
             if outcome.fate is None or outcome.fate is Fate.UNKNOWN:
@@ -319,6 +322,7 @@ class RaftQuorum:
             NotController: this node does not lead, or its disk hangs.
             QuorumBusy: too many proposals are in flight (back-pressure).
         """
+        # A leader whose disk hangs accepts nothing: its followers may have elected another.
         if self._is_closed or not self._node.is_leader or self._driver.is_stuck:
             raise self._not_leader()
         if len(self._node.proposals) >= self._proposals_waiting:
@@ -349,8 +353,8 @@ class RaftQuorum:
 
     async def wait_changed(self, seen: int) -> MetadataImage:
         while self.image.version <= seen:
-            await self._changed.wait()
-        await trio.lowlevel.checkpoint_if_cancelled()
+            await self._changed.wait()  # set by `_publish` after a turn that applied commands
+        await trio.lowlevel.checkpoint_if_cancelled()  # a checkpoint even if it need not wait
         return self.image
 
     def delta_since(self, seen: int) -> MetadataDelta:
@@ -358,6 +362,7 @@ class RaftQuorum:
 
     async def wait_leadership_changed(self, seen: Leadership) -> Leadership:
         while self.leadership == seen:
+            # Set by `_publish` after a turn that changed the leader.
             await self._leadership_changed.wait()
         await trio.lowlevel.checkpoint_if_cancelled()
         return self.leadership

@@ -71,6 +71,7 @@ def check_settings(settings: QuorumSettings[Any], *, is_voter: bool) -> None:
     ]
     if problems:
         raise InvalidConfig(problems)
+    # The same settings serve voters and observers: the id decides which of them this node is.
     if (settings.node_id in settings.voters) != is_voter:
         raise InvalidConfig([_role_problem(settings, is_voter=is_voter)])
 
@@ -118,7 +119,7 @@ def _voters_problems(voters: object) -> Iterator[str]:
         yield from _node_id_problems("voters: id", voter)
         yield from _address_problems(f"voters: address of {brief(voter)}", address)
     for (one, address), (other, its_address) in combinations(voters.items(), 2):
-        if address == its_address:
+        if address == its_address:  # both would dial the same node
             yield (
                 f"voters: {brief(one)} and {brief(other)} have the same address {brief(address)}:"
                 " each listens at its own"

@@ -157,9 +157,10 @@ def explain(sight: Sight) -> str:
     facts = [f"not connected: {_listed(missing)}"] if missing else []
     if blank:
         facts.append(f"blank: {_listed(blank)}")
+    # Case 1, as far as this voter knows: a quorum that is being set up
     if sight.term == 0 and missing and not established:
         facts.append("a new quorum begins when all of its voters are up at the same time")
-    elif sight.term == 0 and missing:
+    elif sight.term == 0 and missing:  # others may be in a later term
         facts.append(
             "a quorum that never had a leader needs all of its voters up at the same time, any"
             f" other one {needed} that are established"
@@ -190,7 +191,7 @@ class LeaderWatch:
         self._said = ""
 
     def on_turn(self, now: float) -> None:
-        if self._node.heard_leader_id is not None:
+        if self._node.heard_leader_id is not None:  # elected, and heard recently
             self._on_leader(now)
         elif now - self._since >= PATIENCE_SECONDS:
             self._say(explain(sight_of(self._node)), now)
@@ -203,6 +204,7 @@ class LeaderWatch:
         self._since = now
 
     def _say(self, reason: str, now: float) -> None:
+        # Also not more often than that, even if voters come and go all the time.
         if reason != self._said and now - self._said_at >= PATIENCE_SECONDS:
             self._said, self._said_at = reason, now
             where = f"node={self._node.node_id} term={self._node.term}"

@@ -220,17 +220,18 @@ class Guard:
 
     def _on_append_reply(self, peer: int, message: AppendReply) -> None:
         node = self._node
-        if message.term > node.term:
+        if message.term > node.term:  # an answer from a later term: this leader was deposed
             node.step_down(message.term)
         if message.term != node.term or not node.is_leader:  # a late answer of an earlier term
             return
+        # Entries that were never sent: a peer of another quorum, or a faulty one.
         if message.next_index > node.journal.last_index + 1:
             raise RemoteProtocolError(f"voter {peer} has entries that we do not have")
         if message.is_reset and message.next_index < 2:
             raise RemoteProtocolError(f"voter {peer} denies entry 1, which every log begins with")
         if message.round > node.reads.round:
             raise RemoteProtocolError(f"voter {peer} answers round {message.round}, not begun yet")
-        if message.last_index < node.match_index(peer):
+        if message.last_index < node.match_index(peer):  # rule 7
             self._stop_older_copy(peer, message.last_index)
         elif message.standing is Standing.ESTABLISHED and node.counts(peer):
             self._count(peer, message)
@@ -272,6 +273,7 @@ class Guard:
                 "success": message.is_success,
             },
         )
+        # PySyncObj may have moved it back: rule 4.
         if message.is_success:
             node.replication.on_confirmed(peer, next_index)
             node.set_next_index(peer, max(before, node.next_index(peer)))
@@ -294,7 +296,7 @@ class Guard:
 
     def _on_pre_vote_reply(self, peer: int, message: PreVoteReply) -> None:
         node = self._node
-        if message.current_term > node.term:
+        if message.current_term > node.term:  # the voter is in a later term: follow there first
             node.step_down(message.current_term)
         else:
             node.on_pre_vote_reply(peer, message)
@@ -318,7 +320,7 @@ class Guard:
             return  # a late vote; and a wrong, high term must not reset `_voted` of the real one
         if message.term != self._votes_term:
             self._votes_term, self._voted = message.term, set()
-        if peer not in self._voted and self._node.counts(peer):
+        if peer not in self._voted and self._node.counts(peer):  # rule 5
             self._voted.add(peer)
             self._node.engine_receive(peer, {"type": "response_vote", "term": message.term})
 
@@ -355,6 +357,7 @@ def _check_entries(message: AppendEntries) -> None:
     """Entries must be contiguous, and their terms must not fall."""
     index, term = message.previous_index, message.previous_term
     for _, entry_index, entry_term in message.entries:
+        # Appending these would corrupt the log.
         if entry_index != index + 1 or not term <= entry_term <= message.term:
             raise RemoteProtocolError(
                 f"entry {entry_index} of term {entry_term} after {index} of term {term}"

@@ -77,12 +77,14 @@ class VoterMembership:
                 is_final=True,
             )
         run, seen = _run_of(hello), self._seen.get(hello.node_id)
+        # The start count did not rise: a copy from before that run.
         if seen and run.is_older_than(seen):
             return older_copy(hello.node_id, "it ran with a newer copy of it before")
         if hello.standing is Standing.BLANK and self._has_other_disk(hello):
             return Refusal(
                 f"voter {hello.node_id} is connected with another disk: stop the one or the other"
             )
+        # A new disk in a quorum that has begun: the operator must say so (decision 0028).
         if term > 0 and not self._may_sit(hello):
             return empty_directory(hello.node_id)
         enrolment = self.enrolled.get(hello.node_id)
@@ -144,7 +146,7 @@ class VoterMembership:
     def may_campaign(self, term: int) -> bool:
         if self.standing is Standing.BLANK:
             return False
-        if term > 0:
+        if term > 0:  # the quorum has begun: every voter was established before term 1
             return True
         # Term 0, a new quorum: see the module, rule 1 depends on it.
         ready = all(h.standing is Standing.ESTABLISHED for h in self._connected.values())

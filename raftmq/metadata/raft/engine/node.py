@@ -144,7 +144,7 @@ class RaftNode(PinnedEngine):
         return index
 
     def begin_read(self, done: Callable[[bool], None]) -> None:
-        if self.is_leader:
+        if self.is_leader:  # a follower's state may be behind: it confirms no reads
             self.reads.begin(done)
         else:
             done(False)
@@ -159,7 +159,7 @@ class RaftNode(PinnedEngine):
 
     def seconds_to_wake(self, tick_seconds: float) -> float:
         """Seconds until the next tick, if nothing happens before."""
-        if self._notice_at is None:
+        if self._notice_at is None:  # no commit to announce
             return tick_seconds
         return min(tick_seconds, max(0.0, self._notice_at - self._clock()))
 
@@ -173,6 +173,7 @@ class RaftNode(PinnedEngine):
 
     def may_campaign(self) -> bool:
         """Called by the engine when the election deadline has passed: pre-votes come first."""
+        # Blank, or waiting for all voters in term 0.
         if not self.membership.may_campaign(self.term):
             self.election_deadline = self._clock() + self._timing.retry_seconds[1]
             return False
@@ -195,7 +196,7 @@ class RaftNode(PinnedEngine):
     def on_pre_vote_reply(self, peer: int, reply: PreVoteReply) -> None:
         if not self.is_leader:
             self._pre_votes.on_reply(peer, reply)
-            if self._pre_votes.is_won(self.term + 1):
+            if self._pre_votes.is_won(self.term + 1):  # a majority would vote for this node
                 self.election_deadline = self._clock() - 1.0  # campaign in the next tick
 
     def election_timeout(self) -> float:
@@ -235,6 +236,7 @@ class RaftNode(PinnedEngine):
         An enrolment in the log, even unapplied, excludes another disk of the same voter: once it
         is committed, both disks would count for one voter.
         """
+        # A new term: the log may have got enrolments of another leader.
         if self._log_disks_term != self.term:
             self._log_disks_term, self._log_disks = self.term, self._disks_in_log()
         enrolled = self._log_disks.get(peer) or self._applied_disk(peer)
@@ -284,10 +286,12 @@ class RaftNode(PinnedEngine):
 
     def _maybe_tell_commit(self) -> None:
         """Send a heartbeat soon if no entries carry the new commit index to the followers."""
+        # Entries or a heartbeat have carried it.
         if self.replication.commit_told == self.commit_index:
             self._notice_at = None
             return
         now = self._clock()
+        # The first tick with this commit: wait, as entries may follow and carry it.
         if self._notice_at is None:
             self._notice_at = now + self._timing.commit_notice_seconds
         elif now >= self._notice_at:
@@ -295,6 +299,7 @@ class RaftNode(PinnedEngine):
 
     def _enrol_disks(self) -> None:
         for voter, disk_id in self.membership.unenrolled():
+            # Once a term: the entry needs a moment to be committed.
             if (voter, disk_id) not in self._enrolling:
                 self._enrolling.add((voter, disk_id))
                 self._log_disks[voter] = disk_id
@@ -334,6 +339,7 @@ class RaftNode(PinnedEngine):
     def _enrolled(self, voter: int, disk_id: bytes, index: int) -> None:
         if voter == self.node_id:
             self._check_not_replaced(disk_id, index)
+        # Rule 2 of `membership`: this disk is established.
         if self.membership.on_enrolled(voter, disk_id, index):
             self.establish()
         if voter == self.node_id and disk_id == self.membership.disk_id:
@@ -356,6 +362,7 @@ class RaftNode(PinnedEngine):
 
     def after_sync(self) -> None:
         """This turn's changes are durable: tell peers whose Hello had the old standing."""
+        # Our Hello to connected peers was older.
         if self._told_standing is not self.membership.standing:
             self._told_standing = self.membership.standing
             for peer in sorted(self._connected):

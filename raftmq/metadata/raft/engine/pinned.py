@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.raft.journal.journal import Journal
 
-PINNED_VERSION = "0.3.17"
+PINNED_VERSION = "0.3.17"  # another version needs a new review, see decision 0011
 # The files of that version that run here, as they were reviewed line by line (decision 0011).
 _SHA256 = {
     "syncobj.py": "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4",
@@ -323,6 +323,7 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
     def step_down(self, term: int) -> None:
         """A higher term was seen: become a follower without a vote in that term."""
         assert term >= self.term, f"from term {self.term} back to {term}"
+        # Within the same term the vote stays: a second one could elect two leaders.
         if term > self.term:
             self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__raftLeader = None

@@ -89,7 +89,7 @@ class Replication:
         """Messages in flight are lost: continue behind what the follower has confirmed."""
         self._flows[peer].restart()
         match = self._engine.match_index(peer)
-        if match:
+        if match:  # 0: nothing is confirmed yet, probe from the engine's next index
             self._engine.set_next_index(peer, match + 1)
 
     def on_confirmed(self, peer: int, next_index: int) -> None:
@@ -102,6 +102,7 @@ class Replication:
         """At least one message to each follower: entries, or an empty heartbeat."""
         self.commit_told = self._engine.commit_index
         for peer in sorted(peers):
+            # Nothing to send, or as much in flight as allowed: an empty heartbeat.
             if not self._send_entries(peer, read_round):
                 self._send_heartbeat(peer, read_round)
 
@@ -111,7 +112,7 @@ class Replication:
         for peer in sorted(peers):
             if self._engine.next_index(peer) <= last_index:
                 told += self._send_entries(peer, read_round)
-        if told == len(peers):
+        if told == len(peers):  # then no extra message need announce the commit
             self.commit_told = self._engine.commit_index
 
     def _send_entries(self, peer: int, read_round: int) -> bool:
@@ -133,8 +134,10 @@ class Replication:
 
     def _send_heartbeat(self, peer: int, read_round: int) -> None:
         next_index = self._engine.next_index(peer)
+        # The follower's next entry is in the log, or about to be.
         if next_index > self._journal.first_index:
             self._send(peer, self._append(next_index, (), read_round))
+        # Compacted: the follower needs the snapshot. Without one there was no compaction.
         elif self.snapshot is not None:
             self._send(peer, _offer(self._engine.term, read_round, self.snapshot))
 
@@ -293,13 +296,13 @@ class PendingProposals:
     def forget(self, index: int, done: Callable[[Fate, object], None]) -> None:
         """No task waits for it any more; does nothing if its outcome was passed on already."""
         rest = [proposal for proposal in self._take(index) if proposal.done != done]
-        if rest:
+        if rest:  # proposals of an earlier term at this index
             self._waiting[index] = rest
             self._count += len(rest)
 
     def on_applied(self, index: int, term: int, result: object) -> None:
         for proposal in self._take(index):
-            if proposal.term == term:
+            if proposal.term == term:  # else this index was taken by an entry of a newer leader
                 proposal.done(Fate.APPLIED, result)
             else:
                 proposal.done(Fate.DISCARDED, None)

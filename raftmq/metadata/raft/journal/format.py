@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"\xd1raftmq\n"
-VERSION = 1
+VERSION = 1  # a reader refuses other versions
 DISK_ID_BYTES = 16
 BATCH_BYTES_MAX = (1 << 32) - 1  # its length is an unsigned 32-bit field
 
@@ -144,7 +144,7 @@ class BatchBuilder:
 
 def find_batch(data: bytes, position: int) -> JournalBatchHeader | None:
     """The whole and undamaged batch at exactly this byte, if there is one."""
-    if len(data) - position < HEADER_BYTES:
+    if len(data) - position < HEADER_BYTES:  # not even a header: the end of the file, or torn
         return None
     magic, checksum, *fields = _HEADER.unpack_from(data, position)
     header = JournalBatchHeader(position, *fields)

@@ -171,6 +171,7 @@ class Journal:
         assert start > 0, f"entry {from_index} is below the log, whose base is {self.first_index}"
         end, size = start, 0
         stop = min(to_index - self.first_index, len(items))
+        # At least one entry, even if it is larger.
         while end < stop and (size := size + len(items[end][0])) <= bytes_max:
             end += 1
         return items[start : max(end, min(start + 1, stop))]
@@ -289,7 +290,7 @@ class Journal:
         """
         self._writer.check()
         assert self._in_flight is None, "one batch at a time"
-        if not self.dirty:
+        if not self.dirty:  # an idle node writes nothing
             return None
         rolls = self._must_roll or self._state.segments[-1].size_bytes >= self._segment_bytes
         data = self._start_segment() if rolls else self._build_pending()
@@ -315,7 +316,7 @@ class Journal:
         """Segments that are not needed any more; None if there are none, or a removal runs."""
         numbers = [segment.number for segment in self._state.segments]
         numbers = [number for number in numbers if number < self._first_live_segment]
-        if self._removal or not numbers:
+        if self._removal or not numbers:  # one removal at a time
             return None
         self._removal = Removal(self._writer.files, self._writer.directory, numbers)
         return self._removal
@@ -332,7 +333,7 @@ class Journal:
 
     def _build_pending(self) -> bytes:
         state = self._state
-        if state.commit_index > self._hint:
+        if state.commit_index > self._hint:  # written only along with other records: it is a hint
             self._pending.add_commit(state.commit_index)
         return self._pending.build(state.next_sequence, state.identity.disk_id)
 
@@ -376,7 +377,7 @@ class Journal:
         self._changed_from = min(self._changed_from, index)
 
     def _rebase(self, index: int) -> None:
-        if index == self.first_index:
+        if index == self.first_index:  # nothing to drop
             return
         self._state.log.rebase(index)
         self._pending.add_bounds(self._state.bounds)

@@ -30,9 +30,10 @@ def replay_journal(files: Files, directory: Path) -> JournalState | None:
         CorruptJournal: with file, byte, and what the operator can do.
     """
     numbers = segment_numbers(files.names(directory))
-    if not numbers:
+    if not numbers:  # a new voter
         return None
     for number in range(numbers[0], numbers[-1]):
+        # Segments are removed from the oldest on, so a gap is a lost file.
         if number not in numbers:
             raise corrupt(segment_path(directory, number), "the file is missing")
     replay = Replay(directory, last_number=numbers[-1])
@@ -122,6 +123,7 @@ class Replay:
             )
         if self._state is None:  # the first batch, whose identity sets what is expected
             return
+        # A file that was copied from another voter.
         if header.disk != self.state.identity.disk_id[:8]:
             raise self._corrupt(f"batch {header.sequence} is from another voter's journal")
         expected = self.state.next_sequence
@@ -130,7 +132,7 @@ class Replay:
 
     def _end_batch(self, header: JournalBatchHeader) -> None:
         state = self.state
-        if not self._is_bounded:
+        if not self._is_bounded:  # the first batch of a segment always has them
             raise self._corrupt("the journal does not begin with the bounds of its log")
         if state.commit_index > state.log.last_index:
             raise self._corrupt(
@@ -223,7 +225,7 @@ class Replay:
         log = self.state.log
         if last < self.state.commit_index or base < self._base_index or last < base:
             return False
-        if last == base:
+        if last == base:  # an empty log continues any other: a snapshot was installed
             return True
         known = log.term_at(last) if last >= log.first_index else last_term
         known_base = log.term_at(base) if base >= log.first_index else base_term

@@ -87,7 +87,7 @@ class SegmentWriter:
         assert self._file, "no segment was begun"
         self._file.write(self._position, [data])
         self._position += len(data)
-        if self._sync:
+        if self._sync:  # False only in benchmarks
             self._file.sync()
 
     def close(self) -> None:

@@ -97,7 +97,7 @@ class QuorumConnection:
         return self._closed.is_set()
 
     async def wait_closed(self) -> None:
-        await self._closed.wait()
+        await self._closed.wait()  # set by `_end`, for any reason
 
     async def run(self) -> None:
         """Read and write until either side ends the connection; then close the stream."""
@@ -110,6 +110,7 @@ class QuorumConnection:
         finally:
             self._end("cancelled")
             with trio.CancelScope(shield=True):
+                # Not a graceful close, which could wait for a peer that does not read.
                 await trio.aclose_forcefully(self._stream)
 
     def close(self, reason: str, *, is_fault: bool = False) -> None:
@@ -126,7 +127,7 @@ class QuorumConnection:
         with trio.move_on_after(FINISH_SECONDS_MAX):
             # First until everything is sent, then until the peer closes.
             while self._outbox_bytes and not self.is_closed:
-                await self._sent.park()
+                await self._sent.park()  # until a send is done or the connection ends
             await self.wait_closed()
         self.close(reason)
 
@@ -141,7 +142,7 @@ class QuorumConnection:
 
     async def receive_many(self) -> Received | None:
         """All messages of one read, at least one; None when the connection has ended."""
-        if self._messages:
+        if self._messages:  # the rest of what `receive` has taken before
             rest, self._messages = self._messages, deque()
             return Received(list(rest), 0)
         while not self._received:
@@ -171,7 +172,7 @@ class QuorumConnection:
         """Like `send_soon`, after waiting for the send queue to drain."""
         await trio.lowlevel.checkpoint()  # also when it need not wait
         while self._outbox_bytes > self._limits.outbox_bytes_low and not self.is_closed:
-            await self._sent.park()
+            await self._sent.park()  # until the queue is short or the connection ends
         return self.send_soon(message)
 
     def _end(self, reason: str, *, is_fault: bool = False) -> None:
@@ -190,16 +191,19 @@ class QuorumConnection:
             while data := await self._read_some():
                 self._keep(data)
             self._end("the other side hung up")
-        except RemoteProtocolError as error:
+        except RemoteProtocolError as error:  # damaged or too large: later frames cannot be found
             self._end(str(error), is_fault=True)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            # Reset by the peer, or closed by `run`.
             self._end(f"reading failed: {error!r}")
 
     async def _read_some(self) -> bytes | bytearray:
+        # Back-pressure: the kernel's buffers fill up, and the peer's sends wait.
         while self._received_bytes >= self._limits.read_ahead_bytes:
             self._heard_at = math.inf  # this side does not read: no silence of the peer
             await self._taken.park()
         self._heard_at = trio.current_time()
+        # Until data come; `_watch` ends the connection if none do.
         return await self._stream.receive_some(READ_BYTES)
 
     def _keep(self, data: bytes | bytearray) -> None:
@@ -218,9 +222,10 @@ class QuorumConnection:
         try:
             while True:
                 while not self._outbox:
-                    await self._queued.park()
+                    await self._queued.park()  # until a frame is queued or the task is cancelled
                 piece = self._next_piece()
                 self._writes_since = trio.current_time()
+                # Until the kernel has taken it; `_watch` bounds the time.
                 await self._stream.send_all(piece)
                 self._wrote_at, self._writes_since = trio.current_time(), math.inf
                 self._outbox_bytes -= len(piece)
@@ -232,6 +237,7 @@ class QuorumConnection:
         """The queued frames, whole, up to WRITE_BYTES."""
         frames = [self._outbox.popleft()]
         size = len(frames[0])
+        # Saves system calls: heartbeats and entries are small.
         while self._outbox and size + len(self._outbox[0]) <= WRITE_BYTES:
             frames.append(self._outbox.popleft())
             size += len(frames[-1])
@@ -278,7 +284,7 @@ async def open_connection(
             failure = error
         finally:
             connection.close("done")
-    if failure is not None:
+    if failure is not None:  # outside of the nursery, so that it comes alone
         raise failure
 
 
@@ -333,9 +339,9 @@ async def exchange(
 ) -> Met:
     connection.send_soon(own)
     hello = await connection.receive()
-    if isinstance(hello, Refusal):
+    if isinstance(hello, Refusal):  # it refused before it said who it is
         return refused(connection, Met(None, hello))
-    if not isinstance(hello, NodeHello):
+    if not isinstance(hello, NodeHello):  # no raftmq, or the connection has ended
         return out_of_order(connection, hello)
     refusal = judge(hello)
     if refusal is not None:
@@ -345,7 +351,7 @@ async def exchange(
         return Met(hello)
     connection.send_soon(Welcome())
     answer = await connection.receive()
-    if isinstance(answer, Refusal):
+    if isinstance(answer, Refusal):  # it accepted the connection, but not our Hello
         return refused(connection, Met(hello, answer))
     return Met(hello) if isinstance(answer, Welcome) else out_of_order(connection, answer)
 

@@ -17,7 +17,7 @@ from crc32c import crc32c
 from raftmq.errors import RemoteProtocolError
 from raftmq.wire.nesting import Decoder
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 1  # raised if older nodes must not connect; they refuse each other
 FRAME_HEADER = struct.Struct("<II")
 FRAME_BYTES_MAX = 4 << 20  # two commands of the largest size (1 MiB) and room to spare
 # Of peers before their Hello, and of guests: they send only a Hello and requests. Memory that a
@@ -269,10 +269,11 @@ class MessageReader:
         return messages
 
     def _end_of_frame(self, position: int) -> int | None:
+        # The rest of the header is still to come.
         if len(self._buffer) - position < FRAME_HEADER.size:
             return None
         length, _ = FRAME_HEADER.unpack_from(self._buffer, position)
-        if length > self.frame_bytes_max:  # before its bytes are buffered
+        if length > self.frame_bytes_max:  # before more of it is buffered
             raise RemoteProtocolError(f"frame of {length} bytes, at most {self.frame_bytes_max}")
         end = position + FRAME_HEADER.size + length
         return end if end <= len(self._buffer) else None
@@ -280,7 +281,7 @@ class MessageReader:
     def _decode(self, position: int, end: int) -> AnyMessage:
         _, crc = FRAME_HEADER.unpack_from(self._buffer, position)
         payload = bytes(memoryview(self._buffer)[position + FRAME_HEADER.size : end])
-        if crc32c(payload) != crc:
+        if crc32c(payload) != crc:  # damaged on the way, or sent by a faulty node
             raise RemoteProtocolError(f"frame of {len(payload)} bytes fails its CRC")
         try:
             return _decoder.decode(payload)

@@ -86,7 +86,7 @@ def _judge(hello: NodeHello) -> Refusal | None:
 
 
 async def _status(connection: QuorumConnection) -> QuorumStatus:
-    await connection.send(StatusRequest())
+    await connection.send(StatusRequest())  # waits for room in the send queue
     match await connection.receive():
         case StatusReply(status=data):
             return _decoded(data)
@@ -167,6 +167,7 @@ class ObserverService:
             case StatusRequest():
                 return StatusReply(self._make_status())
             case ObserverFetch() if guest.role is Role.OBSERVER:
+                # An observer with another quorum's image would mix two histories (decision 0012).
                 if self._is_of_another_history(message):
                     return Refusal(
                         f"the quorum was begun anew since observer {guest.node_id} followed it:"
@@ -184,7 +185,7 @@ class ObserverService:
         return bool(ours) and bool(theirs) and ours != theirs
 
     async def _entries_from(self, guest: _Guest, next_index: int) -> AnyMessage:
-        if next_index < FIRST_ENTRY:
+        if next_index < FIRST_ENTRY:  # no observer that works asks for entry 1: see FIRST_ENTRY
             raise RemoteProtocolError(
                 f"entry {next_index} is asked for, {FIRST_ENTRY} is the first"
             )
@@ -192,6 +193,7 @@ class ObserverService:
             # Until an entry is applied or the leader changes: `on_turn` wakes this task.
             while self._node.last_applied < next_index and guest.told == self._leader():
                 await self._news.park()
+        # Compacted: the observer needs a snapshot first.
         if next_index <= self._node.journal.first_index:
             snapshot = self._snapshotter.offer_to(guest.node_id)
             if snapshot is not None:

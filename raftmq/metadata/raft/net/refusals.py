@@ -37,7 +37,7 @@ class Refusals:
             level = logging.INFO
         name = _name_of(voter)
         line = "refused by %s: node=%d is_final=%s reason=%s"
-        if self._is_new(name, f"by {refusal.reason}"):
+        if self._is_new(name, f"by {refusal.reason}"):  # not logged before
             logger.log(level, line, name, self._node_id, refusal.is_final, refusal.reason)
 
     def on_refusing(self, dialled: int | None, hello: NodeHello, refusal: Refusal) -> None:
@@ -45,7 +45,7 @@ class Refusals:
         caller = f"{hello.role.name.lower()}-{hello.node_id}"
         name = caller if dialled is None else _name_of(dialled)
         line = "refusing %s: node=%d answered=%s is_final=%s reason=%s"
-        if self._is_new(name, f"of {refusal.reason}"):
+        if self._is_new(name, f"of {refusal.reason}"):  # not logged before
             arguments = (name, self._node_id, caller, refusal.is_final, refusal.reason)
             logger.log(self._level_of(dialled, hello, refusal), line, *arguments)
 

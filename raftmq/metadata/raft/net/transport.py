@@ -126,10 +126,10 @@ class Dialer(Generic[AddressT]):
     async def run(self, meet: Callable[[trio.abc.Stream], Awaitable[StreamOutcome]]) -> None:
         """Dial until cancelled; `meet` serves a stream to its end and returns how it ended."""
         while True:
-            if self._is_needed():
+            if self._is_needed():  # a larger id dials only for an inquiry
                 stream = await self._dial()
                 self._note(StreamOutcome.FAILED if stream is None else await meet(stream))
-                if stream is not None:
+                if stream is not None:  # connected: the next failure is logged again
                     self._problem = ""
             await self._rest()
 
@@ -138,7 +138,7 @@ class Dialer(Generic[AddressT]):
         pauses = self._pauses
         self._pause_max = pauses.refused_seconds_max if is_refused else pauses.seconds_max
         self._pause = min(self._pause, self._pause_max)
-        if outcome is StreamOutcome.SERVED:
+        if outcome is StreamOutcome.SERVED:  # it worked: begin with a short pause next time
             self._pause = pauses.seconds_min
 
     async def _dial(self) -> trio.abc.Stream | None:
@@ -146,7 +146,7 @@ class Dialer(Generic[AddressT]):
         try:
             with trio.move_on_after(DIAL_SECONDS_MAX) as self._attempt:
                 return await self._network.dial(address)
-        except (OSError, RaftmqError) as error:
+        except (OSError, RaftmqError) as error:  # a voter that is down is normal: try again
             problem = str(error) or repr(error)
         if address == self._address:  # else `set_address` has cancelled this attempt
             self._tell(problem)
@@ -164,7 +164,7 @@ class Dialer(Generic[AddressT]):
         """
         with trio.move_on_after(self._pause * self._random.uniform(0.8, 1.2)) as self._attempt:
             self._pause = min(self._pause * 2, self._pause_max)
-            await trio.sleep_forever()
+            await trio.sleep_forever()  # until the pause ends, or `set_address` cancels it
 
 
 # -- Guests ---------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class ObserverLinks:
         self, connection: QuorumConnection, hello: NodeHello, serve_guest: ServeGuest | None
     ) -> None:
         """Serve a guest until it leaves, or `serve_guest` returns."""
-        if serve_guest is None:
+        if serve_guest is None:  # not set by `opening`
             await refuse(connection, Refusal("no guests are served here yet: come back later"))
             return
         if self._count >= GUESTS_MAX:
@@ -205,7 +205,7 @@ async def serve_until_closed(
     connection: QuorumConnection, hello: NodeHello, serve_guest: ServeGuest
 ) -> None:
     async def cancel_when_closed() -> None:
-        await connection.wait_closed()
+        await connection.wait_closed()  # ended by the peer, or by a timeout
         nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
@@ -243,7 +243,7 @@ class Inbox:
     async def wait_room(self, link: VoterLink) -> None:
         """Wait until the driver has taken messages, if the share of `link` is used up."""
         while self._shares.get(link, 0) >= self._share_bytes_max:
-            await self._room.park()
+            await self._room.park()  # until `take` or `drop`
 
     def take(self) -> list[tuple[int, AnyMessage]]:
         """All messages with the voter that sent each, in the order of arrival."""
@@ -361,7 +361,7 @@ class Transport(Generic[AddressT]):
     def send(self, peer: int, message: AnyMessage) -> bool:
         """Queue `message` for the next `flush`; False, and dropped, without a connection."""
         link = self._links.get(peer)
-        if link is None or link.connection.is_closed:
+        if link is None or link.connection.is_closed:  # dropped: Raft sends again
             return False
         link.held.append(encode_frame(message))
         return True
@@ -370,6 +370,7 @@ class Transport(Generic[AddressT]):
         """Send the queued frames, each on the connection for which it was queued."""
         for link in list(self._links.values()):
             held, link.held = link.held, []
+            # The connection has ended, or its queue is full.
             if not all(link.connection.send_soon(frame) for frame in held):
                 self._lose(link, "frames were left over")
 
@@ -382,6 +383,7 @@ class Transport(Generic[AddressT]):
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen and dial until cancelled; `task_status` when it listens."""
         async with trio.open_nursery() as nursery:
+            # Until it listens: dialled peers may dial back at once.
             await nursery.start(self._network.serve, self._accept, self._listen_address)
             for peer, dialer in self._dialers.items():
                 nursery.start_soon(dialer.run, partial(self._meet_voter, peer))
@@ -406,11 +408,11 @@ class Transport(Generic[AddressT]):
         number = next(self._stream_numbers)
         name = f"stream-{number}" if dialled is None else f"voter-{dialled}"
         wrapped = await self._wrapped(stream, name, is_server=dialled is None)
-        if wrapped is None:
+        if wrapped is None:  # TLS failed; logged
             return StreamOutcome.FAILED
         async with open_connection(wrapped, name=name, limits=self._limits) as connection:
             own = self._make_hello()
-            if dialled is None:
+            if dialled is None:  # a stranger until its Hello
                 connection.expect(frame_bytes_max=SMALL_FRAME_BYTES_MAX)
             judge = partial(self._judge, own, self._caller(wrapped, dialled), connection)
             met = await shake_hands(connection, own=own, judge=judge)
@@ -432,7 +434,7 @@ class Transport(Generic[AddressT]):
         self, stream: trio.abc.Stream, name: str, *, is_server: bool
     ) -> trio.abc.Stream | None:
         """The stream inside of TLS, if it is configured; None, and closed, if that fails."""
-        if self._wrap is None:
+        if self._wrap is None:  # TLS is not configured
             return stream
         wrapped, reason = None, f"not done within {HANDSHAKE_SECONDS_MAX:g} s"
         try:
@@ -473,15 +475,17 @@ class Transport(Generic[AddressT]):
     def _on_refusal(self, peer: int | None, refusal: Refusal) -> None:
         """Acted upon only if a known voter sent it: any process may connect and send one."""
         self._refusals.on_refused_by(peer, refusal)
-        if peer is not None and refusal.must_stop:
+        if peer is not None and refusal.must_stop:  # see `Refusal.must_stop`
             self.on_refused(peer, refusal)
             self.wake()
 
     async def _serve_voter(self, link: VoterLink, told: NodeHello) -> StreamOutcome:
         """Serve a voter until the connection ends; FAILED if it never began. `told`: our Hello."""
         link.connection.name = f"voter-{link.peer}"
+        # A newer connection came and went during this handshake: these bytes are older.
         if link.number < self._newest.get(link.peer, 0):
             link.connection.close("a newer one was served before: these bytes are late")
+        # Term or standing have changed during the handshake: the peer would believe the old ones.
         elif self._make_hello() != told:
             link.connection.close("what we said of ourselves holds no more: once again")
         if link.connection.is_closed:
@@ -511,7 +515,7 @@ class Transport(Generic[AddressT]):
     def _gain(self, link: VoterLink) -> None:
         """The newest connection replaces an older one, which the peer has given up already."""
         older = self._links.get(link.peer)
-        if older is not None:
+        if older is not None:  # the peer has reconnected before this side noticed the loss
             self._lose(older, "replaced by a newer one")
         self._links[link.peer], self._newest[link.peer] = link, link.number
         self._refusals.forget(link.peer)
@@ -523,6 +527,7 @@ class Transport(Generic[AddressT]):
         """End the connection; does nothing if it was ended before."""
         link.connection.close(reason)
         self._inbox.drop(link)
+        # Not replaced by a newer one: the peer is disconnected.
         if self._links.get(link.peer) is link:
             del self._links[link.peer]
             self._missed_since[link.peer] = trio.current_time()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from raftmq.metadata.raft.state_machine import StateMachine
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of `OwnState`; older nodes refuse a higher one
 
 
 class OwnState(msgspec.Struct, frozen=True, array_like=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"\xd1rmqsnap"
-VERSION = 1
+VERSION = 1  # a reader refuses other versions
 # A reader holds one slice in memory, and believes no larger length. The metadata's slices are of
 # 64 KiB; the limit leaves room for other formats.
 SLICE_BYTES_MAX = 4 << 20
@@ -128,7 +128,7 @@ class SnapshotWalk:
             if length == 0:  # the trailer; no slice is empty
                 self._check_trailer(start, crc, crc_before)
                 return
-            if length > SLICE_BYTES_MAX:
+            if length > SLICE_BYTES_MAX:  # a damaged length must not make it read gigabytes
                 raise self.damage(f"a slice claims {length} bytes", start)
             data = self._take(length)
             if crc != _checksum(length, data):
@@ -146,6 +146,7 @@ class SnapshotWalk:
             raise self.damage("the trailer fails its CRC", start)
         if _TRAILER.unpack(data) != (self.slice_count, self.position, crc_before):
             raise self.damage("the trailer does not fit to what is before it", start)
+        # Two files were joined, or the file is longer than was written.
         if self.position != self.size_bytes:
             what = f"{self.size_bytes - self.position} bytes follow the trailer"
             raise self.damage(what, self.position)

@@ -102,7 +102,7 @@ class Snapshotter:
             node.replication.snapshot = newest.id  # offered from now on, before `run` opens it
 
     async def run(self) -> None:
-        if self._newest_at_start is not None:
+        if self._newest_at_start is not None:  # open it for sending before peers ask
             await self._publish(self._newest_at_start)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._take_snapshots)
@@ -128,7 +128,7 @@ class Snapshotter:
 
     def maybe_install(self) -> None:
         """Install the received snapshot, unless this node has applied more meanwhile."""
-        if self._decoded is None:
+        if self._decoded is None:  # no snapshot was received
             return
         (info, picture, done), self._decoded = self._decoded, None
         if info.index > self._node.last_applied:
@@ -156,7 +156,7 @@ class Snapshotter:
 
     async def _take_snapshots(self) -> None:
         while True:
-            await self._is_due.wait()
+            await self._is_due.wait()  # set by `maybe_take` in the driver's turn
             self._is_due = trio.Event()
             assert self._due is not None
             await self._take(self._due)
@@ -194,7 +194,7 @@ class Snapshotter:
     def _on_fetch(self, peer: int, message: SnapshotFetch) -> None:
         snapshot = _id_of(message)
         answer = self._sender.on_fetch(peer, snapshot, message.offset, self._clock())
-        if not isinstance(answer, SendChunk):
+        if not isinstance(answer, SendChunk):  # a snapshot that is not open any more
             self._send(peer, _gone(snapshot))
             return
         request = (peer, snapshot, message.offset)
@@ -203,7 +203,7 @@ class Snapshotter:
             self._requests[0].send_nowait(answer)
 
     async def _answer_requests(self) -> None:
-        async for request in self._requests[1]:
+        async for request in self._requests[1]:  # ends only by cancellation
             self._send(request.peer, await self._read(request))
             self._queued.discard((request.peer, request.snapshot, request.offset))
             self.wake()
@@ -223,6 +223,7 @@ class Snapshotter:
         reader, snapshot = self._readers.get(request.snapshot), request.snapshot
         if reader is None:  # closed while the request was waiting
             return _gone(snapshot)
+        # In a thread: reads up to 1 MiB.
         data = await self._run_sync(lambda: reader.read(request.offset, request.length))
         return SnapshotChunk(
             snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.crc, request.offset, data
@@ -248,7 +249,7 @@ class Snapshotter:
                 self._effects[0].send_nowait(effect)
 
     async def _perform_effects(self) -> None:
-        async for effect in self._effects[1]:
+        async for effect in self._effects[1]:  # ends only by cancellation
             match effect:
                 case WriteChunk():
                     await self._write_chunk(effect)

@@ -123,7 +123,7 @@ class SnapshotStore:
         try:
             written = self._write_part(part, key, slices)
             return self.put_in_place(part, written)
-        except Exception:
+        except Exception:  # any error, also of the slices' iterator: leave no part behind
             self.remove_if_possible(part)
             raise
 
@@ -142,7 +142,7 @@ class SnapshotStore:
             None if a newer snapshot has replaced this one meanwhile.
         """
         with self._lock:
-            if info != self._newest:
+            if info != self._newest:  # a newer one was put in place since
                 return None
             return SnapshotReader(self.files.open(info.path), info)
 
@@ -153,6 +153,7 @@ class SnapshotStore:
         """
         assert self._is_open, "newest() comes first"
         begun = self._incoming
+        # Begun for another snapshot, or ended by an error: begin with an empty file.
         if begun is None or begun.is_over or begun.snapshot != snapshot:
             self.discard_incoming()
             begun = self._incoming = IncomingSnapshot(self, snapshot)
@@ -170,6 +171,7 @@ class SnapshotStore:
         """Rename `part`, which is synced and complete, unless the newest snapshot is as new."""
         key = SnapshotKey(written.index, written.term)
         with self._lock:
+            # Our own snapshot may be newer than the one received, and vice versa.
             if self._newest and self._newest.key >= key:
                 self.files.remove(part)
                 return self._newest
@@ -264,7 +266,7 @@ class GrowingFile:
     def append(self, buffers: list[bytes]) -> None:
         self._file.write(self.size_bytes, buffers)
         self.size_bytes += sum(map(len, buffers))
-        if self.size_bytes - self._synced_bytes >= _SYNC_BYTES:
+        if self.size_bytes - self._synced_bytes >= _SYNC_BYTES:  # see _SYNC_BYTES
             self.sync()
 
     def sync(self) -> None:
@@ -282,7 +284,7 @@ class SnapshotReader:
         """Exactly `length` bytes, or CorruptJournal if the file has become shorter."""
         assert 0 <= offset <= offset + length <= self.info.size_bytes, f"{offset}+{length}"
         data = self._file.read(offset, length)
-        if len(data) < length:
+        if len(data) < length:  # the file was shortened by something else: never send less silently
             raise CorruptJournal(
                 f"{self.info.path}: ends at byte {offset + len(data)} instead of"
                 f" {self.info.size_bytes}; stop this node and verify its disk"
@@ -315,6 +317,7 @@ class IncomingSnapshot:
             StorageError: they could not be written, or an earlier error has ended this.
         """
         self._check_usable()
+        # Chunks come in order, each once: the file is written without gaps.
         if offset != self.position:
             raise StorageError(
                 f"{self._path}: is at byte {self.position}, not {offset}; begin anew"

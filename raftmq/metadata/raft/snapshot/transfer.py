@@ -118,7 +118,7 @@ class SnapshotSender:
         """
         if snapshot not in self._open:  # replaced while the peer was idle
             return SendGone(peer, snapshot)
-        if not 0 <= offset < snapshot.size_bytes:
+        if not 0 <= offset < snapshot.size_bytes:  # a faulty peer
             raise RemoteProtocolError(
                 f"peer {peer} asks for offset {offset} of a snapshot of {snapshot.size_bytes} bytes"
             )
@@ -239,14 +239,14 @@ class SnapshotReceiver:
         """
         _check_plausible(leader, snapshot)
         is_known = snapshot.index <= self._caught_up_index
-        if term < self._term or is_known or now < self._paused_until:
+        if term < self._term or is_known or now < self._paused_until:  # case 1
             return []
         is_same_leader = leader == self._leader
         self._term, self._leader = term, leader
         match self.state:
-            case ReceiverState.VERIFYING | ReceiverState.INSTALLING:
+            case ReceiverState.VERIFYING | ReceiverState.INSTALLING:  # case 2
                 return []
-            case ReceiverState.FETCHING if is_same_leader:
+            case ReceiverState.FETCHING if is_same_leader:  # case 3
                 return []
         return self._begin(snapshot, now)
 
@@ -259,6 +259,7 @@ class SnapshotReceiver:
             RemoteProtocolError: the requested chunk has the wrong length.
         """
         progress = self._fetching(snapshot)
+        # A repeated answer, one of another snapshot, or one that was never requested.
         if not progress or offset != progress.received or progress.received == progress.requested:
             return []
         length = min(self._chunk_bytes, snapshot.size_bytes - offset)
@@ -310,6 +311,7 @@ class SnapshotReceiver:
         self._caught_up_index = max(self._caught_up_index, index)
         snapshot = self.snapshot
         is_busy = self.state in (ReceiverState.VERIFYING, ReceiverState.INSTALLING)
+        # Nothing is fetched, it must be finished, or it is still needed.
         if snapshot is None or is_busy or snapshot.index > index:
             return []
         self._end()
@@ -332,6 +334,7 @@ class SnapshotReceiver:
     def _begin(self, snapshot: SnapshotId, now: float) -> list[ReceiverEffect]:
         """Resume if a part of this snapshot is kept; a part of another one is discarded."""
         effects: list[ReceiverEffect] = []
+        # Equal ids mean equal bytes; others cannot be mixed.
         if self._progress and self._progress.snapshot != snapshot:
             effects.append(Discard(self._progress.snapshot))
             self._progress = None
@@ -353,7 +356,7 @@ class SnapshotReceiver:
         progress = self._progress
         if self.state is not ReceiverState.FETCHING or not progress:
             return []
-        if progress.written == progress.snapshot.size_bytes:
+        if progress.written == progress.snapshot.size_bytes:  # all chunks are on the disk
             self.state = ReceiverState.VERIFYING
             return [Finish(progress.snapshot)]
         return list(self._requests(progress, now))
@@ -399,7 +402,7 @@ def _check_plausible(leader: int, snapshot: SnapshotId) -> None:
         for field, value, limit in zip(fields(snapshot), astuple(snapshot), limits, strict=True)
         if not 0 <= value <= limit
     ]
-    if snapshot.size_bytes == 0:
+    if snapshot.size_bytes == 0:  # see `format`: header and trailer
         problems.append("size_bytes 0, but even an empty one has a header")
     if problems:
         raise RemoteProtocolError(f"node {leader} offers a snapshot with {'; '.join(problems)}")
