@@ -60,7 +60,7 @@ class ChangeLog:
         """The next image; commands apply one by one, so that none is left out."""
         assert image.version > self._newest, f"{image.version} after {self._newest}"
         self._newest = image.version
-        if image.changes:
+        if image.changes:  # commands that change nothing need no step
             self._steps.append((image.version, image.changes))
             self._count += len(image.changes)
         # Forget the oldest steps; readers from before them get an incomplete delta.
@@ -149,7 +149,7 @@ def _duty(
         return None
     if now.leader != broker_id:
         return BecomeFollower(key, now)
-    if after.is_unfenced(broker_id):
+    if after.is_unfenced(broker_id):  # a fenced broker leads nothing
         return BecomeLeader(key, now)
     # The image still names it as the leader although it is fenced or has registered again: its
     # review is pending, and will raise the leader epoch. In the present epoch its former process

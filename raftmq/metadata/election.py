@@ -94,6 +94,7 @@ def _first(
 ) -> int:
     """The present leader if it is a candidate, else the first in the order of replicas."""
     for broker_id in (partition.leader, *partition.replicas):
+        # The present leader first: no needless change.
         if broker_id in candidates and may_lead(broker_id):
             return broker_id
     return NO_BROKER
@@ -105,6 +106,7 @@ def review(
     """The partition after a change of `broker_id`; the same object, if nothing follows from it."""
     revoked = _revoked(partition, broker_id, loss)
     isr = revoked.isr
+    # A revoked one has left already.
     if broker_id in isr and _must_leave(revoked, broker_id, rules):
         isr = _without(isr, broker_id)
     return concluded(partition, led(with_isr(revoked, isr, rules.min_isr), rules))
@@ -157,7 +159,7 @@ def _revoked(partition: PartitionState, broker_id: int, loss: Loss) -> Partition
 
 def _must_leave(partition: PartitionState, broker_id: int, rules: Rules) -> bool:
     """Whether an inactive broker must leave the ISR."""
-    if rules.is_active(broker_id):
+    if rules.is_active(broker_id):  # neither fenced nor shutting down
         return False
     others = _without(partition.isr, broker_id)
     # Fenced: at once. Shutting down: only if another member of the ISR can take over.
@@ -226,7 +228,7 @@ def concluded(before: PartitionState, after: PartitionState) -> PartitionState:
         after.leader_epoch,
         after.partition_epoch,
     ), "epochs are moved once, here"
-    if after == before:
+    if after == before:  # epochs rise only for real changes
         return before
     # Adding a replica is no new leadership. Dropping one is: the dropped follower must not go on
     # fetching as a replica, and its old leader epoch makes the leader refuse it.

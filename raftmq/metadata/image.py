@@ -262,7 +262,7 @@ class Tallying:
             before = tallies.get(broker_id, NO_TALLY)
             after = Tally(*[old + new for old, new in zip(before, counts, strict=True)])
             assert min(after) >= 0, f"broker {broker_id} has less than nothing: {after}"
-            if after != NO_TALLY:
+            if after != NO_TALLY:  # see invariant 5
                 tallies = tallies.set(broker_id, after)
             elif broker_id in tallies:  # its last role ended: equal states must have equal maps
                 tallies = tallies.delete(broker_id)

@@ -167,7 +167,7 @@ def pack(section: type[AnySection], rows: Iterable[Value]) -> Iterator[bytes]:
         if held_bytes >= SECTION_BYTES_AIM:
             yield from _cut(_encoder.encode((tag, held)))
             held, held_bytes = [], 0
-    if held:
+    if held:  # the last section is shorter
         yield from _cut(_encoder.encode((tag, held)))
 
 
@@ -183,7 +183,7 @@ def join(slices: Iterable[bytes]) -> Iterator[bytes]:
     """Each section in one piece."""
     pieces: list[bytes] = []
     for number, piece in enumerate(slices):
-        if piece[:1] not in (_LAST, _MORE):
+        if piece[:1] not in (_LAST, _MORE):  # damaged, or of another format
             refuse(f"slice {number} starts with {piece[:1]!r}")
         pieces.append(piece[1:])
         if piece[:1] == _LAST:

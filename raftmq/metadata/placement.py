@@ -169,7 +169,7 @@ class _Rack:
 
     def add(self, broker_id: int, replica_count: int) -> None:
         brokers = self._brokers.get(replica_count)
-        if brokers is None:
+        if brokers is None:  # the first broker at this level
             heappush(self._levels, replica_count)
             brokers = self._brokers[replica_count] = []
         brokers.append(broker_id)
@@ -306,7 +306,7 @@ class _Shifts:
                 self._hand_over(came_from, start, broker_id)
                 return broker_id
             for follower in self._followers[broker_id]:
-                if follower not in came_from:
+                if follower not in came_from:  # breadth-first search visits each broker once
                     came_from[follower] = broker_id
                     waiting.append(follower)
         return None
@@ -314,7 +314,7 @@ class _Shifts:
     def _hand_over(self, came_from: dict[int, int], start: int, end: int) -> None:
         self._counts[start] -= 1
         self._counts[end] += 1
-        while end != start:
+        while end != start:  # back along the chain
             leader = came_from[end]
             number = next(reversed(self._followers[leader][end]))
             self._forget(number)
@@ -332,7 +332,7 @@ class _Shifts:
         for follower in followers:
             shared = self._followers[leader][follower]
             del shared[number]
-            if not shared:
+            if not shared:  # an empty map would look like an edge
                 del self._followers[leader][follower]
 
 

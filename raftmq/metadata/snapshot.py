@@ -202,6 +202,7 @@ class _ImageReader:
         topic = self._topics.get(row.topic_id)
         if topic is None:  # its section comes before those of its partitions
             refuse(f"partitions of topic {row.topic_id.hex()}, which is not there")
+        # Decoded numbers are not trusted.
         if not 0 <= row.first <= topic.partition_count - len(row.states):
             refuse(f"topic {topic.name} has {topic.partition_count} partitions, not {row.first}+")
         keys, partitions = self._keys.setdefault(topic.topic_id, {}), self._partitions

@@ -107,7 +107,7 @@ def _registered_again(draft: Draft, known: BrokerState, command: RegisterBroker)
     # Never unfenced under this epoch yet, and something to review: damage may be added.
     if known.disk_epoch != known.broker_epoch and draft.base.hosted_by(known.broker_id):
         after = _damaged(draft, known, known.damaged, command.damaged)
-        if after != known:
+        if after != known:  # a repetition of known damage changes nothing
             pending = after.pending | Pending.MOVE_LEADERS
             draft.put_broker(replace(after, pending=pending, pending_since=draft.version))
     return BrokerRegistered(known.broker_epoch)
@@ -127,6 +127,7 @@ def _damaged(draft: Draft, broker: BrokerState, before: Names, reported: Names) 
 
 def _level_problem(draft: Draft, command: RegisterBroker) -> Refused | None:
     level = draft.feature_level
+    # It understands all that may be in the log.
     if command.feature_level_min <= level <= command.feature_level_max:
         return None
     return Refused(
@@ -214,7 +215,7 @@ def fence_broker(draft: Draft, command: FenceBroker) -> AnyResult:
     broker = registered(draft, command.broker_id, command.broker_epoch)
     if isinstance(broker, Refused):
         return broker
-    if not broker.fenced:
+    if not broker.fenced:  # a retry: already fenced
         draft.put_broker(_moving(draft, replace(broker, fenced=True)))
     return Done()
 
@@ -223,14 +224,14 @@ def begin_controlled_shutdown(draft: Draft, command: BeginControlledShutdown) ->
     broker = registered(draft, command.broker_id, command.broker_epoch)
     if isinstance(broker, Refused):
         return broker
-    if not broker.in_controlled_shutdown:
+    if not broker.in_controlled_shutdown:  # a retry
         draft.put_broker(_moving(draft, replace(broker, in_controlled_shutdown=True)))
     return Done()
 
 
 def _moving(draft: Draft, broker: BrokerState) -> BrokerState:
     """The broker with a review pending for its partitions, if it hosts any."""
-    if not draft.base.hosted_by(broker.broker_id):
+    if not draft.base.hosted_by(broker.broker_id):  # nothing to review: it may be unfenced at once
         return broker
     pending = broker.pending | Pending.MOVE_LEADERS
     return replace(broker, pending=pending, pending_since=draft.version)
@@ -240,7 +241,7 @@ def unfence_broker(draft: Draft, command: UnfenceBroker) -> AnyResult:
     broker = registered(draft, command.broker_id, command.broker_epoch)
     if isinstance(broker, Refused):
         return broker
-    if not broker.fenced:
+    if not broker.fenced:  # a retry
         return Done()
     # Unfenced now, it could be counted in an ISR that its review is about to take it from.
     if broker.pending != Pending.NOTHING:

@@ -107,7 +107,7 @@ def _unchanged(image: MetadataImage, version: int) -> MetadataImage:
 
 
 def _refused(code: ErrorCode, message: str) -> c.Refused:
-    if len(message) > MESSAGE_CHARS_MAX:
+    if len(message) > MESSAGE_CHARS_MAX:  # it is stored for retries
         message = message[:MESSAGE_CHARS_MAX] + " ..."
     return c.Refused(code, message)
 
@@ -139,6 +139,7 @@ def _answer_without_rule(image: MetadataImage, command_id: c.CommandId) -> c.Any
 def _remember(image: MetadataImage, command_id: c.CommandId, result: c.AnyResult) -> MetadataImage:
     origin, sequence = command_id.origin, command_id.sequence
     broker = image.brokers.get(origin)
+    # The command itself has replaced or removed its sender.
     if broker is None or broker.broker_epoch != command_id.epoch:
         return image  # the command itself replaced or removed its sender
     memory = _memory_of(image, command_id)
@@ -162,6 +163,6 @@ def _without_old(memory: OriginState, highest: int) -> Map[int, c.AnyResult]:
     results = memory.results
     first = memory.highest - RECENT_COMMANDS_MAX + 1
     for sequence in range(first, first + highest - memory.highest):
-        if sequence in results:
+        if sequence in results:  # not every sequence has one: commands may be lost before the log
             results = results.delete(sequence)
     return results

@@ -101,6 +101,7 @@ class Draft:
         again under its old id, and then its directories must not be removed (decision 0030).
         """
         deleted = self._image.deleted_topics
+        # The usual case: a new id, or a change of an existing topic.
         if topic_id in self._image.topics or topic_id not in deleted:
             return deleted
         return tuple(one for one in deleted if one != topic_id)
@@ -108,7 +109,7 @@ class Draft:
     def _tally_anew(self, topic: TopicState) -> None:
         """Count the partitions of a topic again when its `trusts_page_cache` changes."""
         before = self.topic(topic.topic_id)
-        if before is None or before.trusts_page_cache == topic.trusts_page_cache:
+        if before is None or before.trusts_page_cache == topic.trusts_page_cache:  # the usual case
             return
         for number in range(before.partition_count):
             state = self.partition(PartitionId(topic.topic_id, number))
@@ -117,6 +118,7 @@ class Draft:
                 self._tallying.add(state, trusts_page_cache=topic.trusts_page_cache)
 
     def partition(self, key: PartitionId) -> PartitionState | None:
+        # This command has changed partitions: read its own changes.
         if self._partitions is not None:
             return self._partitions.get(key)
         return self._image.partitions.get(key)
@@ -162,9 +164,9 @@ class Draft:
     ) -> None:
         topic = self.topic(key.topic_id)
         trusts = topic is not None and topic.trusts_page_cache
-        if before is not None:
+        if before is not None:  # not a new partition
             self._tallying.add(before, trusts_page_cache=trusts, times=-1)
-        if after is not None:
+        if after is not None:  # not a removed one
             self._tallying.add(after, trusts_page_cache=trusts)
 
     # The rest
@@ -199,7 +201,7 @@ class Draft:
 
     def remove_group(self, name: str) -> None:
         """The group, where there is one; its offsets are removed by `put_offsets`."""
-        if name in self._image.groups:
+        if name in self._image.groups:  # a group may have offsets only
             self._image = self._image._replace(groups=self._image.groups.delete(name))
             self._touch(ChangeKind.GROUP, name)
 
@@ -211,7 +213,7 @@ class Draft:
         every = self._image.offsets
         if offsets:  # a group without offsets has no entry at all, so equal states have equal maps
             every = every.set(group, offsets)
-        elif group in every:
+        elif group in every:  # removed from the map: no empty entries
             every = every.delete(group)
         self._image = self._image._replace(offsets=every)
         self._touch(ChangeKind.OFFSETS, group)
@@ -251,7 +253,7 @@ class Draft:
             keys = changed.finish()
             if keys:  # as for offsets: no empty maps
                 hosted = hosted.set(broker_id, keys)
-            elif broker_id in hosted:
+            elif broker_id in hosted:  # the last replica is gone
                 hosted = hosted.delete(broker_id)
         return hosted
 

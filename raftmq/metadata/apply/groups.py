@@ -55,7 +55,7 @@ def assign_slot(draft: Draft, command: AssignSlot) -> AnyResult:
         message = f"slot {number}: there are 0 to {SLOT_COUNT - 1}"
         return Refused(ErrorCode.INVALID_REQUEST, message)
     epoch = draft.slot(number).epoch
-    if epoch != command.expected_epoch:
+    if epoch != command.expected_epoch:  # another controller was first
         message = f"slot {number} has epoch {epoch}, expected was {command.expected_epoch}"
         return Refused(ErrorCode.INVALID_UPDATE_VERSION, message)
     if draft.broker(broker_id) is None:
@@ -87,6 +87,7 @@ def save_group(draft: Draft, command: SaveGroup) -> AnyResult:
     before = draft.group(command.group)
     if before == group:  # a retry
         return Done()
+    # Only new groups count against the limit.
     if before is None and (refusal := group_room(command, draft.group_count)) is not None:
         return refusal
     lowest = 0 if before is None else before.generation + 1
@@ -119,13 +120,13 @@ def delete_group(draft: Draft, command: DeleteGroup) -> AnyResult:
     if refusal is not None:
         return refusal
     group, offsets = draft.group(name), draft.offsets(name)
-    if group is None and not offsets:
+    if group is None and not offsets:  # neither members nor commits
         return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name} does not exist")
     if group is not None and group.members:  # an active group must not lose its offsets
         message = f"group {name} has {len(group.members)} members: stop them first"
         return Refused(ErrorCode.NON_EMPTY_GROUP, message)
     draft.remove_group(name)
-    if offsets:
+    if offsets:  # else nothing but the group itself is changed
         draft.put_offsets(name, Map())
     return Done()
 
@@ -152,7 +153,7 @@ def _commit(draft: Draft, commits: GroupCommits) -> list[OffsetRefused]:
         if commit.expected is not None:  # compare-and-set: another commit may have come first
             there = offsets.get(key)
             offset = NO_OFFSET if there is None else there.offset
-            if offset != commit.expected:
+            if offset != commit.expected:  # another commit came first
                 refused.append(OffsetRefused(commits.group, *key, offset))
                 continue
         offsets[key] = CommittedOffset(
@@ -222,6 +223,7 @@ def _is_return(before: GroupState | None, group: GroupState) -> bool:
     """Whether only the member id of a static member changed: its process was restarted, and the
     assignments stay as they were, so that no rebalance, and no new generation, is needed.
     """
+    # A static member's return changes a member.
     if before is None or before.members == group.members:
         return False
     return _plan(before) == _plan(group)

@@ -170,7 +170,7 @@ def _put(draft: Draft, key: PartitionId, after: PartitionState, rules: Rules) ->
     before = draft.partition(key)
     assert before is not None, f"{key} is not there"
     state = concluded(before, led(after, rules))
-    if state is not before:
+    if state is not before:  # equal states keep their epochs
         draft.put_partition(key, state)
     return state
 
@@ -295,7 +295,7 @@ def _original(partition: PartitionState) -> tuple[int, ...]:
 
 def _target_problem(draft: Draft, target: tuple[int, ...]) -> str:
     unknown = [broker_id for broker_id in target if draft.broker(broker_id) is None]
-    if not 1 <= len(target) <= REPLICAS_MAX:
+    if not 1 <= len(target) <= REPLICAS_MAX:  # no replica, or more than allowed
         return f"between 1 and {REPLICAS_MAX} are allowed"
     if len(set(target)) != len(target):
         return "each broker holds one replica, name it once"
@@ -346,6 +346,7 @@ def elect_leader(draft: Draft, command: ElectLeader) -> AnyResult:
     before = found(draft, key)
     if isinstance(before, Refused):
         return before
+    # The caller has seen an older leader.
     if command.leader_epoch not in (NO_EPOCH, before.leader_epoch):
         return Refused(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -379,7 +380,7 @@ def _elect_anyone(
 ) -> AnyResult:
     if rules.is_unfenced(before.leader):  # an unclean election would only lose records
         return Refused(ErrorCode.ELECTION_NOT_NEEDED, f"broker {before.leader} leads")
-    if elect(before, rules) == NOBODY:
+    if elect(before, rules) == NOBODY:  # no unfenced replica at all
         return Refused(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             f"replicas {list(before.replicas)} are all fenced: start one",

@@ -73,7 +73,7 @@ def review_partitions(draft: Draft, command: ReviewPartitions) -> AnyResult:
         return broker
     for key, before, rules in _hosted(draft, broker, command.partitions):
         after = review(before, broker.broker_id, rules, loss=loss_of(draft, broker, key))
-        if after is not before:
+        if after is not before:  # `review` returns the same object if nothing follows
             draft.put_partition(key, after)
     return Done()
 

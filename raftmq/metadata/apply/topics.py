@@ -54,7 +54,7 @@ def create_topic(draft: Draft, command: CreateTopic) -> AnyResult:
         or _config_refusal(draft, command.configs)
         or assignments_refusal(draft, command.assignments, first=0)
     )
-    if answer is not None:
+    if answer is not None:  # refused, or done before
         return answer
     topic = TopicState(
         topic_id=command.topic_id,
@@ -142,6 +142,7 @@ def _existing(draft: Draft, command: CreateTopic) -> AnyResult | None:
 
 def _is_retry(draft: Draft, topic: TopicState, assignments: Assignments, *, first: int) -> bool:
     """Whether partitions `first` and up to the topic's last one have exactly these replicas."""
+    # It has grown since, or the retry is of something else.
     if first < 0 or topic.partition_count != first + len(assignments):
         return False
     return all(
@@ -153,6 +154,7 @@ def _is_retry(draft: Draft, topic: TopicState, assignments: Assignments, *, firs
 def _counted_otherwise(draft: Draft, topic: TopicState, command: AddPartitions) -> AnyResult:
     """The answer where `expected_count` is not the count; Done for a retry that was applied."""
     first, count = command.expected_count, topic.partition_count
+    # The count is what this command has made it.
     if _is_retry(draft, topic, command.assignments, first=first):
         return Done()
     message = f"topic {topic.name} has {count} partitions, expected were {first}: read it again"
@@ -201,7 +203,7 @@ def _follow_min_isr(draft: Draft, before: TopicState, configs: Mapping[str, str]
     """Apply a change of min.insync.replicas to the partitions whose effective min ISR changes."""
     old = parse_topic_config(before.configs).min_insync_replicas
     new = parse_topic_config(configs).min_insync_replicas
-    if old == new:
+    if old == new:  # no partition is concerned
         return
     for number in range(before.partition_count):
         state = _partition(draft, before, number)

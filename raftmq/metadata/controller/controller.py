@@ -163,8 +163,9 @@ class Controller:
         """Record it and answer it; effects that follow from it come with the next tick."""
         self._see(image, now=now)
         broker = image.brokers.get(heartbeat.broker_id)
-        if broker is None:
+        if broker is None:  # it never was, or was unregistered: it must register
             return HeartbeatAnswer(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        # A former process, or one that has not read its new epoch.
         if broker.broker_epoch != heartbeat.broker_epoch:
             return HeartbeatAnswer(ErrorCode.STALE_BROKER_EPOCH)
         self._sessions.on_heartbeat(heartbeat, now=now)
@@ -244,9 +245,9 @@ class Controller:
         if raised is not None:  # every node knows the next feature level
             yield raised
         yield from assign_slots(image.slots, self._active, self._under_way.slots())
-        while self._under_way.elections() < ELECTIONS_MAX:
+        while self._under_way.elections() < ELECTIONS_MAX:  # see ELECTIONS_MAX
             election = self._leaders.take(image, looks)
-            if election is None:
+            if election is None:  # none left, or the budget is used up
                 break
             yield election
 
@@ -302,7 +303,7 @@ class Controller:
         self._survey, self._balances = Survey(image), balances
 
     def _go_on_with_survey(self, image: MetadataImage) -> None:
-        if self._survey is None:
+        if self._survey is None:  # between two surveys
             return
         for key in self._survey.go(image, Looks()):
             self._elections.add(image, key)
@@ -326,6 +327,7 @@ class Controller:
     def _drain(self, image: MetadataImage) -> None:
         looks = Looks()
         for broker in image.brokers.values():
+            # After its own review, which moves most of them.
             if self._sessions[broker.broker_id].wants_shutdown and _has_left(image, broker):
                 for key in self._drains.look(image, broker, looks):
                     self._elections.add(image, key)

@@ -53,9 +53,10 @@ class _Candidate:
         found = []
         for key in self._candidates(looks):
             partition = image.partitions.get(key)
+            # It may have got a leader since it was found.
             if partition is not None and is_leaderless(image, partition):
                 found.append(key)
-                if len(found) >= SLICE_PARTITIONS_MAX:
+                if len(found) >= SLICE_PARTITIONS_MAX:  # see SLICE_PARTITIONS_MAX
                     break
         return tuple(sorted(set(found)))
 
@@ -87,7 +88,7 @@ class Elections:
     def on_inactive(self, broker_id: int) -> None:
         """Another host must elect the partitions that were given to it."""
         candidate = self._candidates.pop(broker_id, None)
-        if candidate:
+        if candidate:  # it may have had nothing to do
             self._unassigned.extend((key, broker_id) for key in candidate.all_keys())
 
     def add(self, image: MetadataImage, key: PartitionId, *, but: int = NO_BROKER) -> None:
@@ -98,13 +99,14 @@ class Elections:
         active = [b for b in partition.replicas if image.is_active(b)] if partition else []
         # The first active host that is not `but`: among the first two at the latest.
         for broker_id in sorted(active[:2], key=lambda host: host == but)[:1]:
+            # Active since before this term, or `on_active` is still to come.
             if broker_id not in self._candidates:
                 self._candidates[broker_id] = _Candidate(Walk(()))
             self._candidates[broker_id].give(key)
 
     def assign(self, image: MetadataImage, looks: Looks) -> None:
         """Find other hosts for partitions whose host became inactive or was refused."""
-        while self._unassigned and looks.left > 0:
+        while self._unassigned and looks.left > 0:  # the rest in the next call
             looks.left -= 1
             key, left_by = self._unassigned.popleft()
             self.add(image, key, but=left_by)
@@ -116,7 +118,7 @@ class Elections:
         candidate = self._candidates.get(broker.broker_id)
         if candidate is None:
             return None
-        if candidate.command is None:
+        if candidate.command is None:  # the last one has a result
             keys = candidate.next_keys(image, looks)
             if keys:
                 name = (broker.broker_id, broker.broker_epoch)
@@ -129,7 +131,7 @@ class Elections:
         if candidate is None or candidate.command != command:
             return  # a pending review of `Reviews`, or the broker has become inactive since
         candidate.command = None
-        if not succeeded:
+        if not succeeded:  # another host may succeed
             keys = (PartitionId(*parts) for parts in command.partitions)
             self._unassigned.extend((key, command.broker_id) for key in keys)
 
@@ -164,6 +166,7 @@ class Drains:
     def look(self, image: MetadataImage, broker: BrokerState, looks: Looks) -> list[PartitionId]:
         """Continue the scan; the partitions found that another broker could lead now."""
         drain = self._drains.get(broker.broker_id)
+        # The first call for this process.
         if drain is None or drain.broker_epoch != broker.broker_epoch:
             drain = self._drains[broker.broker_id] = _begun(image, broker)
         # Drained: it stays so, as a stopping broker is elected only where no other can be.
@@ -197,7 +200,7 @@ def _begun(image: MetadataImage, broker: BrokerState) -> _Drain:
 
 def _could_move(image: MetadataImage, partition: PartitionState | None, broker_id: int) -> bool:
     """Whether the broker leads it, and an active replica could take over without loss."""
-    if partition is None or partition.leader != broker_id:
+    if partition is None or partition.leader != broker_id:  # deleted or moved since the walk began
         return False
     return any(map(image.is_active, (*partition.isr, *partition.eligible)))
 
@@ -272,6 +275,7 @@ class PreferredLeaders:
 
     def take(self, image: MetadataImage, looks: Looks) -> ElectLeader | None:
         """The next election that is still needed, or None."""
+        # Entries that are not needed any more cost budget, too.
         while self._queue and looks.left > 0:
             looks.left -= 1
             key = heappop(self._queue)
@@ -344,9 +348,10 @@ class Review:
     def _made(self, image: MetadataImage, looks: Looks) -> AnyReview | None:
         name = (self.broker.broker_id, self.broker.broker_epoch)
         keys = self._led(image, looks)
+        # Fill the slice with less urgent ones.
         while self._others and len(keys) < SLICE_PARTITIONS_MAX:
             keys.append(self._others.popleft())
-        if keys:
+        if keys:  # else the scan has not found any yet
             # Sorted, as the order of a map differs from process to process (decision 0010).
             return ReviewPartitions(*name, tuple(sorted(keys)))
         return FinishReview(*name, self.broker.pending_since) if self._walk.is_over else None
@@ -389,7 +394,7 @@ class Reviews:
     def of(self, image: MetadataImage, broker: BrokerState, looks: Looks) -> AnyReview | None:
         """The next command of the broker's review; a new review if more has become pending."""
         review = self._reviews.get(broker.broker_id)
-        if review is None or not review.is_about(broker):
+        if review is None or not review.is_about(broker):  # more has become pending: begin again
             review = self._reviews[broker.broker_id] = Review(image, broker)
         return review.next_command(image, looks)
 
@@ -440,7 +445,7 @@ def assign_slots(
         owners[move.slot] = move.broker_id
     counts = dict.fromkeys(sorted(active), 0)
     for owner in owners:
-        if owner in counts:
+        if owner in counts:  # an inactive owner's slots are moved by `_adopt`
             counts[owner] += 1
     moving = {move.slot for move in under_way}
     moves = _adopt(slots, owners, counts, moving)
@@ -467,7 +472,7 @@ def _balance(
     slots: Sequence[SlotState], owners: list[int], counts: dict[int, int], moving: set[int]
 ) -> list[AssignSlot]:
     moves: list[AssignSlot] = []
-    while len(moving) + len(moves) < BALANCING_MOVES_MAX:
+    while len(moving) + len(moves) < BALANCING_MOVES_MAX:  # see BALANCING_MOVES_MAX
         most = max(counts, key=counts.__getitem__)
         fewest = min(counts, key=counts.__getitem__)
         if counts[most] - counts[fewest] < 2:  # balanced: another move would only swap the two

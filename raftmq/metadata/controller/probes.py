@@ -135,6 +135,7 @@ class Versions:
 
     def note(self, version: int, *, now: float) -> None:
         """To be called at each tick, with the newest version."""
+        # Versions that were the newest BEHIND_SECONDS ago.
         while self._seen and self._seen[0][0] <= now - BEHIND_SECONDS:
             self._expected = self._seen.popleft()[1]
         self._seen.append((now, version))
@@ -196,6 +197,7 @@ class _Check:
 
     def _is_needed_for(self, image: MetadataImage, key: PartitionId) -> bool:
         partition = image.partitions.get(key)
+        # It does not count there anyway.
         if partition is None or self._broker_id not in partition.isr:
             return False
         # Fenced and stopping brokers leave the ISR soon, and do not count.
