@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # would raise it until the copy passed for the newest.
 
 
-REFUSED_NAME = "REFUSED"
+REFUSED_NAME = "REFUSED"  # in the voter's directory, for its operator
 
 
 def retire(files: Files, directory: Path, reason: str) -> None:
@@ -128,6 +128,7 @@ async def hold_directory(files: Files, directory: Path, run_sync: RunSync) -> As
 async def open_background() -> AsyncIterator[trio.Nursery]:
     """A nursery that is cancelled at the end of its body."""
     try:
+        # Ends when all tasks have; they are cancelled after the body.
         async with trio.open_nursery() as nursery:
             try:
                 yield nursery
@@ -203,7 +204,7 @@ def check_names(files: Files, directory: Path) -> None:
     """
     names = files.names(directory)
     foreign = [name for name in names if not _OURS.fullmatch(name)]
-    if JOURNAL_FOLDER in names:
+    if JOURNAL_FOLDER in names:  # a voter's directory; an observer has none
         inner = files.names(directory / JOURNAL_FOLDER)
         found = [name for name in inner if not _OURS_IN_JOURNAL.fullmatch(name)]
         foreign += [f"{JOURNAL_FOLDER}/{name}" for name in found]

@@ -77,7 +77,7 @@ class GcControl:
         """While an image is decoded: it is frozen before any collection traverses it."""
         with self._lock:
             self._pauses += 1
-            if self._pauses == 1:
+            if self._pauses == 1:  # the first of several decodings in parallel
                 self._was_enabled = gc.isenabled()
                 gc.collect(1)  # takes a moment; young garbage would be frozen, too
                 gc.disable()
@@ -86,11 +86,11 @@ class GcControl:
         finally:
             with self._lock:
                 self._pauses -= 1
-                if self._pauses == 0:
+                if self._pauses == 0:  # the last one
                     # Objects of a host program must not be frozen: see `left_alone`.
                     if self._hosts == 0:
                         gc.freeze()
-                    if self._was_enabled:
+                    if self._was_enabled:  # a host program may have disabled it
                         gc.enable()
 
     def _begin(self) -> None:

@@ -98,9 +98,10 @@ class SnapshotDownload:
         snapshot = SnapshotId(offer.index, offer.snapshot_term, offer.size_bytes, offer.crc)
         # Opens or resumes the file in a thread.
         incoming = await self._run_sync(lambda: self._store.incoming(snapshot))
+        # Resumes where a broken connection has left off.
         while incoming.position < snapshot.size_bytes:
             data = await self._chunk(connection, snapshot, incoming.position)
-            if data is None:
+            if data is None:  # replaced by a newer one, or disconnected
                 return None
             await self._run_sync(partial(incoming.write, incoming.position, data))
         # Waits for one read and checksum of the whole file, and its sync.
@@ -115,8 +116,9 @@ class SnapshotDownload:
         request = SnapshotFetch(
             snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.crc, offset
         )
-        await connection.send(request)
+        await connection.send(request)  # waits for room in the send queue
         with trio.move_on_after(CHUNK_SECONDS_MAX):
+            # Bounded by CHUNK_SECONDS_MAX.
             return _data_of(await connection.receive(), snapshot, offset)
         raise RemoteProtocolError(f"no chunk of {snapshot} within {CHUNK_SECONDS_MAX} s")
 
@@ -124,6 +126,7 @@ class SnapshotDownload:
 def _data_of(answer: object, snapshot: SnapshotId, offset: int) -> bytes | None:
     match answer:
         case SnapshotChunk(offset=at, data=data) if at == offset and data:
+            # More than was offered: it would fill the disk.
             if offset + len(data) > snapshot.size_bytes:
                 raise RemoteProtocolError(f"{len(data)} bytes at {offset} of {snapshot}")
             return data
@@ -187,12 +190,12 @@ class ObserverQuorum(Generic[AddressT]):
                 await trio.sleep(self._random.uniform(*RETRY_SECONDS))
 
     async def _follow(self, voter: int) -> None:
-        stream = await self._dial(voter)
+        stream = await self._dial(voter)  # bounded by DIAL_SECONDS_MAX
         if stream is None:  # unreachable: the next voter
             return
         try:
             async with open_connection(stream, name=f"voter-{voter}") as connection:
-                await self._meet(voter, connection)
+                await self._meet(voter, connection)  # until the connection ends
         # The observer's own disk, not the voter's fault.
         except StorageError as error:
             logger.error("observer=%d event=fetch_failed error=%s", self._node_id, error)
@@ -202,8 +205,8 @@ class ObserverQuorum(Generic[AddressT]):
         reason = f"no answer within {DIAL_SECONDS_MAX:g} s"
         try:
             with trio.move_on_after(DIAL_SECONDS_MAX):
-                return await self._network.dial(self._voters[voter])
-        except (OSError, RaftmqError) as error:
+                return await self._network.dial(self._voters[voter])  # bounded by DIAL_SECONDS_MAX
+        except (OSError, RaftmqError) as error:  # a voter that is down is normal: try the next
             reason = str(error) or repr(error)
         self._tell(voter, f"unreachable: {reason}")
         return None
@@ -214,6 +217,7 @@ class ObserverQuorum(Generic[AddressT]):
             self._tell(voter, f"refused by them: {met.refusal.reason}")
         if met.hello is not None:
             try:
+                # Until the voter fails, refuses or hears no leader.
                 await self._pull(voter, connection)
             except RemoteProtocolError as error:  # a faulty voter must not end the observer
                 connection.close(str(error), is_fault=True)
@@ -230,7 +234,7 @@ class ObserverQuorum(Generic[AddressT]):
 
     def _tell(self, voter: int, problem: str) -> None:
         """Log a problem with a voter once, not at every attempt."""
-        if self._problems.get(voter) != problem:
+        if self._problems.get(voter) != problem:  # once, not at every attempt
             self._problems[voter] = problem
             logger.warning("observer=%d voter=%d problem=%s", self._node_id, voter, problem)
 
@@ -238,7 +242,7 @@ class ObserverQuorum(Generic[AddressT]):
         leaderless = 0
         while leaderless < LEADERLESS_ANSWERS_MAX:
             await connection.send(ObserverFetch(self._next_index, self._quorum_id))
-            answer = await self._answer(connection)
+            answer = await self._answer(connection)  # the long poll: up to ANSWER_SECONDS_MAX
             if answer is None:  # the connection has ended
                 return
             if isinstance(answer, Refusal):  # too many guests, say: the next voter may accept
@@ -251,7 +255,7 @@ class ObserverQuorum(Generic[AddressT]):
 
     async def _answer(self, connection: QuorumConnection) -> AnyMessage | None:
         with trio.move_on_after(ANSWER_SECONDS_MAX):
-            return await connection.receive()
+            return await connection.receive()  # bounded by ANSWER_SECONDS_MAX
         raise RemoteProtocolError(f"no answer within {ANSWER_SECONDS_MAX:g} s")
 
     async def _take(self, connection: QuorumConnection, answer: AnyMessage) -> None:
@@ -271,7 +275,7 @@ class ObserverQuorum(Generic[AddressT]):
                 raise RemoteProtocolError(f"entry {index} in place of {self._next_index}")
             apply_entry(self._machine, index, entry)
             own = own_entry(entry)
-            if own is not None:
+            if own is not None:  # the first one names the quorum
                 self._quorum_id = self._quorum_id or own.disk_id  # as in `membership`
             self._next_index = index + 1
             if index % APPLIED_AT_ONCE == 0:  # a far-behind observer must not block the event loop
@@ -281,8 +285,9 @@ class ObserverQuorum(Generic[AddressT]):
         await trio.lowlevel.checkpoint()  # at least one for each answer
 
     async def _load(self, connection: QuorumConnection, offer: ObserverOffer) -> None:
+        # As long as the voter sends chunks in time.
         loaded = await self._download.fetch(connection, offer, self._machine)
-        if loaded is None:
+        if loaded is None:  # the voter has a newer one by now
             return  # the next answer offers a newer one
         info, picture = loaded
         if info.index >= self._next_index:  # never back to an older image
@@ -301,7 +306,7 @@ class ObserverQuorum(Generic[AddressT]):
             self._leadership_changed = trio.Event()
 
     def _publish(self) -> None:
-        if self._published != self.image.version:
+        if self._published != self.image.version:  # no-ops and enrolments leave the image as it is
             self._published = self.image.version
             self._changed.set()
             self._changed = trio.Event()
@@ -384,9 +389,11 @@ async def open_observer(
     """
     check_settings(settings, is_voter=False)
     files, random = files or OsFiles(), random or SystemRandom()
+    # Held as long as the observer is open.
     async with hold_own_directory(files, settings.directory, run_sync):
         store = SnapshotStore(files, settings.directory, cluster_id=settings.cluster_id)
         machine = make_machine()
+        # Seconds for a large image, in a thread.
         next_index, quorum_id = await run_sync(partial(_load, store, machine))
         observer = ObserverQuorum(
             settings.node_id,
@@ -399,7 +406,7 @@ async def open_observer(
             quorum_id=quorum_id,
             random=random,
         )
-        async with open_background() as nursery:
+        async with open_background() as nursery:  # cancels `run` after the body
             nursery.start_soon(observer.run)
             yield observer
 

@@ -98,8 +98,9 @@ async def open_quorum(
     files, random = files or OsFiles(), random or SystemRandom()
     load = partial(_load, files, settings, random, make_machine)
     with open_threads(run_sync) as threads:
+        # Held until the journal is closed.
         async with hold_own_directory(files, settings.directory, threads.run_sync):
-            found = await threads.run_sync(load)
+            found = await threads.run_sync(load)  # seconds for a large image, in a thread
             voter = _Voter(settings, network, found, random, threads)
             try:
                 async with _run(voter) as quorum:
@@ -114,7 +115,7 @@ async def open_quorum(
 
 @asynccontextmanager
 async def _run(voter: _Voter) -> AsyncIterator[RaftQuorum]:
-    async with open_background() as nursery:
+    async with open_background() as nursery:  # cancels all tasks after the body
         await nursery.start(voter.transport.run)  # until it listens
         for task in (voter.snapshotter.run, voter.driver.run, voter.quorum.run):
             nursery.start_soon(task)
@@ -266,7 +267,7 @@ class _Voter:
             timing=self._settings.timing,
             limits=self._settings.limits,
         )
-        if snapshot and found.picture:
+        if snapshot and found.picture:  # the image is installed; the node must know what it covers
             node.begin_after(snapshot.index, snapshot.term, found.picture)
         return node
 

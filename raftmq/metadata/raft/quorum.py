@@ -99,7 +99,7 @@ class Driver:
 
     async def run(self) -> None:
         while True:
-            await self._wait()
+            await self._wait()  # until there is work, or for one tick
             self._turn_began = trio.current_time()
             # The disk failed, or a peer has proved this directory to be an older copy.
             if self._error is not None:
@@ -109,7 +109,7 @@ class Driver:
             self._node.maybe_establish()
             self._node.tick()
             self._snapshotter.maybe_take()
-            await self._sync()
+            await self._sync()  # until the disk has synced: nothing may be sent before
             self._node.after_sync()
             self._transport.flush()
             for tell in self.on_turn:
@@ -141,7 +141,7 @@ class Driver:
 
     async def _sync(self) -> None:
         batch = self._journal.prepare()
-        if batch is not None:
+        if batch is not None:  # nothing changed: no sync
             began = trio.current_time()
             # Waits for one write and fdatasync; messages and proposals queue up meanwhile.
             await self._write_journal(batch.write)
@@ -156,7 +156,7 @@ class Driver:
             removal = self._journal.prepare_removal()
             if removal is not None:
                 try:
-                    await self._run_sync(removal.run)
+                    await self._run_sync(removal.run)  # in a thread; a commit never waits for it
                 except StorageError as error:  # they stay; the next start tries again
                     logger.warning("event=segments_left error=%s", error)
                     return
@@ -208,7 +208,7 @@ class CommandOutcome:
         """Wait until it is settled, by the driver or by its deadline. One task only."""
         assert self.fate is None, "settled before anybody could wait"
         self._task = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._give_up)
+        await trio.lowlevel.wait_task_rescheduled(self._give_up)  # rescheduled by `settle`
 
     def _give_up(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._task = None
@@ -225,7 +225,7 @@ class CommandOutcomes:
 
     def add(self, seconds: float) -> CommandOutcome:
         outcome = CommandOutcome(seconds)
-        if len(self._heap) >= self._size_max:
+        if len(self._heap) >= self._size_max:  # too many settled ones are left in the heap
             self._forget_settled()
         heappush(self._heap, outcome)
         if self._heap[0] is outcome:  # `run` waits for a later deadline: wake it
@@ -325,6 +325,7 @@ class RaftQuorum:
         # A leader whose disk hangs accepts nothing: its followers may have elected another.
         if self._is_closed or not self._node.is_leader or self._driver.is_stuck:
             raise self._not_leader()
+        # Back-pressure: each holds its command in memory.
         if len(self._node.proposals) >= self._proposals_waiting:
             raise QuorumBusy(f"{self._proposals_waiting} proposals wait already; try again later")
 
@@ -332,6 +333,7 @@ class RaftQuorum:
         if outcome.fate is Fate.APPLIED:
             return outcome.result  # type: ignore[return-value]  # MetadataMachine.apply returned it
         name = type(command).__name__
+        # Another leader's entry has its place: it will never be applied.
         if outcome.fate is Fate.DISCARDED:
             raise ProposalDiscarded(f"{name} was overwritten by a new leader of the quorum")
         raise ProposalUncertain(
@@ -341,7 +343,7 @@ class RaftQuorum:
 
     async def run(self) -> NoReturn:
         """Time out proposals; a task beside the driver's."""
-        await self._outcomes.run()
+        await self._outcomes.run()  # never returns
 
     def _not_leader(self) -> NotController:
         if self._is_closed:
@@ -384,7 +386,7 @@ class RaftQuorum:
             # Settled when a majority has echoed the read's round and this node has applied what was
             # committed at its begin; or with False when this node stops leading.
             await done.wait()
-        if answers != [True]:
+        if answers != [True]:  # timed out, or this node does not lead any more
             raise self._not_leader()
         return self.image
 
@@ -395,7 +397,7 @@ class RaftQuorum:
 
     def _publish(self) -> None:
         """After a turn: wake the tasks that wait for a new image or leader."""
-        if self._published != self.image.version:
+        if self._published != self.image.version:  # no-ops and enrolments leave the image as it is
             self._published = self.image.version
             self._changed.set()
             self._changed = trio.Event()

@@ -69,7 +69,7 @@ def check_settings(settings: QuorumSettings[Any], *, is_voter: bool) -> None:
         *_voters_problems(settings.voters),
         *_kind_problems(settings),
     ]
-    if problems:
+    if problems:  # all at once, so that an operator corrects them together
         raise InvalidConfig(problems)
     # The same settings serve voters and observers: the id decides which of them this node is.
     if (settings.node_id in settings.voters) != is_voter:

@@ -165,7 +165,7 @@ def explain(sight: Sight) -> str:
             "a quorum that never had a leader needs all of its voters up at the same time, any"
             f" other one {needed} that are established"
         )
-    elif len(established) < needed:
+    elif len(established) < needed:  # case 2
         facts.append(f"{needed} established voters are needed, {len(established)} are here")
         if blank:
             facts.append("a blank one, whose disk is new, counts once a leader has filled it")
@@ -197,7 +197,7 @@ class LeaderWatch:
             self._say(explain(sight_of(self._node)), now)
 
     def _on_leader(self, now: float) -> None:
-        if self._said:
+        if self._said:  # only if the absence was logged
             self._said = ""
             leader, seconds = self._node.heard_leader_id, now - self._since
             logger.info("leader found: leader=%s after_seconds=%.0f", leader, seconds)

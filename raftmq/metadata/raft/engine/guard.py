@@ -120,13 +120,14 @@ class Guard:
                 self._on_vote(peer, message)
             case StandingChanged():
                 self._node.membership.on_standing(peer, message.standing, message.term)
-            case _:
+            case _:  # between voters there are no others after the handshake
                 raise RemoteProtocolError(f"a {type(message).__name__} from voter {peer}")
 
     # A follower's side
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
         node = self._node
+        # A deposed leader, which gets an answer and no more.
         if self._is_from_the_past(peer, message.term):
             return
         _check_entries(message)
@@ -142,7 +143,7 @@ class Guard:
     def _is_from_the_past(self, peer: int, term: int) -> bool:
         """A deposed leader gets an answer with the newer term, from which it learns that."""
         node = self._node
-        if term >= node.term:
+        if term >= node.term:  # of this node's term or newer
             return False
         node.send(peer, self._reply(next_index=0, is_reset=False, is_success=False, round_number=0))
         return True
@@ -184,7 +185,7 @@ class Guard:
     def _on_offer(self, peer: int, message: SnapshotOffer) -> None:
         """A heartbeat that proves nothing about this node's log (rule 2): no commit index."""
         node = self._node
-        if self._is_from_the_past(peer, message.term):
+        if self._is_from_the_past(peer, message.term):  # as for AppendEntries
             return
         self._check_leader(peer, message.term)
         node.on_leader_contact()
@@ -227,13 +228,15 @@ class Guard:
         # Entries that were never sent: a peer of another quorum, or a faulty one.
         if message.next_index > node.journal.last_index + 1:
             raise RemoteProtocolError(f"voter {peer} has entries that we do not have")
+        # No such answer is possible, and the leader would have nothing to send.
         if message.is_reset and message.next_index < 2:
             raise RemoteProtocolError(f"voter {peer} denies entry 1, which every log begins with")
+        # A round that this leader has not begun: of another quorum.
         if message.round > node.reads.round:
             raise RemoteProtocolError(f"voter {peer} answers round {message.round}, not begun yet")
         if message.last_index < node.match_index(peer):  # rule 7
             self._stop_older_copy(peer, message.last_index)
-        elif message.standing is Standing.ESTABLISHED and node.counts(peer):
+        elif message.standing is Standing.ESTABLISHED and node.counts(peer):  # rule 1
             self._count(peer, message)
         else:
             self._feed(peer, message)
@@ -249,7 +252,7 @@ class Guard:
     def _feed(self, peer: int, message: AppendReply) -> None:
         """A blank or replaced disk receives the log, but its answers do not count (rule 1)."""
         node = self._node
-        if message.is_reset:
+        if message.is_reset:  # a conflict: try again from there
             node.replication.on_reset(peer)
             node.set_next_index(peer, message.next_index)
         elif message.is_success:
@@ -304,7 +307,7 @@ class Guard:
     def _on_request_vote(self, peer: int, message: RequestVote) -> None:
         node = self._node
         is_deaf = node.membership.standing is Standing.BLANK or node.hears_leader()
-        if not is_deaf:
+        if not is_deaf:  # rule 5: it needs no vote now, and sends none
             node.engine_receive(
                 peer,
                 {
@@ -334,7 +337,7 @@ class Guard:
                 return RequestVote(
                     message["term"], message["last_log_index"], message["last_log_term"]
                 )
-            case "response_vote":
+            case "response_vote":  # a vote; the engine sends no refusals
                 return VoteReply(message["term"])
             case unknown:
                 raise AssertionError(f"PySyncObj must not send {unknown}")
@@ -343,6 +346,7 @@ class Guard:
         answered = self._answering
         assert answered is not None, "an answer to nothing"
         next_index = message["next_node_idx"]
+        # The follower's own log ends before, or conflicts.
         if message["reset"] and next_index <= answered.previous_index:
             next_index = min(next_index, self._node.commit_index + 1)  # rule 6
         return self._reply(

@@ -80,6 +80,7 @@ class VoterMembership:
         # The start count did not rise: a copy from before that run.
         if seen and run.is_older_than(seen):
             return older_copy(hello.node_id, "it ran with a newer copy of it before")
+        # A copy of the settings was started elsewhere.
         if hello.standing is Standing.BLANK and self._has_other_disk(hello):
             return Refusal(
                 f"voter {hello.node_id} is connected with another disk: stop the one or the other"
@@ -88,6 +89,7 @@ class VoterMembership:
         if term > 0 and not self._may_sit(hello):
             return empty_directory(hello.node_id)
         enrolment = self.enrolled.get(hello.node_id)
+        # By an enrolment that is newer than its own.
         if enrolment and _was_replaced(hello, enrolment):
             return older_copy(hello.node_id, "its disk was replaced since")
         return None
@@ -95,6 +97,7 @@ class VoterMembership:
     def _has_other_disk(self, hello: NodeHello) -> bool:
         """An empty directory with the id of a live voter must not take its place."""
         connected = self._connected.get(hello.node_id)
+        # No process, or itself still blank: nothing to protect.
         if connected is None or connected.standing is Standing.BLANK:
             return False
         return connected.disk_id != hello.disk_id
@@ -144,6 +147,7 @@ class VoterMembership:
         return self.standing is Standing.BLANK and is_new and self._all_connected()
 
     def may_campaign(self, term: int) -> bool:
+        # See the module: it may have voted in this term with its lost disk.
         if self.standing is Standing.BLANK:
             return False
         if term > 0:  # the quorum has begun: every voter was established before term 1

@@ -106,7 +106,7 @@ class RaftNode(PinnedEngine):
         """One turn: elections and commits, then a leader's duties, then applying entries."""
         self.engine_tick()
         self._note_office()
-        if self.is_leader:
+        if self.is_leader:  # also in the tick in which it was elected
             self._lead()
         self._apply_committed()
         self.reads.serve(self.last_applied)
@@ -137,7 +137,7 @@ class RaftNode(PinnedEngine):
 
     def submit(self, command: bytes, done: Callable[[Fate, object], None]) -> int | None:
         """Append a command of the state machine: its index; None, and nothing, on a follower."""
-        if not self.is_leader:
+        if not self.is_leader:  # only a leader appends (H9 of decision 0011)
             return None
         index = self._append(machine_entry(command))
         self.proposals.add(index, self.term, done)
@@ -177,6 +177,7 @@ class RaftNode(PinnedEngine):
         if not self.membership.may_campaign(self.term):
             self.election_deadline = self._clock() + self._timing.retry_seconds[1]
             return False
+        # A campaign is due, and no majority was asked yet.
         if not self._pre_votes.is_won(self.term + 1):
             self._ask_for_pre_votes()
         if not self._pre_votes.is_won(self.term + 1):  # a single voter has won with its own
@@ -194,7 +195,7 @@ class RaftNode(PinnedEngine):
             self.send(peer, question)
 
     def on_pre_vote_reply(self, peer: int, reply: PreVoteReply) -> None:
-        if not self.is_leader:
+        if not self.is_leader:  # a late answer, after it was elected
             self._pre_votes.on_reply(peer, reply)
             if self._pre_votes.is_won(self.term + 1):  # a majority would vote for this node
                 self.election_deadline = self._clock() - 1.0  # campaign in the next tick
@@ -261,7 +262,7 @@ class RaftNode(PinnedEngine):
     def _note_office(self) -> None:
         """Reset a leader's state when this node begins or stops leading."""
         term = self.term if self.is_leader else 0
-        if term == self._office_term:
+        if term == self._office_term:  # neither elected nor deposed since the last tick
             return
         self._office_term, self._notice_at = term, None
         self.reads.fail_all()
@@ -279,6 +280,7 @@ class RaftNode(PinnedEngine):
     def _lead(self) -> None:
         if self.is_in_office:  # before, earlier enrolments and commits may not be applied here
             self._enrol_disks()
+            # Reads are waiting: ask followers for an echo now.
             if self.reads.open_round(self.commit_index):
                 self.replicate()
         self.replication.send_entries(self._connected, self.reads.round)
@@ -319,7 +321,7 @@ class RaftNode(PinnedEngine):
         """Within the budget of a tick; the rest waits for the next one (H15)."""
         first, end = self.last_applied + 1, self._applicable_index() + 1
         end = min(end, first + self._limits.applied_per_tick)
-        if first >= end:
+        if first >= end:  # nothing new is committed and synced
             return
         for entry, index, term in self.journal.entries(
             first, end, self._limits.applied_bytes_per_tick
@@ -332,7 +334,7 @@ class RaftNode(PinnedEngine):
 
     def _apply(self, index: int, entry: bytes) -> object:
         own = own_entry(entry)
-        if own is not None:
+        if own is not None:  # an enrolment
             self._enrolled(own.voter, own.disk_id, index)
         return apply_entry(self.machine, index, entry)
 
@@ -342,6 +344,7 @@ class RaftNode(PinnedEngine):
         # Rule 2 of `membership`: this disk is established.
         if self.membership.on_enrolled(voter, disk_id, index):
             self.establish()
+        # Also when it is applied again after a restart.
         if voter == self.node_id and disk_id == self.membership.disk_id:
             self.journal.set_enrolled_index(index)
 
@@ -369,7 +372,7 @@ class RaftNode(PinnedEngine):
                 self.send(peer, StandingChanged(self._told_standing, self.term))
 
     def maybe_establish(self) -> None:
-        if self.membership.should_establish(self.term):
+        if self.membership.should_establish(self.term):  # a new quorum, rule 1 of `membership`
             self.establish()
 
     # Snapshots, and the end

@@ -110,6 +110,7 @@ _stock_create_journal = syncobj.createJournal
 
 def _create_journal(journal_file: object = None) -> object:
     """SyncObj has no argument for a journal: ours is passed where it expects a path."""
+    # Another user of pysyncobj in this process.
     if journal_file is None or isinstance(journal_file, str):
         return _stock_create_journal(journal_file)
     return journal_file

@@ -53,7 +53,7 @@ class Flow:
 
     def on_confirmed(self, next_index: int) -> None:
         self.is_matched = True
-        while self._sent and self._sent[0][0] <= next_index:
+        while self._sent and self._sent[0][0] <= next_index:  # confirmed
             self._bytes -= self._sent.popleft()[1]
 
     def restart(self) -> None:
@@ -110,7 +110,7 @@ class Replication:
         """New entries to each follower with room in flight; they carry the commit index."""
         last_index, told = self._journal.last_index, 0
         for peer in sorted(peers):
-            if self._engine.next_index(peer) <= last_index:
+            if self._engine.next_index(peer) <= last_index:  # an entry that it was not sent yet
                 told += self._send_entries(peer, read_round)
         if told == len(peers):  # then no extra message need announce the commit
             self.commit_told = self._engine.commit_index
@@ -125,6 +125,7 @@ class Replication:
                 break
             end_index = self._journal.last_index + 1
             entries = self._journal.entries(next_index, end_index, APPEND_BYTES_MAX)
+            # Disconnected: `on_connected` continues from what is confirmed.
             if not self._send(peer, self._append(next_index, tuple(entries), read_round)):
                 break
             sent = True
@@ -174,7 +175,7 @@ def _size_of(entries: list[Entry]) -> int:
 # byte (0: a command, 1: the no-op of a new leader); the second distinguishes the two kinds.
 
 
-NO_OP = b"\x01"
+NO_OP = b"\x01"  # PySyncObj's entry of a new leader
 _FOR_MACHINE = b"\x00\x00"
 _FOR_QUORUM = b"\x00\x01"
 
@@ -246,6 +247,7 @@ class PreVotes:
         self._term, self._granted = term, {self._node_id}
 
     def on_reply(self, peer: int, reply: PreVoteReply) -> None:
+        # A late answer to an earlier pre-vote does not count.
         if reply.is_granted and reply.term == self._term:
             self._granted.add(peer)
 
@@ -375,7 +377,7 @@ class Reads:
 
     def serve(self, last_applied: int) -> None:
         """Finish every read that a majority has confirmed and that is applied."""
-        if not self._waiting:
+        if not self._waiting:  # the usual case of a tick
             return
         confirmed = self._confirmed_round()
         waiting, self._waiting = self._waiting, []

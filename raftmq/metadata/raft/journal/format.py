@@ -156,6 +156,7 @@ def find_batch(data: bytes, position: int) -> JournalBatchHeader | None:
 
 def later_batches(data: bytes, position: int, disk: bytes) -> Iterator[JournalBatchHeader]:
     """Whole batches of this disk at any byte from `position` on, behind damaged bytes."""
+    # At every byte: where a torn batch ends is unknown.
     while (position := data.find(MAGIC, position)) >= 0:
         # The disk id first: commands may contain the magic, and a CRC over a claimed length at
         # each of them would take too long.
@@ -176,6 +177,7 @@ def records(data: bytes, header: JournalBatchHeader) -> Iterator[Record]:
         position = body_at + body_bytes
         count += 1
         yield kind, first, second, data[body_at:position]
+    # The CRC fits, so a faulty program wrote it.
     if position != end or count != header.record_count:
         what = f"batch {header.sequence} does not hold the {header.record_count} records it claims"
         raise CorruptRecord(what, position=header.position)

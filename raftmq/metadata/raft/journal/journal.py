@@ -91,6 +91,7 @@ def start_journal(
 
 
 def _check_owner(directory: Path, found: VoterIdentity, wanted: VoterIdentity) -> None:
+    # Another node's directory, or wrong settings.
     if (found.cluster_id, found.node_id) != (wanted.cluster_id, wanted.node_id):
         raise CorruptJournal(
             f"{directory} is the journal of node {found.node_id} of cluster {found.cluster_id!r},"
@@ -225,6 +226,7 @@ class Journal:
         assert may_vote(state, term, votedForNodeId), (
             f"term {term}, vote {votedForNodeId} after {state.term}, {state.voted_for}"
         )
+        # Unchanged: no record, and no sync.
         if (term, votedForNodeId) != (state.term, state.voted_for):
             state.term, state.voted_for = term, votedForNodeId
             self._pending.add_vote(term, votedForNodeId)
@@ -360,7 +362,7 @@ class Journal:
 
     def _set_identity(self, identity: VoterIdentity) -> None:
         assert self.identity.may_become(identity), f"{self.identity} cannot become {identity}"
-        if identity != self.identity:
+        if identity != self.identity:  # unchanged: no record, and no sync
             self._state.identity = identity
             self._pending.add_identity(identity)
 
@@ -434,7 +436,7 @@ def verify_journal(files: Files, directory: Path) -> JournalReport:
     """
     try:
         state = replay_journal(files, directory)
-    except CorruptJournal as error:
+    except CorruptJournal as error:  # an answer for the operator, not a failure of the check
         return JournalReport(None, str(error))
     return JournalReport(None if state is None else _summary(state), None)
 

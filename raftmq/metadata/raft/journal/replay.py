@@ -81,7 +81,7 @@ class Replay:
         is_first = True
         while is_first or self._position < len(data):  # an empty file has no first batch: damaged
             header = form.find_batch(data, self._position)
-            if header is None:
+            if header is None:  # torn or damaged
                 self._end_torn(number, data)
                 break
             self._read_batch(number, data, header, is_first=is_first)
@@ -90,7 +90,7 @@ class Replay:
 
     def finish(self) -> JournalState:
         first, state = self.state.log.first_index, self.state
-        if self._base_index != first:
+        if self._base_index != first:  # its base rises above entries that no segment has
             missing = f"the entries from {self._base_index + 1} to {first}"
             number = state.segments[0].number
             self._path = segment_path(self._directory, number - 1)
@@ -127,14 +127,14 @@ class Replay:
         if header.disk != self.state.identity.disk_id[:8]:
             raise self._corrupt(f"batch {header.sequence} is from another voter's journal")
         expected = self.state.next_sequence
-        if header.sequence != expected:
+        if header.sequence != expected:  # a batch is missing, or one is there twice
             raise self._corrupt(f"batch {expected} should follow, and batch {header.sequence} does")
 
     def _end_batch(self, header: JournalBatchHeader) -> None:
         state = self.state
         if not self._is_bounded:  # the first batch of a segment always has them
             raise self._corrupt("the journal does not begin with the bounds of its log")
-        if state.commit_index > state.log.last_index:
+        if state.commit_index > state.log.last_index:  # it was committed, so it was here once
             raise self._corrupt(
                 f"the commit index is {state.commit_index}, the log ends at {state.log.last_index}"
             )
@@ -179,6 +179,7 @@ class Replay:
 
     def _append(self, command: bytes, index: int, term: int) -> None:
         _, last_index, last_term = self.state.log.items[-1]
+        # Raft's log has no holes, and terms never fall.
         if index != last_index + 1 or term < last_term:
             raise self._corrupt(
                 f"entry {index} of term {term} cannot follow entry {last_index} of term {last_term}"
@@ -196,7 +197,7 @@ class Replay:
 
     def _identify(self, record: Record) -> None:
         identity = form.read_identity(record)
-        if self._state is None:
+        if self._state is None:  # the first record of a journal
             self._state = JournalState(identity, [])
         elif not self._state.identity.may_become(identity):
             raise self._corrupt(f"{self._state.identity} cannot become {identity}")
@@ -207,7 +208,7 @@ class Replay:
         if not self._is_bounded:
             self._is_bounded = True
             state.log = Entries(last, last_term)
-        elif not self._fits(bounds):
+        elif not self._fits(bounds):  # a faulty program, or a lost segment
             raise self._corrupt(f"{bounds} cannot follow {state.bounds}")
         elif last == base or last <= state.log.first_index:  # no entry that was read stays
             state.restart(last, last_term)

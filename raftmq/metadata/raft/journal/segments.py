@@ -55,7 +55,7 @@ class SegmentWriter:
         Raises:
             StorageError: a write failed before.
         """
-        if self.failure:
+        if self.failure:  # see the class: only a new start can continue
             raise StorageError(
                 f"the journal {self.directory} takes no more writes until a restart,"
                 f" because one failed: {self.failure}"
@@ -78,7 +78,7 @@ class SegmentWriter:
     def append(self, data: bytes) -> None:
         try:
             self._append(data)
-        except BaseException as error:
+        except BaseException as error:  # also an interrupt: the position on disk is unknown
             self.failure = error
             raise
 
@@ -117,7 +117,7 @@ class JournalWrite:
         Raises:
             StorageError: no more writes until a restart, which may find this batch or not.
         """
-        if self._new_segment is None:
+        if self._new_segment is None:  # the last segment has room
             self._writer.append(self.data)
         else:
             self._writer.begin(self._new_segment, self.data)

@@ -103,7 +103,7 @@ class QuorumConnection:
         """Read and write until either side ends the connection; then close the stream."""
         try:
             with self._tasks:
-                async with trio.open_nursery() as nursery:
+                async with trio.open_nursery() as nursery:  # until `_end` cancels the three tasks
                     nursery.start_soon(self._read)
                     nursery.start_soon(self._write)
                     nursery.start_soon(self._watch)
@@ -134,7 +134,7 @@ class QuorumConnection:
     async def receive(self) -> AnyMessage | None:
         """The next message, never a KeepAlive; None when the connection has ended."""
         if not self._messages:
-            received = await self.receive_many()
+            received = await self.receive_many()  # as long as no message has come
             if received is None:
                 return None
             self._messages.extend(received.messages)
@@ -160,6 +160,7 @@ class QuorumConnection:
             return False
         frame = message if isinstance(message, bytes) else encode_frame(message)
         self._outbox_bytes += len(frame)
+        # Back-pressure has failed: the peer does not read at all.
         if self._outbox_bytes > self._limits.outbox_bytes_max:
             size = f"{self._outbox_bytes} bytes wait, at most {self._limits.outbox_bytes_max}"
             self.close(f"the other side reads too slowly: {size}", is_fault=True)
@@ -176,7 +177,7 @@ class QuorumConnection:
         return self.send_soon(message)
 
     def _end(self, reason: str, *, is_fault: bool = False) -> None:
-        if self.is_closed:
+        if self.is_closed:  # the first reason counts
             return
         self._closed.set()
         self._tasks.cancel()
@@ -212,7 +213,7 @@ class QuorumConnection:
         before = self._frames.buffered_bytes
         arrived = self._frames.receive(data)
         messages: list[AnyMessage] = [m for m in arrived if not isinstance(m, KeepAlive)]
-        if messages:
+        if messages:  # KeepAlives only show that the peer is alive
             size_bytes = before + len(data) - self._frames.buffered_bytes
             self._received.append(Received(messages, size_bytes))
             self._received_bytes += size_bytes
@@ -252,9 +253,10 @@ class QuorumConnection:
                 self._end(f"silent for {limits.silence_seconds_max:g} s", is_fault=True)
             if now >= self._writes_since + limits.stall_seconds_max:
                 self._end(f"took nothing for {limits.stall_seconds_max:g} s", is_fault=True)
+            # While something is queued, that shows it.
             if now >= self._wrote_at + limits.keep_alive_seconds and not self._outbox_bytes:
                 self.send_soon(KEEP_ALIVE)
-            await trio.sleep_until(self._next_look(now))
+            await trio.sleep_until(self._next_look(now))  # until the first timeout could pass
 
     def _next_look(self, now: float) -> float:
         """When the first timeout can pass; traffic in between only postpones it."""
@@ -329,7 +331,7 @@ async def shake_hands(
     Guests use it, too.
     """
     with trio.move_on_after(HANDSHAKE_SECONDS_MAX):
-        return await exchange(connection, own, judge)
+        return await exchange(connection, own, judge)  # one Hello and one Welcome of the peer
     connection.close(f"no handshake within {HANDSHAKE_SECONDS_MAX:g} s", is_fault=True)
     return Met(is_silent=True)
 
@@ -338,7 +340,7 @@ async def exchange(
     connection: QuorumConnection, own: NodeHello, judge: Callable[[NodeHello], Refusal | None]
 ) -> Met:
     connection.send_soon(own)
-    hello = await connection.receive()
+    hello = await connection.receive()  # bounded by `shake_hands`, as all waits here
     if isinstance(hello, Refusal):  # it refused before it said who it is
         return refused(connection, Met(None, hello))
     if not isinstance(hello, NodeHello):  # no raftmq, or the connection has ended
@@ -371,6 +373,7 @@ def out_of_order(connection: QuorumConnection, message: object) -> Met:
 async def refuse(connection: QuorumConnection, refusal: Refusal) -> None:
     """Send the reason, and close."""
     connection.send_soon(refusal)
+    # Waits a moment: the peer must be able to read the reason.
     await connection.finish(f"refused by us: {refusal.reason!r}")
 
 

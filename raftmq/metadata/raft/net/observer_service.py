@@ -56,8 +56,8 @@ async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
     """
     async with open_connection(stream, name="voter") as connection:
         with trio.move_on_after(ANSWER_SECONDS_MAX):
-            await _introduce(connection)
-            return await _status(connection)
+            await _introduce(connection)  # bounded by HANDSHAKE_SECONDS_MAX itself
+            return await _status(connection)  # bounded by ANSWER_SECONDS_MAX
     raise Unreachable(f"no answer within {ANSWER_SECONDS_MAX:g} s")
 
 
@@ -101,7 +101,7 @@ async def _status(connection: QuorumConnection) -> QuorumStatus:
 def _decoded(data: bytes) -> QuorumStatus:
     try:
         return decode_status(data)
-    except ValueError as error:
+    except ValueError as error:  # a voter of another build, or none
         raise RemoteProtocolError(f"its status does not decode: {error}") from error
 
 
@@ -148,7 +148,7 @@ class ObserverService:
     def on_turn(self) -> None:
         self._leader_watch.on_turn(trio.current_time())
         seen = (self._node.last_applied, self._leader())
-        if seen != self._seen:
+        if seen != self._seen:  # wakes the long polls
             self._seen = seen
             self._news.unpark_all()
 
@@ -156,7 +156,9 @@ class ObserverService:
         """Serve one guest until it leaves or sends a message that guests must not send."""
         guest = _Guest(hello)
         try:
+            # Until the guest sends, leaves, or falls silent.
             while (message := await connection.receive()) is not None:
+                # One answer at a time: the guest waits for it.
                 await connection.send(await self._answer(guest, message))
         finally:
             if guest.role is Role.OBSERVER:  # a visitor may name any id
@@ -175,8 +177,9 @@ class ObserverService:
                         is_final=True,
                     )
                 self.observers[guest.node_id] = message.next_index
-                return await self._entries_from(guest, message.next_index)
+                return await self._entries_from(guest, message.next_index)  # the long poll
             case SnapshotFetch() if guest.role is Role.OBSERVER:
+                # Until the disk has read the chunk.
                 return await self._snapshotter.read_chunk(guest.node_id, message)
         raise RemoteProtocolError(f"a {type(message).__name__} from {guest.role.name}")
 
@@ -196,7 +199,7 @@ class ObserverService:
         # Compacted: the observer needs a snapshot first.
         if next_index <= self._node.journal.first_index:
             snapshot = self._snapshotter.offer_to(guest.node_id)
-            if snapshot is not None:
+            if snapshot is not None:  # None: it is still being installed
                 return ObserverOffer(*_fields_of(snapshot))
             # Its snapshot is still being installed here: an empty answer, and it will ask again.
             next_index = self._node.last_applied + 1

@@ -63,7 +63,7 @@ class Refusals:
         return logging.INFO if harmless else logging.WARNING
 
     def _is_new(self, name: str, what: str) -> bool:
-        if self._said_count >= SAID_MAX:
+        if self._said_count >= SAID_MAX:  # names chosen by strangers must not fill the memory
             self._said.clear()
             self._said_count = 0
         said = self._said.setdefault(name, set())

@@ -128,10 +128,11 @@ class Dialer(Generic[AddressT]):
         while True:
             if self._is_needed():  # a larger id dials only for an inquiry
                 stream = await self._dial()
+                # `meet` returns when the connection has ended.
                 self._note(StreamOutcome.FAILED if stream is None else await meet(stream))
                 if stream is not None:  # connected: the next failure is logged again
                     self._problem = ""
-            await self._rest()
+            await self._rest()  # the back-off
 
     def _note(self, outcome: StreamOutcome) -> None:
         is_refused = outcome is StreamOutcome.REFUSED
@@ -145,7 +146,7 @@ class Dialer(Generic[AddressT]):
         address, problem = self._address, f"no answer within {DIAL_SECONDS_MAX:g} s"
         try:
             with trio.move_on_after(DIAL_SECONDS_MAX) as self._attempt:
-                return await self._network.dial(address)
+                return await self._network.dial(address)  # bounded by DIAL_SECONDS_MAX
         except (OSError, RaftmqError) as error:  # a voter that is down is normal: try again
             problem = str(error) or repr(error)
         if address == self._address:  # else `set_address` has cancelled this attempt
@@ -153,7 +154,7 @@ class Dialer(Generic[AddressT]):
         return None
 
     def _tell(self, problem: str) -> None:
-        if problem != self._problem:
+        if problem != self._problem:  # once, not at every attempt
             self._problem = problem
             where = f"peer={self._peer} address={self._address!s}"
             logger.info("voter unreachable: %s reason=%s", where, problem)
@@ -196,7 +197,7 @@ class ObserverLinks:
             return
         self._count += 1
         try:
-            await serve_until_closed(connection, hello, serve_guest)
+            await serve_until_closed(connection, hello, serve_guest)  # until the guest leaves
         finally:
             self._count -= 1
 
@@ -211,9 +212,9 @@ async def serve_until_closed(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cancel_when_closed)
         try:
-            await serve_guest(connection, hello)
-            await connection.finish("served")
-        except RemoteProtocolError as error:
+            await serve_guest(connection, hello)  # until it leaves or breaks the protocol
+            await connection.finish("served")  # lets it read the last answer
+        except RemoteProtocolError as error:  # a faulty guest loses its connection only
             connection.close(str(error), is_fault=True)
 
 
@@ -255,7 +256,7 @@ class Inbox:
 
     def drop(self, link: VoterLink) -> None:
         """Remove the messages of `link`."""
-        if self._shares.pop(link, None) is not None:
+        if self._shares.pop(link, None) is not None:  # it had messages in the inbox
             self._messages = deque(item for item in self._messages if item[0] is not link)
             self._room.unpark_all()
 
@@ -391,22 +392,23 @@ class Transport(Generic[AddressT]):
 
     async def _meet_voter(self, peer: int, stream: trio.abc.Stream) -> StreamOutcome:
         """Serve a stream to `peer`, which this node dialled."""
-        return await self._meet(stream, dialled=peer)
+        return await self._meet(stream, dialled=peer)  # until the connection has ended
 
     async def _accept(self, stream: trio.abc.Stream) -> None:
         if len(self._strangers) >= STRANGERS_MAX:
             logger.warning("stream closed at once: reason=%d wait already", STRANGERS_MAX)
-            await trio.aclose_forcefully(stream)
+            await trio.aclose_forcefully(stream)  # before TLS or Hello: costs nothing
             return
         self._strangers.add(stream)
         try:
-            await self._meet(stream, dialled=None)
+            await self._meet(stream, dialled=None)  # until the connection has ended
         finally:
             self._strangers.discard(stream)
 
     async def _meet(self, stream: trio.abc.Stream, *, dialled: int | None) -> StreamOutcome:
         number = next(self._stream_numbers)
         name = f"stream-{number}" if dialled is None else f"voter-{dialled}"
+        # Bounded by HANDSHAKE_SECONDS_MAX.
         wrapped = await self._wrapped(stream, name, is_server=dialled is None)
         if wrapped is None:  # TLS failed; logged
             return StreamOutcome.FAILED
@@ -415,18 +417,22 @@ class Transport(Generic[AddressT]):
             if dialled is None:  # a stranger until its Hello
                 connection.expect(frame_bytes_max=SMALL_FRAME_BYTES_MAX)
             judge = partial(self._judge, own, self._caller(wrapped, dialled), connection)
+            # Bounded by HANDSHAKE_SECONDS_MAX.
             met = await shake_hands(connection, own=own, judge=judge)
             self._strangers.discard(stream)
+            # Final for this stream: dial again later.
             if met.refusal is not None or met.rejected is not None:
                 self._note_refusal(met, dialled)
                 return StreamOutcome.REFUSED
             if met.hello is not None and met.hello.role is not Role.VOTER:
                 connection.name = _guest_name(met.hello)
+                # Until the guest leaves.
                 await self._guests.serve(connection, met.hello, self.serve_guest)
             # An inquiry that was not refused as it should be: still only the smaller id dials.
             elif met.hello is not None and dialled is not None and dialled < self._node_id:
                 connection.close("the smaller id dials: we only asked")
             elif met.hello is not None:
+                # Until the connection has ended.
                 return await self._serve_voter(VoterLink(connection, met.hello, number=number), own)
         return StreamOutcome.FAILED
 
@@ -457,7 +463,7 @@ class Transport(Generic[AddressT]):
         self, own: NodeHello, caller: Caller, connection: QuorumConnection, hello: NodeHello
     ) -> Refusal | None:
         refusal = judge_hello(hello, own=own, voters=self._voters, caller=caller)
-        if refusal is None and hello.role is Role.VOTER:
+        if refusal is None and hello.role is Role.VOTER:  # the rest needs this node's state
             refusal = self._check_hello(hello)
             if refusal is None:  # large messages may arrive in one read with the peer's Welcome
                 connection.expect(frame_bytes_max=FRAME_BYTES_MAX)
@@ -469,7 +475,7 @@ class Transport(Generic[AddressT]):
             self._missed_since[hello.node_id] = trio.current_time()  # it does dial: no inquiry
         if met.rejected is not None:
             self._refusals.on_refusing(dialled, *met.rejected)
-        if met.refusal is not None:
+        if met.refusal is not None:  # by the peer
             self._on_refusal(met.hello.node_id if met.hello else dialled, met.refusal)
 
     def _on_refusal(self, peer: int | None, refusal: Refusal) -> None:
@@ -488,10 +494,11 @@ class Transport(Generic[AddressT]):
         # Term or standing have changed during the handshake: the peer would believe the old ones.
         elif self._make_hello() != told:
             link.connection.close("what we said of ourselves holds no more: once again")
-        if link.connection.is_closed:
+        if link.connection.is_closed:  # ended during the handshake
             return StreamOutcome.FAILED
         self._gain(link)
         try:
+            # Until messages come or the connection ends.
             while (received := await link.connection.receive_many()) is not None:
                 self._deliver(link, received)
                 await self._inbox.wait_room(link)  # back-pressure: until the driver has taken some
@@ -502,11 +509,11 @@ class Transport(Generic[AddressT]):
     def _deliver(self, link: VoterLink, received: Received) -> None:
         assert self._links.get(link.peer) is link, "a closed connection delivers nothing"
         for message in received.messages:
-            if isinstance(message, Refusal):
+            if isinstance(message, Refusal):  # this directory is an older copy
                 self._lose(link, f"refused by them: {message.reason!r}")
                 self._on_refusal(link.peer, message)
                 return
-            if isinstance(message, NodeHello | Welcome):
+            if isinstance(message, NodeHello | Welcome):  # a faulty peer
                 self._lose(link, f"{type(message).__name__} after the handshake")
                 return
         self._inbox.put(link, received.messages, received.size_bytes)

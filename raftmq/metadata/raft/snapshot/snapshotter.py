@@ -104,6 +104,7 @@ class Snapshotter:
     async def run(self) -> None:
         if self._newest_at_start is not None:  # open it for sending before peers ask
             await self._publish(self._newest_at_start)
+        # Until cancelled, or until one fails: then the voter stops.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._take_snapshots)
             nursery.start_soon(self._answer_requests)
@@ -119,6 +120,7 @@ class Snapshotter:
             node.applied_since_snapshot >= limits.snapshot_entries
             or node.applied_bytes_since_snapshot >= limits.snapshot_bytes
         )
+        # One at a time, and not at once again after a failure.
         if is_enough and self._due is None and self._clock() >= self._retry_at:
             index = node.last_applied
             slices = take_picture(node.machine, node.membership.enrolled, node.membership.quorum_id)
@@ -131,7 +133,7 @@ class Snapshotter:
         if self._decoded is None:  # no snapshot was received
             return
         (info, picture, done), self._decoded = self._decoded, None
-        if info.index > self._node.last_applied:
+        if info.index > self._node.last_applied:  # else entries have overtaken the snapshot
             self._node.install_snapshot(info.index, info.term, picture)
             self._node.replication.snapshot = info.id  # its log may begin behind older ones
             logger.info("node=%d index=%d event=installed", self._node.node_id, info.index)
@@ -155,11 +157,11 @@ class Snapshotter:
     # Taking
 
     async def _take_snapshots(self) -> None:
-        while True:
+        while True:  # one snapshot at a time
             await self._is_due.wait()  # set by `maybe_take` in the driver's turn
             self._is_due = trio.Event()
             assert self._due is not None
-            await self._take(self._due)
+            await self._take(self._due)  # until written and synced
             self._due = None
 
     async def _take(self, due: _Due) -> None:
@@ -167,11 +169,11 @@ class Snapshotter:
             self._store.write, index=due.last_index, term=due.last_term, slices=due.slices()
         )
         try:
-            info = await self._run_sync(write)
+            info = await self._run_sync(write)  # seconds for a large image, in a thread
             # A received one may have replaced it meanwhile: `_install` publishes that.
             if info.index == due.last_index:
                 await self._publish(info)
-        except StorageError as error:
+        except StorageError as error:  # a full disk does not stop the voter: it tries again later
             logger.error("node=%d event=snapshot_failed error=%s", self._node.node_id, error)
             self._retry_at = self._clock() + RETRY_SECONDS
             self._node.applied_since_snapshot += self._limits.snapshot_entries  # due after that
@@ -239,7 +241,7 @@ class Snapshotter:
     def _perform(self, effects: list[ReceiverEffect]) -> None:
         """Requests are sent at once; disk operations are queued, and performed one at a time."""
         for effect in effects:
-            if isinstance(effect, FetchChunk):
+            if isinstance(effect, FetchChunk):  # sending needs no disk
                 snapshot = effect.snapshot
                 fetch = SnapshotFetch(
                     snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.crc, effect.offset
@@ -252,11 +254,12 @@ class Snapshotter:
         async for effect in self._effects[1]:  # ends only by cancellation
             match effect:
                 case WriteChunk():
+                    # Until written: the receiver then requests the next chunk.
                     await self._write_chunk(effect)
                 case Finish():
-                    await self._finish(effect)
+                    await self._finish(effect)  # until the whole file is verified and synced
                 case Install():
-                    await self._install(effect)
+                    await self._install(effect)  # until the driver has installed it
                 case Discard():
                     await self._run_sync(self._store.discard_incoming)
             self.wake()
@@ -267,7 +270,7 @@ class Snapshotter:
 
         try:
             await self._run_sync(write)
-        except StorageError as error:
+        except StorageError as error:  # the receiver begins again after a pause
             self._on_failure(effect.snapshot, error)
         else:
             self._perform(self._receiver.on_written(effect.snapshot, self._clock()))
@@ -285,6 +288,7 @@ class Snapshotter:
 
     async def _install(self, effect: Install) -> None:
         """Install the newest snapshot: this node's own may be newer than the received one."""
+        # Seconds for a large image, in a thread.
         info, picture = await self._run_sync(self._read_newest)
         decoded = self._decoded = _Decoded(info, picture, trio.Event())
         self.wake()

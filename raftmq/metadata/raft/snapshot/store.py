@@ -96,7 +96,7 @@ class SnapshotStore:
             self._remove_leftovers()
             names = self._snapshot_names()
             self._newest = self._verified_info(names[-1]) if names else None
-            if self._newest:
+            if self._newest:  # else a new node
                 # The former process may have been killed between its rename and its sync.
                 self.files.sync_directory(self.directory)
                 self._remove_all_but(self._newest)
@@ -161,7 +161,7 @@ class SnapshotStore:
 
     def discard_incoming(self) -> None:
         """Free the space of a snapshot that will not be finished."""
-        if self._incoming:
+        if self._incoming:  # an earlier snapshot that was not finished
             self._incoming.discard()
             self._incoming = None
 
@@ -206,7 +206,7 @@ class SnapshotStore:
         return SnapshotId(key.index, key.term, packer.size_bytes, packer.crc)
 
     def _check_size(self, part: Path, size_bytes: int) -> None:
-        if size_bytes > self._bytes_max:
+        if size_bytes > self._bytes_max:  # a bound on the disk, see SNAPSHOT_BYTES_MAX
             raise StorageError(
                 f"write {part}: over {self._bytes_max} bytes, the most for a snapshot; the quorum"
                 " holds more than it is made for, and its journal will grow until some is deleted"
@@ -218,7 +218,7 @@ class SnapshotStore:
             walk.expect(info.key, self.cluster_id)
             yield from walk.slices()
             expect_id(walk, info.id)
-        except CorruptRecord as error:
+        except CorruptRecord as error:  # with path and way out instead
             raise self._corrupt(info.path, error) from error
 
     def _verified_info(self, name: str) -> SnapshotInfo:
@@ -227,7 +227,7 @@ class SnapshotStore:
         try:
             walk.expect(key, self.cluster_id)
             walk.exhaust()
-        except CorruptRecord as error:
+        except CorruptRecord as error:  # with path and way out instead
             raise self._corrupt(path, error) from error
         return _info_of(path, _id_of(walk))
 
@@ -301,7 +301,7 @@ class IncomingSnapshot:
         self._path = store.path_of(self._key, INCOMING_SUFFIX)
         try:
             self._output = GrowingFile(store.files, self._path)
-        except StorageError:
+        except StorageError:  # no space for the file: leave nothing behind
             self.discard()
             raise
 
@@ -325,7 +325,7 @@ class IncomingSnapshot:
         assert offset + len(data) <= self.snapshot.size_bytes, f"{len(data)} bytes at {offset}"
         try:
             self._output.append([data])
-        except StorageError:
+        except StorageError:  # the position on disk is unknown: begin again
             self.discard()
             raise
 
@@ -344,7 +344,7 @@ class IncomingSnapshot:
             self._output.sync()
             self._verify()
             return self._store.put_in_place(self._path, self.snapshot)
-        except CorruptRecord as error:
+        except CorruptRecord as error:  # the sender's bytes, not this node's disk: a protocol error
             raise RemoteProtocolError(
                 f"{self.snapshot} arrived damaged: {error.what} at byte {error.position};"
                 " verify the disk of the node that sent it"
@@ -354,7 +354,7 @@ class IncomingSnapshot:
 
     def discard(self) -> None:
         """Remove the bytes received so far, if the disk allows it."""
-        if not self.is_over:
+        if not self.is_over:  # idempotent: also called after success
             self.is_over = True
             self._store.remove_if_possible(self._path)
 
@@ -377,7 +377,7 @@ def verify_snapshot(files: Files, path: Path) -> SnapshotReport:
         if _NAME.fullmatch(path.name) and walk.key != _key_of(path.name):
             raise walk.damage(f"holds {walk.key}, which is not what its name says", 0)
         walk.exhaust()
-    except CorruptRecord as error:
+    except CorruptRecord as error:  # part of the report
         problem = f"{error.what} at byte {error.position}"
     found = (walk.size_bytes, walk.cluster_id, walk.key, walk.slice_count)
     return SnapshotReport(path, *found, problem)

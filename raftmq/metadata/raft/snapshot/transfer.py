@@ -104,7 +104,7 @@ class SnapshotSender:
         """
         use = self._uses.get(peer)
         is_free = use is None or use.snapshot == self._newest or not self._is_reading(peer, now)
-        if self._newest and is_free:
+        if self._newest and is_free:  # one that the peer still reads stays open instead
             self._uses[peer] = _Use(self._newest, now)
         return self._newest
 
@@ -263,7 +263,7 @@ class SnapshotReceiver:
         if not progress or offset != progress.received or progress.received == progress.requested:
             return []
         length = min(self._chunk_bytes, snapshot.size_bytes - offset)
-        if len(data) != length:
+        if len(data) != length:  # a faulty peer: equal ids mean equal chunks
             what = f"{len(data)} bytes instead of {length} at offset {offset} of {snapshot}"
             raise RemoteProtocolError(f"a chunk of {what}")
         progress.received += length
@@ -321,6 +321,7 @@ class SnapshotReceiver:
         """The leader has replaced it: its next offer is of a newer one. The bytes received so far
         are kept, as another leader may have this one.
         """
+        # Else an old answer, or from a leader that was deposed.
         if leader == self._leader and self._fetching(snapshot):
             self.state = ReceiverState.IDLE
 
@@ -354,7 +355,7 @@ class SnapshotReceiver:
     def _go_on(self, now: float) -> list[ReceiverEffect]:
         """Request chunks up to the window; after the last one, have the file verified."""
         progress = self._progress
-        if self.state is not ReceiverState.FETCHING or not progress:
+        if self.state is not ReceiverState.FETCHING or not progress:  # ended or paused meanwhile
             return []
         if progress.written == progress.snapshot.size_bytes:  # all chunks are on the disk
             self.state = ReceiverState.VERIFYING
@@ -363,6 +364,7 @@ class SnapshotReceiver:
 
     def _requests(self, progress: _Progress, now: float) -> Iterator[FetchChunk]:
         size_bytes = progress.snapshot.size_bytes
+        # See WINDOW_CHUNKS.
         while progress.requested < size_bytes and self._outstanding(progress) < WINDOW_CHUNKS:
             if progress.requested == progress.received:  # none was in flight: the timeout begins
                 self._asked_at = now
