@@ -103,8 +103,8 @@ class BrokerSessions:
         # An older heartbeat may arrive after a newer one: the applied version never goes back.
         session.metadata_version = max(session.metadata_version, heartbeat.metadata_version)
         session.wants_shutdown |= heartbeat.wants_shutdown  # a shutdown is not taken back
-        told_ms = heartbeat.wall_clock_ms
-        session.clock_ms = None if told_ms is None else told_ms - round(now * 1000)
+        sent_ms = heartbeat.wall_clock_ms
+        session.clock_ms = None if sent_ms is None else sent_ms - round(now * 1000)
         if heartbeat.pending_flush_seconds > FLUSH_SECONDS_MAX:
             session.frozen_at = now
 

@@ -61,8 +61,8 @@ def _check_topics(image: MetadataImage) -> None:
         assert topic.topic_id == topic_id, f"topic {topic.name} is filed under another id"
         assert topic.config_epoch <= image.version, f"topic {topic.name} is of the future"
         durability = parse_topic_config(topic.configs).durability
-        is_told = topic.trusts_page_cache or durability is not Durability.PAGE_CACHE
-        assert is_told, f"topic {topic.name} trusts page caches, and does not say so"
+        is_recorded = topic.trusts_page_cache or durability is not Durability.PAGE_CACHE
+        assert is_recorded, f"topic {topic.name} trusts page caches, and does not say so"
         for key in image.partitions_of(topic_id):
             assert key in image.partitions, f"{key} of topic {topic.name} is missing"
         expected += topic.partition_count

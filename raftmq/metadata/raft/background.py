@@ -175,7 +175,7 @@ _OURS = re.compile(
 )
 _OURS_IN_JOURNAL = re.compile(rf"\d{{20}}\.journal{_TEMPORARY}|{_SYSTEM}")
 # Names that a broker's data directory has: the usual mistake is to give both the same directory.
-_OF_LOGS = {"topics", "checkpoints", "clean-shutdown"}
+_BROKER_NAMES = {"topics", "checkpoints", "clean-shutdown"}
 
 
 def hold_own_directory(
@@ -188,11 +188,11 @@ def hold_own_directory(
         DirectoryInUse: another process has it.
     """
 
-    def look_first(lock: Callable[[], object]) -> object:
+    def check_first(lock: Callable[[], object]) -> object:
         check_names(files, directory)
         return lock()
 
-    return hold_directory(files, directory, lambda lock: run_sync(partial(look_first, lock)))
+    return hold_directory(files, directory, lambda lock: run_sync(partial(check_first, lock)))
 
 
 def check_names(files: Files, directory: Path) -> None:
@@ -209,7 +209,7 @@ def check_names(files: Files, directory: Path) -> None:
         found = [name for name in inner if not _OURS_IN_JOURNAL.fullmatch(name)]
         foreign += [f"{JOURNAL_FOLDER}/{name}" for name in found]
     if foreign:
-        raise InvalidConfig([f"directory = {directory}: {_told(foreign)}"])
+        raise InvalidConfig([f"directory = {directory}: {_foreign_names(foreign)}"])
 
 
 def check_no_journal(files: Files, directory: Path) -> None:
@@ -227,8 +227,8 @@ def check_no_journal(files: Files, directory: Path) -> None:
         )
 
 
-def _told(foreign: list[str]) -> str:
+def _foreign_names(foreign: list[str]) -> str:
     names = ", ".join(map(brief, foreign[:NAMES_TOLD_MAX]))
     more = f" and {len(foreign) - NAMES_TOLD_MAX} more" if len(foreign) > NAMES_TOLD_MAX else ""
-    what = "a broker keeps its logs there" if _OF_LOGS & set(foreign) else "not of the quorum"
+    what = "a broker keeps its logs there" if _BROKER_NAMES & set(foreign) else "not of the quorum"
     return f"holds {names}{more}, {what}: give the node a directory of its own, or move them away"

@@ -107,8 +107,8 @@ class SnapshotDownload:
         # Waits for one read and checksum of the whole file, and its sync.
         info = await self._run_sync(incoming.finish)
         # Seconds for a large image, in a thread.
-        picture = await self._run_sync(lambda: read_picture(machine, self._store.read(info)))
-        return info, picture
+        contents = await self._run_sync(lambda: read_picture(machine, self._store.read(info)))
+        return info, contents
 
     async def _chunk(
         self, connection: QuorumConnection, snapshot: SnapshotId, offset: int
@@ -289,10 +289,10 @@ class ObserverQuorum(Generic[AddressT]):
         loaded = await self._download.fetch(connection, offer, self._machine)
         if loaded is None:  # the voter has a newer one by now
             return  # the next answer offers a newer one
-        info, picture = loaded
+        info, contents = loaded
         if info.index >= self._next_index:  # never back to an older image
-            self._machine.install(info.index, picture.decoded)
-            self._next_index, self._quorum_id = info.index + 1, picture.quorum_id
+            self._machine.install(info.index, contents.decoded)
+            self._next_index, self._quorum_id = info.index + 1, contents.quorum_id
             self._publish()
 
     def _note_leader(self, answer: ObserverEntries) -> None:
@@ -421,6 +421,6 @@ def _load(store: SnapshotStore, machine: MetadataMachine) -> tuple[int, bytes]:
     snapshot = store.newest()
     if snapshot is None:  # a new observer: fetch from the first entry on
         return FIRST_ENTRY, b""
-    picture = read_picture(machine, store.read(snapshot))
-    machine.install(snapshot.index, picture.decoded)
-    return snapshot.index + 1, picture.quorum_id
+    contents = read_picture(machine, store.read(snapshot))
+    machine.install(snapshot.index, contents.decoded)
+    return snapshot.index + 1, contents.quorum_id

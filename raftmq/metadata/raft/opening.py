@@ -134,7 +134,7 @@ class _Found:
     snapshot: SnapshotInfo | None
     journal: Journal
     machine: MetadataMachine
-    picture: SnapshotContents | None
+    contents: SnapshotContents | None
 
 
 def _load(
@@ -162,9 +162,9 @@ def _load(
     machine = make_machine()
     if snapshot is None:  # a new voter, or one with few entries
         return _Found(store, None, journal, machine, None)
-    picture = read_picture(machine, store.read(snapshot))
-    machine.install(snapshot.index, picture.decoded)
-    return _Found(store, snapshot, journal, machine, picture)
+    contents = read_picture(machine, store.read(snapshot))
+    machine.install(snapshot.index, contents.decoded)
+    return _Found(store, snapshot, journal, machine, contents)
 
 
 def _check_not_lost(files: Files, directory: Path, snapshot: SnapshotInfo | None) -> None:
@@ -267,8 +267,8 @@ class _Voter:
             timing=self._settings.timing,
             limits=self._settings.limits,
         )
-        if snapshot and found.picture:  # the image is installed; the node must know what it covers
-            node.begin_after(snapshot.index, snapshot.term, found.picture)
+        if snapshot and found.contents:  # the image is installed; the node must know what it covers
+            node.begin_after(snapshot.index, snapshot.term, found.contents)
         return node
 
     def _connect(self) -> None:

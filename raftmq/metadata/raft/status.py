@@ -187,26 +187,26 @@ class LeaderWatch:
 
     def __init__(self, node: RaftNode, *, now: float) -> None:
         self._node = node
-        self._since = self._said_at = now
-        self._said = ""
+        self._since = self._logged_at = now
+        self._logged_reason = ""
 
     def on_turn(self, now: float) -> None:
         if self._node.heard_leader_id is not None:  # elected, and heard recently
             self._on_leader(now)
         elif now - self._since >= PATIENCE_SECONDS:
-            self._say(explain(sight_of(self._node)), now)
+            self._log(explain(sight_of(self._node)), now)
 
     def _on_leader(self, now: float) -> None:
-        if self._said:  # only if the absence was logged
-            self._said = ""
+        if self._logged_reason:  # only if the absence was logged
+            self._logged_reason = ""
             leader, seconds = self._node.heard_leader_id, now - self._since
             logger.info("leader found: leader=%s after_seconds=%.0f", leader, seconds)
         self._since = now
 
-    def _say(self, reason: str, now: float) -> None:
+    def _log(self, reason: str, now: float) -> None:
         # Also not more often than that, even if voters come and go all the time.
-        if reason != self._said and now - self._said_at >= PATIENCE_SECONDS:
-            self._said, self._said_at = reason, now
+        if reason != self._logged_reason and now - self._logged_at >= PATIENCE_SECONDS:
+            self._logged_reason, self._logged_at = reason, now
             where = f"node={self._node.node_id} term={self._node.term}"
             seconds = now - self._since
             logger.warning("no leader: %s for_seconds=%.0f reason=%s", where, seconds, reason)

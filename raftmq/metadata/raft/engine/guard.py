@@ -128,7 +128,7 @@ class Guard:
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
         node = self._node
         # A deposed leader, which gets an answer and no more.
-        if self._is_from_the_past(peer, message.term):
+        if self._is_from_deposed_leader(peer, message.term):
             return
         _check_entries(message)
         self._check_leader(peer, message.term)
@@ -140,7 +140,7 @@ class Guard:
             self._answering = None
             node.journal.end_message()
 
-    def _is_from_the_past(self, peer: int, term: int) -> bool:
+    def _is_from_deposed_leader(self, peer: int, term: int) -> bool:
         """A deposed leader gets an answer with the newer term, from which it learns that."""
         node = self._node
         if term >= node.term:  # of this node's term or newer
@@ -185,7 +185,7 @@ class Guard:
     def _on_offer(self, peer: int, message: SnapshotOffer) -> None:
         """A heartbeat that proves nothing about this node's log (rule 2): no commit index."""
         node = self._node
-        if self._is_from_the_past(peer, message.term):  # as for AppendEntries
+        if self._is_from_deposed_leader(peer, message.term):  # as for AppendEntries
             return
         self._check_leader(peer, message.term)
         node.on_leader_contact()

@@ -76,7 +76,7 @@ class RaftNode(PinnedEngine):
         self.reads, self.proposals = Reads(voter_count), PendingProposals()
         self._pre_votes = PreVotes(self.node_id, voter_count)
         self._connected: frozenset[int] = frozenset()
-        self._told_standing = membership.standing
+        self._sent_standing = membership.standing
         self._leader_contact = -1e9  # time of the last message of a leader; long ago at a start
         self.sync_seconds = 0.0  # recent duration of a journal sync, rather too long than too short
         self._is_short_timeout = True  # a node that just started need not wait for a leader long
@@ -366,10 +366,10 @@ class RaftNode(PinnedEngine):
     def after_sync(self) -> None:
         """This turn's changes are durable: tell peers whose Hello had the old standing."""
         # Our Hello to connected peers was older.
-        if self._told_standing is not self.membership.standing:
-            self._told_standing = self.membership.standing
+        if self._sent_standing is not self.membership.standing:
+            self._sent_standing = self.membership.standing
             for peer in sorted(self._connected):
-                self.send(peer, StandingChanged(self._told_standing, self.term))
+                self.send(peer, StandingChanged(self._sent_standing, self.term))
 
     def maybe_establish(self) -> None:
         if self.membership.should_establish(self.term):  # a new quorum, rule 1 of `membership`
@@ -377,14 +377,14 @@ class RaftNode(PinnedEngine):
 
     # Snapshots, and the end
 
-    def begin_after(self, index: int, term: int, picture: SnapshotContents) -> None:
+    def begin_after(self, index: int, term: int, contents: SnapshotContents) -> None:
         """At a start, with a snapshot that the machine has installed already."""
         if self.journal.term_at(index) != term:
             self.journal.install_base(index, term)  # killed between snapshot and journal: redo it
         self.journal.setRaftCommitIndex(index)  # its own hint is written late, and may be lower
         self.commit_index = max(self.commit_index, index)
-        self.membership.quorum_id = picture.quorum_id
-        for voter, enrolment in picture.enrolled.items():
+        self.membership.quorum_id = contents.quorum_id
+        for voter, enrolment in contents.enrolled.items():
             self._enrolled(voter, enrolment.disk_id, enrolment.since_index)
 
     def abandon(self) -> None:
@@ -397,17 +397,17 @@ class RaftNode(PinnedEngine):
         self.replication.snapshot = snapshot
         self.journal.compact(snapshot.index, trailing)
 
-    def install_snapshot(self, index: int, term: int, picture: SnapshotContents) -> None:
+    def install_snapshot(self, index: int, term: int, contents: SnapshotContents) -> None:
         """Replace the state by a durable snapshot; the log continues behind it."""
         assert index > self.last_applied, f"{index} is behind {self.last_applied}"
-        self.machine.install(index, picture.decoded)
+        self.machine.install(index, contents.decoded)
         self.journal.install_base(index, term)
         self.commit_index = max(self.commit_index, index)
         self.last_applied = index
         self.applied_since_snapshot = self.applied_bytes_since_snapshot = 0
         self.proposals.on_skipped(index)
-        self.membership.quorum_id = picture.quorum_id
-        for voter, enrolment in picture.enrolled.items():
+        self.membership.quorum_id = contents.quorum_id
+        for voter, enrolment in contents.enrolled.items():
             self._enrolled(voter, enrolment.disk_id, enrolment.since_index)
 
     def _send_from_engine(self, peer: int, message: dict[str, Any]) -> bool:

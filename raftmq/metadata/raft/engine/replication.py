@@ -108,11 +108,11 @@ class Replication:
 
     def send_entries(self, peers: frozenset[int], read_round: int) -> None:
         """New entries to each follower with room in flight; they carry the commit index."""
-        last_index, told = self._journal.last_index, 0
+        last_index, served = self._journal.last_index, 0
         for peer in sorted(peers):
             if self._engine.next_index(peer) <= last_index:  # an entry that it was not sent yet
-                told += self._send_entries(peer, read_round)
-        if told == len(peers):  # then no extra message need announce the commit
+                served += self._send_entries(peer, read_round)
+        if served == len(peers):  # then no extra message need announce the commit
             self.commit_told = self._engine.commit_index
 
     def _send_entries(self, peer: int, read_round: int) -> bool:

@@ -256,9 +256,9 @@ class QuorumConnection:
             # While something is queued, that shows it.
             if now >= self._wrote_at + limits.keep_alive_seconds and not self._outbox_bytes:
                 self.send_soon(KEEP_ALIVE)
-            await trio.sleep_until(self._next_look(now))  # until the first timeout could pass
+            await trio.sleep_until(self._next_timeout(now))  # until the first timeout could pass
 
-    def _next_look(self, now: float) -> float:
+    def _next_timeout(self, now: float) -> float:
         """When the first timeout can pass; traffic in between only postpones it."""
         limits = self._limits
         return min(

@@ -123,12 +123,12 @@ FIRST_ENTRY = 2  # entry 1 is the base of every log, and is never sent
 
 class _Guest:
     """Attributes:
-    told: the leader and the term in its last answer.
+    last_answer: the leader and the term in its last answer.
     """
 
     def __init__(self, hello: NodeHello) -> None:
         self.node_id, self.role = hello.node_id, hello.role
-        self.told: tuple[int | None, int] | None = None
+        self.last_answer: tuple[int | None, int] | None = None
 
 
 class ObserverService:
@@ -140,7 +140,7 @@ class ObserverService:
         self, node: RaftNode, snapshotter: Snapshotter, *, make_status: Callable[[], bytes]
     ) -> None:
         self._node, self._snapshotter, self._make_status = node, snapshotter, make_status
-        self._news = trio.lowlevel.ParkingLot()
+        self._changed = trio.lowlevel.ParkingLot()
         self._seen = (node.last_applied, self._leader())
         self._leader_watch = LeaderWatch(node, now=trio.current_time())
         self.observers: dict[int, int] = {}
@@ -150,7 +150,7 @@ class ObserverService:
         seen = (self._node.last_applied, self._leader())
         if seen != self._seen:  # wakes the long polls
             self._seen = seen
-            self._news.unpark_all()
+            self._changed.unpark_all()
 
     async def serve(self, connection: QuorumConnection, hello: NodeHello) -> None:
         """Serve one guest until it leaves or sends a message that guests must not send."""
@@ -194,8 +194,8 @@ class ObserverService:
             )
         with trio.move_on_after(ANSWER_SECONDS):
             # Until an entry is applied or the leader changes: `on_turn` wakes this task.
-            while self._node.last_applied < next_index and guest.told == self._leader():
-                await self._news.park()
+            while self._node.last_applied < next_index and guest.last_answer == self._leader():
+                await self._changed.park()
         # Compacted: the observer needs a snapshot first.
         if next_index <= self._node.journal.first_index:
             snapshot = self._snapshotter.offer_to(guest.node_id)
@@ -203,13 +203,13 @@ class ObserverService:
                 return ObserverOffer(*_fields_of(snapshot))
             # Its snapshot is still being installed here: an empty answer, and it will ask again.
             next_index = self._node.last_applied + 1
-        guest.told = self._leader()
-        return self._entries(next_index, *guest.told)
+        guest.last_answer = self._leader()
+        return self._entries(next_index, *guest.last_answer)
 
     def _entries(self, next_index: int, leader_id: int | None, term: int) -> ObserverEntries:
         node, end = self._node, self._node.last_applied + 1
-        is_news = next_index < end
-        entries = node.journal.entries(next_index, end, APPEND_BYTES_MAX) if is_news else ()
+        has_entries = next_index < end
+        entries = node.journal.entries(next_index, end, APPEND_BYTES_MAX) if has_entries else ()
         return ObserverEntries(node.commit_index, tuple(entries), leader_id, term)
 
     def _leader(self) -> tuple[int | None, int]:

@@ -27,8 +27,8 @@ class Refusals:
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
-        self._said: dict[str, set[str]] = {}
-        self._said_count = 0
+        self._logged: dict[str, set[str]] = {}
+        self._logged_count = 0
 
     def on_refused_by(self, voter: int | None, refusal: Refusal) -> None:
         """`voter` refused this node; None: an incoming connection did so before its Hello."""
@@ -51,7 +51,7 @@ class Refusals:
 
     def forget(self, voter: int) -> None:
         """The voter is connected: its next refusal is logged again."""
-        self._said_count -= len(self._said.pop(_name_of(voter), ()))
+        self._logged_count -= len(self._logged.pop(_name_of(voter), ()))
 
     def _level_of(self, dialled: int | None, hello: NodeHello, refusal: Refusal) -> int:
         """INFO for harmless refusals: a voter with a larger id that asks why it is not dialled, and
@@ -63,13 +63,13 @@ class Refusals:
         return logging.INFO if harmless else logging.WARNING
 
     def _is_new(self, name: str, what: str) -> bool:
-        if self._said_count >= SAID_MAX:  # names chosen by strangers must not fill the memory
-            self._said.clear()
-            self._said_count = 0
-        said = self._said.setdefault(name, set())
-        is_new = what not in said
-        said.add(what)
-        self._said_count += is_new
+        if self._logged_count >= SAID_MAX:  # names chosen by strangers must not fill the memory
+            self._logged.clear()
+            self._logged_count = 0
+        logged = self._logged.setdefault(name, set())
+        is_new = what not in logged
+        logged.add(what)
+        self._logged_count += is_new
         return is_new
 
 

@@ -235,7 +235,7 @@ class Inbox:
         self._share_bytes_max = share_bytes_max
         self._messages: deque[tuple[VoterLink, AnyMessage]] = deque()
         self._shares: dict[VoterLink, int] = {}
-        self._room = trio.lowlevel.ParkingLot()
+        self._space_freed = trio.lowlevel.ParkingLot()
 
     def put(self, link: VoterLink, messages: Sequence[AnyMessage], size_bytes: int) -> None:
         self._messages.extend((link, message) for message in messages)
@@ -244,21 +244,21 @@ class Inbox:
     async def wait_room(self, link: VoterLink) -> None:
         """Wait until the driver has taken messages, if the share of `link` is used up."""
         while self._shares.get(link, 0) >= self._share_bytes_max:
-            await self._room.park()  # until `take` or `drop`
+            await self._space_freed.park()  # until `take` or `drop`
 
     def take(self) -> list[tuple[int, AnyMessage]]:
         """All messages with the voter that sent each, in the order of arrival."""
         taken = [(link.peer, message) for link, message in self._messages]
         self._messages.clear()
         self._shares.clear()
-        self._room.unpark_all()
+        self._space_freed.unpark_all()
         return taken
 
     def drop(self, link: VoterLink) -> None:
         """Remove the messages of `link`."""
         if self._shares.pop(link, None) is not None:  # it had messages in the inbox
             self._messages = deque(item for item in self._messages if item[0] is not link)
-            self._room.unpark_all()
+            self._space_freed.unpark_all()
 
 
 # -- Transport ------------------------------------------------------------------------------------
@@ -485,14 +485,14 @@ class Transport(Generic[AddressT]):
             self.on_refused(peer, refusal)
             self.wake()
 
-    async def _serve_voter(self, link: VoterLink, told: NodeHello) -> StreamOutcome:
-        """Serve a voter until the connection ends; FAILED if it never began. `told`: our Hello."""
+    async def _serve_voter(self, link: VoterLink, sent_hello: NodeHello) -> StreamOutcome:
+        """Serve a voter until the connection ends; FAILED if it never began."""
         link.connection.name = f"voter-{link.peer}"
         # A newer connection came and went during this handshake: these bytes are older.
         if link.number < self._newest.get(link.peer, 0):
             link.connection.close("a newer one was served before: these bytes are late")
         # Term or standing have changed during the handshake: the peer would believe the old ones.
-        elif self._make_hello() != told:
+        elif self._make_hello() != sent_hello:
             link.connection.close("what we said of ourselves holds no more: once again")
         if link.connection.is_closed:  # ended during the handshake
             return StreamOutcome.FAILED

@@ -64,7 +64,7 @@ class _Decoded(NamedTuple):
     """A received and decoded snapshot that waits for the driver's next turn."""
 
     info: SnapshotInfo
-    picture: SnapshotContents
+    contents: SnapshotContents
     done: trio.Event
 
 
@@ -132,9 +132,9 @@ class Snapshotter:
         """Install the received snapshot, unless this node has applied more meanwhile."""
         if self._decoded is None:  # no snapshot was received
             return
-        (info, picture, done), self._decoded = self._decoded, None
+        (info, contents, done), self._decoded = self._decoded, None
         if info.index > self._node.last_applied:  # else entries have overtaken the snapshot
-            self._node.install_snapshot(info.index, info.term, picture)
+            self._node.install_snapshot(info.index, info.term, contents)
             self._node.replication.snapshot = info.id  # its log may begin behind older ones
             logger.info("node=%d index=%d event=installed", self._node.node_id, info.index)
         done.set()
@@ -289,8 +289,8 @@ class Snapshotter:
     async def _install(self, effect: Install) -> None:
         """Install the newest snapshot: this node's own may be newer than the received one."""
         # Seconds for a large image, in a thread.
-        info, picture = await self._run_sync(self._read_newest)
-        decoded = self._decoded = _Decoded(info, picture, trio.Event())
+        info, contents = await self._run_sync(self._read_newest)
+        decoded = self._decoded = _Decoded(info, contents, trio.Event())
         self.wake()
         await decoded.done.wait()  # until `maybe_install`, in the driver's next turn
         await self._publish(info)
