@@ -86,8 +86,8 @@ class GroupMemberRecord(Value, frozen=True):
     # Chosen by the member; the same defaults as the consumer's `MemberOptions`.
     session_timeout_ms: int = 15_000
     rebalance_timeout_ms: int = 300_000
-    subscription: bytes = b""
-    assignment: bytes = b""
+    subscription: bytes = b""  # opaque: only clients read it
+    assignment: bytes = b""  # opaque: only clients read it
 
 
 class StoredOffset(Value, frozen=True):
@@ -98,7 +98,7 @@ class StoredOffset(Value, frozen=True):
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
-    committed_at_ms: int = 0
+    committed_at_ms: int = 0  # wall clock of the coordinator; offsets expire by it
     expected: int | None = None  # compare-and-set: the offset that must be there now; -1: none
 
 
@@ -133,10 +133,10 @@ class RegisterBroker(Command, frozen=True, tag=1):
     directory_id: bytes
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
-    feature_level_min: int = 1
+    feature_level_min: int = 1  # the levels that its version supports
     feature_level_max: int = 1
-    previous_broker_epoch: int = NO_EPOCH
-    boot_id: str = ""
+    previous_broker_epoch: int = NO_EPOCH  # from its disk; -1: an empty directory
+    boot_id: str = ""  # of its kernel; empty: unknown
     clean_shutdown_epoch: int = NO_EPOCH  # broker epoch of the process that left the mark
     damaged: tuple[tuple[bytes, int], ...] = ()  # lost records below their durable checkpoint
     expected_broker_epoch: int | None = None  # of the registration there; -1: none, None: any

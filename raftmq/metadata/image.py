@@ -62,12 +62,12 @@ class BrokerState(Value, frozen=True):
     incarnation: bytes
     directory_id: bytes
     endpoints: tuple[Endpoint, ...] = ()
-    rack: str | None = None
-    feature_level_min: int = 1
+    rack: str | None = None  # of no known failure domain
+    feature_level_min: int = 1  # the levels that its version supports
     feature_level_max: int = 1
-    boot_id: str = ""
-    fenced: bool = True
-    in_controlled_shutdown: bool = False
+    boot_id: str = ""  # of its kernel: another one means that the page cache was lost
+    fenced: bool = True  # every registration begins fenced
+    in_controlled_shutdown: bool = False  # leads and is in sync only while no other could lead
     pending: Pending = Pending.NOTHING  # invariant: not unfenced before this is NOTHING
     pending_since: int = NO_EPOCH  # the version at which `pending` last grew
     damaged: tuple[tuple[bytes, int], ...] = ()  # partitions whose replica here lost data; sorted
@@ -89,13 +89,13 @@ class PartitionState(Value, frozen=True):
     replicas: tuple[int, ...]  # preferred leader first
     isr: tuple[int, ...]
     leader: int = NO_BROKER
-    leader_epoch: int = 0
-    partition_epoch: int = 0
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
+    leader_epoch: int = 0  # invariant 4
+    partition_epoch: int = 0  # the compare-and-set token of its leader's proposals
+    adding: tuple[int, ...] = ()  # by the reassignment in progress
+    removing: tuple[int, ...] = ()  # when it is complete
     eligible: tuple[int, ...] = ()  # KIP-966: left the ISR below min ISR, holds all committed
     last_known_eligible: tuple[int, ...] = ()
-    recovery_state: RecoveryState = RecoveryState.RECOVERED
+    recovery_state: RecoveryState = RecoveryState.RECOVERED  # else: elected uncleanly
     log_start_offset: int = 0  # records before it were deleted on request; only rises
 
 
@@ -164,17 +164,17 @@ class MetadataImage(NamedTuple):
     slots: tuple[SlotState, ...] = (SlotState(),) * SLOT_COUNT
     brokers: Map[int, BrokerState] = Map()
     topics: Map[bytes, TopicState] = Map()
-    topic_ids: Map[str, bytes] = Map()
+    topic_ids: Map[str, bytes] = Map()  # derived from `topics`
     partitions: Map[PartitionId, PartitionState] = Map()
-    hosted: Map[int, Map[PartitionId, None]] = Map()
-    tallies: Map[int, Tally] = Map()
+    hosted: Map[int, Map[PartitionId, None]] = Map()  # derived: invariant 1
+    tallies: Map[int, Tally] = Map()  # derived: invariant 5
     groups: Map[str, GroupState] = Map()
     offsets: Map[str, Map[PartitionId, CommittedOffset]] = Map()
-    origins: Map[int, OriginState] = Map()
+    origins: Map[int, OriginState] = Map()  # by broker id
     # Ids, in order, for brokers that were down. No rule of `apply` may read it: nodes of an earlier
     # version have none (docs/decisions/0030).
     deleted_topics: tuple[bytes, ...] = ()
-    changes: tuple[TouchedKey, ...] = ()  # what the command at `version` touched
+    changes: tuple[TouchedKey, ...] = ()  # objects that the command at `version` changed
 
     def topic_named(self, name: str) -> TopicState | None:
         topic_id = self.topic_ids.get(name)
@@ -203,7 +203,7 @@ class MetadataImage(NamedTuple):
         return self.tally_of(broker_id).led
 
 
-EMPTY_IMAGE = MetadataImage()
+EMPTY_IMAGE = MetadataImage()  # of a new cluster, before its first command
 
 
 def slot_of(group: str) -> int:
@@ -228,7 +228,7 @@ class Tally(NamedTuple):
     last_led: int = 0
 
 
-NO_TALLY = Tally()
+NO_TALLY = Tally()  # of a broker without any role
 
 
 class Tallying:

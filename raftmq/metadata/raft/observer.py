@@ -226,6 +226,7 @@ class ObserverQuorum(Generic[AddressT]):
         return NodeHello(PROTOCOL_VERSION, self._cluster_id, Role.OBSERVER, self._node_id)
 
     def _judge(self, voter: int, hello: NodeHello) -> Refusal | None:
+        # Another cluster's image would be taken for this one's.
         if hello.role is Role.VOTER and hello.cluster_id == self._cluster_id:
             return None
         here = f"this observer follows cluster {self._cluster_id!r}"

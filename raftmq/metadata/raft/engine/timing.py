@@ -32,7 +32,7 @@ class QuorumLimits:
     # Entries and bytes applied in one turn, some milliseconds of the event loop; a backlog after a
     # restart must not block heartbeats (H15 of decision 0011).
     applied_per_tick: int = 500
-    applied_bytes_per_tick: int = 256 << 10
+    applied_bytes_per_tick: int = 256 << 10  # large commands: fewer of them
     proposals_waiting: int = 10_000  # in flight; beyond that QuorumBusy (back-pressure)
     # Appended entries that a follower has not confirmed: fills a fast link for many round trips,
     # and bounds what a slow follower costs the leader in memory.
@@ -40,7 +40,7 @@ class QuorumLimits:
     # A snapshot is taken after this many applied entries, or this many bytes of them: they bound
     # the replay of a restart, and each snapshot writes the whole image.
     snapshot_entries: int = 100_000
-    snapshot_bytes: int = 64 << 20
+    snapshot_bytes: int = 64 << 20  # large commands: earlier
     # Entries kept below a snapshot: a follower that is no further behind gets entries, not the
     # whole snapshot.
     trailing_entries: int = 20_000

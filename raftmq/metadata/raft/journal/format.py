@@ -36,14 +36,14 @@ VERSION = 1  # a reader refuses other versions
 DISK_ID_BYTES = 16
 BATCH_BYTES_MAX = (1 << 32) - 1  # its length is an unsigned 32-bit field
 
-ENTRY, BOUNDS, VOTE, COMMIT, IDENTITY = range(1, 6)
+ENTRY, BOUNDS, VOTE, COMMIT, IDENTITY = range(1, 6)  # on disk: never reused
 
-_HEADER = Struct(">8sI8sHQII")
+_HEADER = Struct(">8sI8sHQII")  # magic, CRC, disk, version, sequence, records, bytes
 _CHECKED_FROM = 12  # magic and CRC; the CRC covers the rest
-_CHECKED = Struct(">8sHQII")
-_RECORD = Struct(">BIQQ")
-_BOUNDS_BODY = Struct(">QQ")
-_IDENTITY_BODY = Struct(">BQ16sH")
+_CHECKED = Struct(">8sHQII")  # the header behind the CRC
+_RECORD = Struct(">BIQQ")  # kind, body bytes, two numbers
+_BOUNDS_BODY = Struct(">QQ")  # last index, its term
+_IDENTITY_BODY = Struct(">BQ16sH")  # standing, enrolled index, disk, number of voters
 _VOTER = Struct(">Q")
 
 HEADER_BYTES = _HEADER.size
@@ -162,7 +162,7 @@ def later_batches(data: bytes, position: int, disk: bytes) -> Iterator[JournalBa
         # each of them would take too long.
         claimed = data[position + _CHECKED_FROM : position + _CHECKED_FROM + len(disk)]
         header = find_batch(data, position) if claimed == disk else None
-        if header:
+        if header:  # else the magic is inside of a command
             yield header
         position += 1
 
@@ -294,9 +294,9 @@ class JournalState:
     log: Entries = field(default_factory=lambda: Entries(1, 0))
     term: int = 0
     voted_for: int | None = None
-    commit_index: int = 1
+    commit_index: int = 1  # the base of every log is committed
     next_sequence: int = 1
-    torn_bytes: int = 0
+    torn_bytes: int = 0  # behind the last whole batch
 
     @property
     def bounds(self) -> JournalBounds:

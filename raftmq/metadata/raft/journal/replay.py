@@ -111,7 +111,7 @@ class Replay:
                 self._apply(record)
         except (CorruptRecord, StructError, ValueError) as error:
             raise self._corrupt(f"batch {header.sequence} makes no sense: {error}") from error
-        if is_first:
+        if is_first:  # after its records: the first segment's identity makes the state
             self.state.segments.append(JournalSegment(number, header.sequence))
         self._end_batch(header)
 

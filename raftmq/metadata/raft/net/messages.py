@@ -18,7 +18,7 @@ from raftmq.errors import RemoteProtocolError
 from raftmq.wire.nesting import Decoder
 
 PROTOCOL_VERSION = 1  # raised if older nodes must not connect; they refuse each other
-FRAME_HEADER = struct.Struct("<II")
+FRAME_HEADER = struct.Struct("<II")  # length, CRC-32C
 FRAME_BYTES_MAX = 4 << 20  # two commands of the largest size (1 MiB) and room to spare
 # Of peers before their Hello, and of guests: they send only a Hello and requests. Memory that a
 # stranger can occupy is bounded by it.
@@ -28,9 +28,9 @@ CHUNK_BYTES_MAX = 1 << 20  # of a snapshot, in one message
 VOTERS_MAX = 99  # a Hello lists all of them; three or five are usual
 REASON_LENGTH_MAX = 4096  # characters of a refusal, which goes into the log of the peer
 
-Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # fits into signed 64 bits
 Name = Annotated[str, msgspec.Meta(max_length=255)]
-Token = Annotated[bytes, msgspec.Meta(max_length=64)]
+Token = Annotated[bytes, msgspec.Meta(max_length=64)]  # disk ids have 16 bytes, nonces 8
 # Command, index, term: the order that PySyncObj uses.
 Entry: TypeAlias = tuple[bytes, Natural, Natural]
 

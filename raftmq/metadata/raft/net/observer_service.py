@@ -51,7 +51,7 @@ async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
 
     Raises:
         Unreachable: it refuses guests for now, closes the stream, or does not answer within
-            HANDSHAKE_SECONDS_MAX, or after its Hello within ANSWER_SECONDS_MAX.
+            HANDSHAKE_SECONDS_MAX, or in all within ANSWER_SECONDS_MAX.
         RemoteProtocolError: it is no voter, or one of another version.
     """
     async with open_connection(stream, name="voter") as connection:

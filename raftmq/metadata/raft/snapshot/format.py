@@ -30,11 +30,11 @@ VERSION = 1  # a reader refuses other versions
 # 64 KiB; the limit leaves room for other formats.
 SLICE_BYTES_MAX = 4 << 20
 
-_HEADER = Struct(">8sHHQQ")
+_HEADER = Struct(">8sHHQQ")  # magic, version, bytes of the cluster id, index, term
 _CRC = Struct(">I")
 _LENGTH = Struct(">I")
-_SLICE = Struct(">II")
-_TRAILER = Struct(">QQI")
+_SLICE = Struct(">II")  # length, CRC
+_TRAILER = Struct(">QQI")  # slices, bytes of the file, CRC of all above
 _TRAILER_BYTES = _SLICE.size + _TRAILER.size
 
 
