@@ -147,10 +147,10 @@ class Draft:
         if before == after:  # the usual change: of leader or ISR only
             return
         for broker_id in before:
-            if broker_id not in after:  # it lost the replica
+            if broker_id not in after:
                 del self._open_hosted(broker_id)[key]
         for broker_id in after:
-            if broker_id not in before:  # it gained the replica
+            if broker_id not in before:
                 self._open_hosted(broker_id)[key] = None
 
     def _open_hosted(self, broker_id: int) -> MapMutation[PartitionId, None]:

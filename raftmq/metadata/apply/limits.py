@@ -101,7 +101,7 @@ def slice_refusal(broker_id: int, partitions: tuple[object, ...]) -> Refused | N
 
 
 def _not_an_id(what: str, value: bytes) -> Iterator[str]:
-    if len(value) != ID_BYTES:  # a UUID, everywhere
+    if len(value) != ID_BYTES:
         yield f"{what} of {len(value)} bytes, it has {ID_BYTES}"
 
 

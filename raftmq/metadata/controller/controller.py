@@ -245,7 +245,7 @@ class Controller:
         if raised is not None:  # every node knows the next feature level
             yield raised
         yield from assign_slots(image.slots, self._active, self._under_way.slots())
-        while self._under_way.elections() < ELECTIONS_MAX:  # see ELECTIONS_MAX
+        while self._under_way.elections() < ELECTIONS_MAX:
             election = self._leaders.take(image, looks)
             if election is None:  # none left, or the budget is used up
                 break

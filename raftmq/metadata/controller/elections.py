@@ -56,7 +56,7 @@ class _Candidate:
             # It may have got a leader since it was found.
             if partition is not None and is_leaderless(image, partition):
                 found.append(key)
-                if len(found) >= SLICE_PARTITIONS_MAX:  # see SLICE_PARTITIONS_MAX
+                if len(found) >= SLICE_PARTITIONS_MAX:
                     break
         return tuple(sorted(set(found)))
 
@@ -472,7 +472,7 @@ def _balance(
     slots: Sequence[SlotState], owners: list[int], counts: dict[int, int], moving: set[int]
 ) -> list[AssignSlot]:
     moves: list[AssignSlot] = []
-    while len(moving) + len(moves) < BALANCING_MOVES_MAX:  # see BALANCING_MOVES_MAX
+    while len(moving) + len(moves) < BALANCING_MOVES_MAX:
         most = max(counts, key=counts.__getitem__)
         fewest = min(counts, key=counts.__getitem__)
         if counts[most] - counts[fewest] < 2:  # balanced: another move would only swap the two

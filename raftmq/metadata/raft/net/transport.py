@@ -440,7 +440,7 @@ class Transport(Generic[AddressT]):
         self, stream: trio.abc.Stream, name: str, *, is_server: bool
     ) -> trio.abc.Stream | None:
         """The stream inside of TLS, if it is configured; None, and closed, if that fails."""
-        if self._wrap is None:  # TLS is not configured
+        if self._wrap is None:
             return stream
         wrapped, reason = None, f"not done within {HANDSHAKE_SECONDS_MAX:g} s"
         try:

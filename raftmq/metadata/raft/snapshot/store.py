@@ -266,7 +266,7 @@ class GrowingFile:
     def append(self, buffers: list[bytes]) -> None:
         self._file.write(self.size_bytes, buffers)
         self.size_bytes += sum(map(len, buffers))
-        if self.size_bytes - self._synced_bytes >= _SYNC_BYTES:  # see _SYNC_BYTES
+        if self.size_bytes - self._synced_bytes >= _SYNC_BYTES:
             self.sync()
 
     def sync(self) -> None:

@@ -364,7 +364,6 @@ class SnapshotReceiver:
 
     def _requests(self, progress: _Progress, now: float) -> Iterator[FetchChunk]:
         size_bytes = progress.snapshot.size_bytes
-        # See WINDOW_CHUNKS.
         while progress.requested < size_bytes and self._outstanding(progress) < WINDOW_CHUNKS:
             if progress.requested == progress.received:  # none was in flight: the timeout begins
                 self._asked_at = now
