@@ -11,12 +11,13 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from raftmq.client.group.assignors.assignor import Key
     from raftmq.errors import RaftmqError
     from raftmq.wire.messages.groups import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 
     GroupRequest: TypeAlias = JoinGroup | SyncGroup | Heartbeat | LeaveGroup
-    from collections.abc import Awaitable, Callable
 
 
 @dataclass(frozen=True, slots=True)

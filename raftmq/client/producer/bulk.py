@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Progress: TypeAlias = bool | Callable[[int], object] | None
     Functions: TypeAlias = tuple[Callable[[Any], Any] | None, ...]
-    from collections.abc import Callable
 
     Report = Callable[[int], object]
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.columns import Key, Value
 
     _Record: TypeAlias = tuple[Value, Key, int, int, Extras]  # timestamp and size in the middle
-    from raftmq.client.producer.record import Extras
-    from raftmq.wire.batch.columns import Key, Value
 
 
 # -- Records before metadata ----------------------------------------------------------------------

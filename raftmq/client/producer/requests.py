@@ -41,10 +41,13 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
     from raftmq.client.routing.routes import LeaderPlace
     from raftmq.wire.messages.produce import PartitionProduced
-    from raftmq.wire.messages.producers import FenceProducerReply, PartitionFenced
+    from raftmq.wire.messages.producers import (
+        FenceProducerReply,
+        InitProducerIdReply,
+        PartitionFenced,
+    )
 
     Answers: TypeAlias = dict[int, Fence | RaftmqError]
-    from raftmq.wire.messages.producers import InitProducerIdReply
 
 
 async def ask(cluster: Cluster, request: ProduceRequest, *, acks: int) -> list[Answered]:

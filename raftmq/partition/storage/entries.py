@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     ReadBytes = Callable[[File, int, int], bytes]
 
-    from raftmq.disk.files import File
-
 
 _BODY = Struct(">qI")
 ENTRY_SIZE = 16

@@ -46,20 +46,16 @@ from raftmq.metadata.raft.net.messages import (
 from raftmq.metadata.raft.net.refusals import Refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from random import Random
 
-    from raftmq.metadata.raft.net.connection import Met, QuorumNetwork, Received
+    from raftmq.metadata.raft.net.connection import Met, QuorumConnection, QuorumNetwork, Received
     from raftmq.metadata.raft.net.messages import AnyMessage
 
     Wrap = Callable[[trio.abc.Stream, bool], Awaitable[trio.abc.Stream]]
     Identify = Callable[[trio.abc.Stream], int | None]
-    from collections.abc import Awaitable, Callable
-
-    from raftmq.metadata.raft.net.connection import QuorumConnection
 
     ServeGuest: TypeAlias = Callable[[QuorumConnection, NodeHello], Awaitable[None]]
-    from collections.abc import Sequence
 
 
 logger = logging.getLogger("raftmq.metadata")
