@@ -174,9 +174,8 @@ class CoordinatorLookup:
 
     async def _find_anew(self, deadline: float) -> FoundCoordinator:
         cluster = self._cluster
-        with anyio.CancelScope(deadline=deadline):
-            if not cluster.routes.addresses:  # the first request of this client
-                await cluster.refresh(None, deadline=deadline)
+        if not cluster.routes.addresses:  # the first request of this client
+            await cluster.refresh(None, deadline=deadline)
         broker_id = cluster.any_broker()
         soon = min(deadline, anyio.current_time() + FIND_SECONDS_MAX)
         ask = FindCoordinator((self._group,))
