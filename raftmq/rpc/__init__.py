@@ -1,8 +1,8 @@
-"""How nodes reach each other and are reached: addresses, connections, requests.
+"""RPC between nodes: addresses, sockets, connections, and requests with their answers.
 
-Owns the brokers' one door to sockets, `network.py`; clients have one of their own, in
-`client/network`. Everything above it works on streams that it is handed, so that a simulated
-network (tests/simulation/network.py) can stand in for the real one. Who asks begins at
-`channel.py`, or at `peers.py` for many; who answers, at `server.py`; both sides share
+Owns the broker's only access to sockets, `network.py`; clients have their own shell over anyio in
+`client/network`. Every module above works on the streams that it is given, so that a simulated
+network (tests/simulation/network.py) can replace the real one. The requesting side begins at
+`channel.py`, or at `peers.py` for many brokers; the serving side at `server.py`; both share
 `connection.py`.
 """

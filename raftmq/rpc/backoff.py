@@ -1,6 +1,6 @@
-"""How long to wait before the next attempt.
+"""Exponential backoff with jitter: seconds to wait before the next attempt.
 
-Waits for nobody itself, and draws from the Random that it is handed.
+Pure: sleeps never, and draws from the Random that it is given, so that simulations repeat.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ if TYPE_CHECKING:
 
 
 class Pauses(NamedTuple):
-    """Seconds between attempts: the first pause and the longest."""
+    """Seconds between attempts: the first pause and the longest.
+
+    The first retry comes soon, for a connection that broke by chance; a broker that was down for
+    long is found again about a second after it is back.
+    """
 
     seconds_min: float = 0.05
     seconds_max: float = 1.0
 
 
 class Backoff:
-    """Each pause is twice the last one, give or take a fifth, so that nodes do not march."""
+    """Each pause is twice the last one, +-20 %, so that nodes do not retry in lockstep."""
 
     def __init__(self, random: Random, pauses: Pauses) -> None:
         self._random, self._pauses = random, pauses

@@ -1,11 +1,11 @@
-"""The asking side of one connection: many requests in flight, answers in any order.
+"""The requesting side of one connection: many requests in flight, answers in any order.
 
-Owns the conversation with one server: Hello, correlation ids, signs of life. A channel that has
-ended stays so; `peers.py` opens the next. What is over a limit of the server is refused here,
-before anything is sent.
+Owns the conversation with one server: Hello, correlation ids, deadlines, pings. A channel that has
+ended stays ended; `peers.py` opens the next one. A request over a limit of the server is refused
+here, before anything is sent. (Kafka: NetworkClient)
 
-An error says what is known: definite where nothing was sent or the server refused, indefinite
-where the request may have been carried out (Disconnected, RequestTimedOut).
+Errors say what is known: definite where nothing was sent or the server refused, indefinite where
+the request may have been carried out (Disconnected, RequestTimedOut).
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 
 # -- Waited call ----------------------------------------------------------------------------------
-# A request that one task of trio waits for.
+# A request that one trio task waits for.
 #
-# Owns the waking: an answer reschedules the task itself, without an event in between.
+# Owns the waking: an answer reschedules the task directly, without a trio.Event in between, which
+# is one turn of the loop less for each request (decision 0016).
 
 
 class WaitedCall(Call):
-    """`wait` after it was entered."""
+    """`wait` is called once, after the call was entered."""
 
     __slots__ = ("_task",)
 
@@ -51,18 +52,24 @@ class WaitedCall(Call):
 
     def settle(self, outcome: Answer | RaftmqError) -> None:
         super().settle(outcome)
+        # None where the answer came before `wait`, or the wait was cancelled.
         if self._task is not None:
             trio.lowlevel.reschedule(self._task)
             self._task = None
 
     async def wait(self, forget: Callable[[Call], None]) -> None:
-        """Until it is settled; `forget` is called where the wait is cancelled. One task only."""
+        """Until the answer, the deadline or the end of the connection; cancelling calls `forget`.
+
+        Only one task may wait.
+        """
 
         def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
+            # Cancelled: a late answer must find neither the call nor a task to reschedule.
             self._task = None
             forget(self)
             return trio.lowlevel.Abort.SUCCEEDED
 
+        # `Calls` settles each call exactly once, which ends this wait.
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
@@ -70,15 +77,16 @@ class WaitedCall(Call):
 # -- Channel --------------------------------------------------------------------------------------
 
 
-PING = encode_request(NOBODY, Ping())
+PING = encode_request(NOBODY, Ping())  # answered under correlation id 0, which no call has
 
 
 class Channel:
     """See `open_channel`.
 
     Attributes:
-        server: what the other side said of itself; only after Hello.
-        metadata_version: the newest that an answer has told, -1 before.
+        server: the other side's Hello; unset before it.
+        metadata_version: the newest version that an answer named, -1 before: it tells when the
+            metadata of this node is behind.
     """
 
     server: HelloReply
@@ -89,6 +97,7 @@ class Channel:
         self.metadata_version = -1
         self._connection = Connection(stream, name=name, limits=limits, run_sync=run_sync)
         self._limits, self._outbox = limits, self._connection.outbox
+        # Sent bytes make room for calls that wait in line.
         self._outbox.on_sent = lambda _answers, _held_bytes: self._calls.send_next()
         self._calls = Calls(
             in_flight_max=limits.requests_in_flight_max,
@@ -96,7 +105,7 @@ class Channel:
             may_send=lambda: self._outbox.queued_bytes < limits.bytes_in_flight_max,
         )
         self._offer = Offer(name, frame_bytes_max=limits.frame_bytes_max)
-        self._pinged_at = -math.inf
+        self._pinged_at = -math.inf  # of the last ping, so that one at a time is unanswered
 
     @property
     def name(self) -> str:
@@ -104,7 +113,7 @@ class Channel:
 
     @property
     def is_ended(self) -> bool:
-        """No request leaves any more."""
+        """No request is sent any more."""
         return self._connection.is_ended
 
     @property
@@ -119,7 +128,8 @@ class Channel:
         self._connection.end(reason)
 
     async def run(self) -> None:
-        """Until the connection ends; then whoever waits is told."""
+        """Until the connection ends; then every call that is left fails."""
+        # Cancelled or broken, callers must not wait for answers that cannot come.
         try:
             await self._connection.run(self._read, self._look)
         finally:
@@ -143,11 +153,11 @@ class Channel:
         timeout_seconds: float,
         trace: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Ask, and wait for the answer.
+        """Send a request and wait for its answer.
 
         Args:
             payload: follows the body; its buffers must not change before the answer is there.
-            timeout_seconds: for all of it, also for the wait for a place among those in flight.
+            timeout_seconds: for all of it, including the wait for a place in flight.
 
         Raises:
             Unreachable: the channel had ended before anything was sent. Definite.
@@ -156,12 +166,15 @@ class Channel:
             MessageTooLarge, UnsupportedVersion: the server would not take it. Definite.
             RaftmqError: what the server answered.
         """
+        # A cancelled caller sends nothing.
         await trio.lowlevel.checkpoint_if_cancelled()
         call = WaitedCall(self._calls.next_number(), type(body), timeout=timeout_seconds)
         call.head = self._encode(call.number, body, payload, trace)
         call.payload = payload
         self._calls.enter(call)
+        # One alarm for all deadlines, moved forward if this call's is the earliest.
         self._connection.look_by(call.deadline)
+        # Ends with an answer, at the deadline, or with the connection.
         await call.wait(self._calls.forget)
         if isinstance(call.outcome, Answer):
             return call.outcome
@@ -175,8 +188,8 @@ class Channel:
         *,
         timeout_seconds: float,
     ) -> None:
-        """As `request`, but nobody waits: `on_outcome` is called once, from the task that reads the
-        connection, with the answer or an error. It must not wait.
+        """As `request` without a waiting task: `on_outcome` is called once, with the answer or an
+        error, from the task that reads the connection. It must not wait (decision 0016).
 
         Raises:
             Unreachable, MessageTooLarge, UnsupportedVersion: see `request`; nothing was sent.
@@ -189,15 +202,16 @@ class Channel:
             on_outcome=on_outcome,
         )
         call.head = self._encode(call.number, body, (), None)
-        self._calls.enter(call, waits=False)  # what is sent one way after it must not overtake it
+        self._calls.enter(call, waits=False)  # a one-way request sent after it must not overtake
         self._connection.look_by(call.deadline)
 
     def send_one_way(self, body: Request, payload: Payload = ()) -> bool:
-        """Send what is never answered; False if it is not sent: the channel has ended, or is full.
+        """Send a request that has no answer; False if not sent: the channel has ended or is full.
 
         Raises:
             MessageTooLarge, UnsupportedVersion: the server would not take it.
         """
+        # Dropped rather than queued: a one-way request says what the next one will say anew.
         if self.is_ended or self._outbox.queued_bytes >= self._limits.bytes_in_flight_max:
             return False
         self._outbox.put(self._encode(NOBODY, body, payload, None), payload)
@@ -207,21 +221,23 @@ class Channel:
     def _encode(
         self, number: int, body: Request, payload: Payload, trace: Mapping[str, str] | None
     ) -> bytes:
-        """The frame but for its payload. Raises what is the matter with it."""
+        """The frame without its payload. Raises what the server would refuse it for."""
         if self.is_ended:
             raise Unreachable(f"{self.name}: the connection had ended before: {self.reason}")
         return self._offer.encode(number, body, payload, trace)
 
     def _send(self, call: Call) -> None:
         self._outbox.put(call.head, call.payload)
+        # A lone request leaves in this very step; among several the writing task joins them.
         self._outbox.flush(at_once=len(self._calls) == 1)
 
     async def _read(self) -> None:
+        # Ends when the server hangs up, or `Connection` ends the stream.
         while frames := await self._connection.receive():
-            self._outbox.cork()  # what is asked because of an answer leaves together
+            self._outbox.cork()  # requests that these answers cause leave in one system call
             for frame in frames:
                 self._on_frame(frame)
-            del frame, frames  # or their payloads would be kept until the next one comes
+            del frame, frames  # or their payloads would stay in memory until the next answer
             self._outbox.uncork()
 
     def _on_frame(self, frame: Frame) -> None:
@@ -232,12 +248,15 @@ class Channel:
     def _look(self, now: float) -> float:
         limits, heard_at = self._limits, self._connection.heard_at
         expires_at = self._calls.expire(now)
-        # While a long request leaves, its server has nothing to say; that it takes it is life.
+        # While a long request is being sent its server has nothing to answer: progress of the
+        # sending proves that it is alive.
         alive_at = max(heard_at, self._outbox.pushed_at)
+        # Neither answers nor pongs: the process hangs, or the link is cut without a reset.
         if now >= alive_at + limits.silence_seconds_max:
             reason = f"silent for {limits.silence_seconds_max:g} s"
             self._connection.end(reason, is_fault=True)
         ping_at = max(heard_at, self._pinged_at) + limits.ping_seconds
+        # One ping per silent interval, not one for each call of this method.
         if now >= ping_at:
             self._outbox.put(PING)
             self._outbox.flush()
@@ -261,12 +280,12 @@ async def open_channel(
     name: str = "server",
     run_sync: RunSync = trio.to_thread.run_sync,
 ) -> AsyncIterator[Channel]:
-    """A channel over `stream`, which is closed on the way out, after Hello.
+    """A channel over `stream`, after Hello; the stream is closed on the way out.
 
-    The body is not cancelled when the connection ends: its requests raise.
+    The body is not cancelled when the connection ends; its requests raise instead.
 
     Raises:
-        RaftmqError: there was no Hello, see `Channel.greet`.
+        RaftmqError: Hello failed, see `Channel.greet`.
     """
     channel = Channel(stream, name=name, limits=limits or RpcLimits(), run_sync=run_sync)
     failure: Exception | None = None
@@ -275,7 +294,7 @@ async def open_channel(
         try:
             await channel.greet(hello)
             yield channel
-        except Exception as error:  # would reach the caller in a group otherwise
+        except Exception as error:  # the nursery would hand it to the caller in a group
             failure = error
         finally:
             channel.end("done")

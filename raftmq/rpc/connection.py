@@ -1,8 +1,9 @@
-"""One open stream as frames in either direction, and the end of it.
+"""One open stream as frames in both directions: reader task, writer task, alarm; and its end.
 
-Owns the tasks of the stream: one reads, one writes, one looks at the clocks of both, so that no
-frame needs a clock of its own. What frames mean, servers (`server.py`) and channels (`channel.py`)
-know. Whatever cannot be read or sent ends the connection, with one log line, and nothing else.
+Owns the three tasks of the stream: one reads, one writes, one checks the deadlines of both, so that
+no frame needs a timer of its own. What frames mean, servers (`server.py`) and channels
+(`channel.py`) know. Any error of reading or sending ends this connection, with one log line, and
+harms no other.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Outbox ---------------------------------------------------------------------------------------
-# What waits to leave on one stream, and the task that sends it.
+# The send queue of one stream, and the task that sends it.
 #
-# Owns the order and the joining: whatever has queued up while a send was under way leaves with the
-# next one. Sets no limits of its own, as each side counts in its own way; `on_sent` tells them what
-# has left. A frame that has been put here leaves whole, or the connection ends.
+# Owns the order and the joining: frames that queue up while a send is under way leave together with
+# the next one. It has no limits; each side counts in its own way, and learns from `on_sent` what
+# has left. A frame that was put here leaves whole, or the connection ends.
 
 
 class OutboxEntry(NamedTuple):
@@ -50,17 +51,17 @@ class OutboxEntry(NamedTuple):
     payload: Payload
     memory_bytes: int
     stream_bytes: int
-    answers: int  # these two are told to `on_sent` when it has left
+    answers: int  # these two are passed to `on_sent` when the frame has left
     held_bytes: int
 
 
 class Outbox:
     """Attributes:
     on_sent: called with the number of answers that have left, and the bytes that they held.
-    queued_bytes: in memory, of what has not left yet.
-    moved_at: when a step of sending was done last.
-    pushed_at: the same, of long sends only: these go on only while somebody takes them.
-    writes_since: since when the present step of sending lasts; math.inf while nothing waits.
+    queued_bytes: of memory, held by frames that have not left yet.
+    moved_at: when the last step of sending ended.
+    pushed_at: the same, of long sends only: a long send proceeds only while the peer reads.
+    writes_since: when the present step of sending began; math.inf while nothing is being sent.
     """
 
     def __init__(self, stream: trio.abc.SendStream, run_sync: RunSync) -> None:
@@ -78,7 +79,7 @@ class Outbox:
         return not self._queue and not self._is_sending
 
     def put(self, head: bytes, payload: Payload = (), *, held_bytes: int = 0) -> None:
-        """Queue the frame that `head` begins, until `flush`. An answer holds something."""
+        """Queue a frame until `flush`; `held_bytes` above 0 says that it is an answer."""
         size = len(head)
         if payload:
             in_memory, on_stream = size + memory_bytes(payload), size + payload_length(payload)
@@ -89,11 +90,12 @@ class Outbox:
         self.queued_bytes += in_memory
 
     def flush(self, *, at_once: bool = False) -> None:
-        """Let everything leave that was put here.
+        """Send what was put.
 
         Args:
-            at_once: nothing else is coming soon, so do not even wait for the writing task.
+            at_once: nothing more will come soon: try in this task, without waking the writer.
         """
+        # Sending already, and the writer will see the queue; or corked, and `uncork` flushes.
         if self._idle_task is None or self._is_corked:
             return  # it is at it, or will be
         if at_once:
@@ -103,7 +105,7 @@ class Outbox:
             self._idle_task = None
 
     def cork(self) -> None:
-        """Nothing leaves before `uncork`: more is coming, from the very task that calls this."""
+        """Hold frames back until `uncork`: this very task will put more, to leave in one call."""
         self._is_corked = True
 
     def uncork(self) -> None:
@@ -111,15 +113,17 @@ class Outbox:
         self.flush(at_once=True)
 
     def _send_now(self) -> None:
-        """As much as leaves without waiting for anything."""
+        """As much as the socket takes without waiting."""
         while self._queue:
             entries = self._take()
             pieces, sums = _sums(entries)
             sent, rest = self._sender.send_now(pieces)
+            # Full socket, or a file that must be read from disk: the writing task goes on.
             if not sent:
                 self._queue.extendleft(reversed(entries))
                 return
             self.moved_at = trio.current_time()
+            # Sent in part: the rest stays first in line, so that frames never interleave.
             if rest:
                 unsent = sums.stream_bytes - sent
                 self._queue.appendleft(sums._replace(payload=rest, stream_bytes=unsent))
@@ -131,24 +135,28 @@ class Outbox:
             await self._emptied.park()
 
     async def run(self) -> NoReturn:
-        """Send for ever. Raises what `SocketWriter.send` raises."""
+        """Send until cancelled. Raises what `SocketWriter.send` raises."""
         while True:
             if not self._queue:
                 await self._wait_queued()
+            # Most frames fit into the socket's buffer; the step with its waits is for the rest.
             self._send_now()
             if self._queue:
                 self._is_sending = True
+                # Waits while the socket is full, or for a disk; the stall limit ends it.
                 await self._send(self._take())
                 self._is_sending = False
             if not self._queue:
                 self._emptied.unpark_all()
 
     async def _wait_queued(self) -> None:
+        # Cancelled: `flush` must not reschedule a task that has gone on.
         def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
             self._idle_task = None
             return trio.lowlevel.Abort.SUCCEEDED
 
         self._idle_task = trio.lowlevel.current_task()
+        # Ends with the next `flush`.
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
     def _take(self) -> list[OutboxEntry]:
@@ -162,9 +170,11 @@ class Outbox:
     async def _send(self, entries: list[OutboxEntry]) -> None:
         pieces, sums = _sums(entries)
         self.writes_since = trio.current_time()
+        # Long answers in steps, so that the alarm sees progress between them.
         for step in steps(pieces):
             await self._sender.send(step)
             self.moved_at = self.writes_since = trio.current_time()
+            # A short frame fits into buffers even if the peer is dead: no sign of life.
             if sums.stream_bytes >= STEP_BYTES:
                 self.pushed_at = self.moved_at
         self.writes_since = math.inf
@@ -176,7 +186,7 @@ class Outbox:
 
 
 def _sums(entries: list[OutboxEntry]) -> tuple[list[Piece], OutboxEntry]:
-    """All pieces, and the numbers of all entries in one."""
+    """All pieces, and one entry with the sums of all entries."""
     pieces: list[Piece] = []
     in_memory = on_stream = answers = held_bytes = 0
     for entry in entries:
@@ -192,22 +202,23 @@ def _sums(entries: list[OutboxEntry]) -> tuple[list[Piece], OutboxEntry]:
 # -- Connection -----------------------------------------------------------------------------------
 
 
-READ_BYTES = 64 << 10
-READ_BYTES_MAX = 512 << 10  # where much arrives at once
-FINISH_SECONDS_MAX = 1.0
+READ_BYTES = 64 << 10  # a buffer of this size is allocated for each read
+READ_BYTES_MAX = 512 << 10  # after a full read more is likely waiting; fewer system calls
+FINISH_SECONDS_MAX = 1.0  # for the peer to read why it is closed: some round trips
 
 Ts = TypeVarTuple("Ts")
 
 
 class Connection:
-    """`run` serves the stream to its end.
+    """`run` serves the stream until it ends.
 
     Args:
-        arrival: of requests; None where answers come, which this side has asked for.
+        arrival: back-pressure of requests; None on the requesting side, whose answers were asked
+            for, with their sizes.
 
     Attributes:
-        reason: why it ended; empty as long as it has not.
-        heard_at: when something arrived last.
+        reason: why it ended; empty before.
+        heard_at: when the last byte arrived.
     """
 
     def __init__(
@@ -245,11 +256,11 @@ class Connection:
     async def run(
         self, read: Callable[[], Awaitable[None]], look: Callable[[float], float]
     ) -> None:
-        """Until somebody ends it; then the stream is closed.
+        """Until `end` is called or a task fails; then the stream is closed.
 
         Args:
-            read: takes what `receive` returns, to the end.
-            look: called with the time, returns when to call it next; may end the connection.
+            read: handles what `receive` returns, until the peer hangs up.
+            look: checks deadlines at the given time, returns when to check next; may `end`.
         """
         try:
             with self._scope:
@@ -261,17 +272,18 @@ class Connection:
             self.end("cancelled")
             self._tasks = None
             self.leave_room()
+            # Closing never waits, and must happen even where this task is cancelled.
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(self._stream)
 
     def start_soon(self, function: Callable[[*Ts], Awaitable[object]], *arguments: *Ts) -> None:
-        """Run a task that is cancelled when the connection ends."""
+        """Run a task that is cancelled with the connection."""
         assert self._tasks is not None, "only while it runs"
         self._tasks.start_soon(function, *arguments)
 
     async def receive(self) -> list[Frame]:
-        """The next frames, at least one; none when the other side has hung up. Only the first may
-        be larger than a read.
+        """The next frames, at least one; an empty list when the peer has hung up. Only the first
+        can be larger than a read.
 
         Raises:
             RemoteProtocolError, and what the stream raises.
@@ -279,12 +291,15 @@ class Connection:
         self.leave_room()
         while True:
             read_bytes = self._read_bytes
+            # Back-pressure: waits for memory of the server, see `Arrival`.
             if self._arrival is not None:
                 read_bytes = await self._wait_room(self._arrival)
+            # Until bytes arrive; the alarm ends a silent connection.
             data = await self._stream.receive_some(read_bytes)
             self.heard_at = trio.current_time()
             if not data:
                 return []
+            # A full read: more is waiting. A short one: back to the small buffer.
             if len(data) == read_bytes:
                 self._read_bytes = READ_BYTES_MAX
             elif len(data) < READ_BYTES:
@@ -295,29 +310,31 @@ class Connection:
                 return frames
 
     async def _wait_room(self, arrival: Arrival) -> int:
-        """How much may be read."""
+        """How many bytes may be read."""
+        # A frame is incomplete: from now on it has a deadline, so the alarm must ring sooner.
         if needed_bytes := self._frames.needed_bytes:
             now = trio.current_time()
             self.look_by(now + min(self.limits.ping_seconds, self.limits.stall_seconds_max))
         return await arrival.wait_room(needed_bytes, self._frames.buffered_bytes, self._read_bytes)
 
     def bound_by(self, window: RequestWindow) -> None:
-        """Nothing large is read while it is full."""
+        """No large frame begins to be read while this window is full."""
         if self._arrival is not None:
             self._arrival.window = window
 
     def leave_room(self) -> None:
-        """What was large of the frames that were received last is handled."""
+        """Release the memory of the large frame that was received last: it has been handled."""
         if self._arrival is not None:
             self._arrival.leave()
 
     @property
     def is_waiting(self) -> bool:
-        """For room; until there is some nothing is read."""
+        """For room; meanwhile nothing is read."""
         return self._arrival is not None and self._arrival.is_waiting
 
     def end(self, reason: str, *, is_fault: bool = False) -> None:
-        """Now; what waits to be sent is lost. Does nothing the second time."""
+        """End now; queued frames are lost. Does nothing the second time."""
+        # Reader, writer and alarm may all fail for one cause; the first reason is the cause.
         if self.is_ended:
             return
         self.reason = reason
@@ -327,28 +344,33 @@ class Connection:
         logger.log(level, "connection ended: with=%s reason=%s", self.name, reason)
 
     async def finish(self, reason: str) -> None:
-        """End once everything has been sent and the other side has had a moment to read it.
+        """End after everything was sent and the peer has had a moment to read it.
 
-        Hanging up at once could reset the connection, and the last words with it.
+        Closing with unread bytes would make the kernel reset the connection, and discard the last
+        answer on its way.
         """
+        # A peer that neither reads nor hangs up must not keep the connection.
         with trio.move_on_after(FINISH_SECONDS_MAX):
             await self.outbox.wait_empty()
             while await self._stream.receive_some(READ_BYTES):
-                pass  # whatever was under way
+                pass  # discard requests that were under way, until the peer hangs up
         self.end(reason, is_fault=True)
 
     def look_by(self, deadline: float) -> None:
-        """Have `look` called then, or before."""
+        """Have deadlines checked then, or earlier."""
+        # Moved forward only: an earlier deadline of another request stays.
         if deadline < self._alarm.deadline:
             self._alarm.deadline = deadline
 
     async def _serve(self, task: Callable[[], Awaitable[None]]) -> None:
-        """The reader or the writer, with its end."""
+        """Run the reader or the writer; its end is the connection's end."""
         try:
             await task()
             self.end("the other side hung up")
+        # A peer that breaks the protocol, or a file that cannot be read, is a fault to see.
         except (RemoteProtocolError, StorageError, EOFError) as error:
             self.end(str(error), is_fault=True)
+        # Connections break in everyday life: restarts, clients that exit.
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self.end(str(error) or repr(error))
 
@@ -356,36 +378,39 @@ class Connection:
         while True:
             with trio.CancelScope(deadline=math.inf) as self._alarm:
                 self._alarm.deadline = self._next_look(look)
+                # Until the earliest deadline, or a `look_by` that moves it forward.
                 await trio.sleep_forever()
-            # What arrived while this process stood still counts before its clocks do.
+            # After this process was suspended, let bytes that have arrived count before deadlines.
             await trio.lowlevel.checkpoint()
 
     def _next_look(self, look: Callable[[float], float]) -> float:
         now = trio.current_time()
         stalls_at = self.outbox.writes_since + self.limits.stall_seconds_max
+        # The step of sending has made no progress: the peer reads nothing.
         if now >= stalls_at:
             self.end(f"took nothing for {self.limits.stall_seconds_max:g} s", is_fault=True)
         arrives_by = math.inf if self._arrival is None else self._arrival.deadline(self.heard_at)
+        # A frame began and does not end; see `Arrival.deadline`.
         if now >= arrives_by:
             self.end(f"{self._arrival} does not arrive", is_fault=True)
         return min(look(now), stalls_at, arrives_by, now + self.limits.stall_seconds_max)
 
 
 # -- Sending --------------------------------------------------------------------------------------
-# How pieces leave: small ones joined, large ones as they are, files past this process if possible.
+# How pieces leave: small ones joined, large ones as they are, files by sendfile where possible.
 #
-# Owns the steps in which a long payload leaves, so that whoever watches sees it move. Never waits
-# for a disk on the loop: what is not in the page cache is read by a worker thread.
+# Owns the steps in which a long payload leaves, so that the alarm sees progress. Never blocks the
+# event loop on a disk: what is not in the page cache is read by a worker thread.
 
 
 JOINED_BYTES_MAX = 64 << 10  # copying that much costs less than another system call
-STEP_BYTES = 1 << 20
-SENDFILE_BYTES_MIN = 128 << 10  # likewise
-PROBE_BYTES = 256 << 10  # the kernel reads ahead about as much
+STEP_BYTES = 1 << 20  # between two signs of progress: a slow link takes it within the stall limit
+SENDFILE_BYTES_MIN = 128 << 10  # below, reading and joining costs less than its own system calls
+PROBE_BYTES = 256 << 10  # distance of samples; the kernel reads ahead about as much
 
 
 class WriteStep(NamedTuple):
-    """About STEP_BYTES at most: buffers, and then a part of a file."""
+    """At most about STEP_BYTES: buffers, followed by a part of a file."""
 
     buffers: list[Buffer]
     file: FileSlice | None = None
@@ -397,6 +422,7 @@ def steps(pieces: Iterable[Piece]) -> Iterator[WriteStep]:
     size = 0
     for piece in pieces:
         if isinstance(piece, FileSlice):
+            # The buffers before go with the first part of the file.
             for part in _file_parts(piece):
                 yield WriteStep(buffers, part)
                 buffers, size = [], 0
@@ -412,6 +438,7 @@ def steps(pieces: Iterable[Piece]) -> Iterator[WriteStep]:
 
 
 def _buffer_parts(buffer: Buffer) -> Iterable[Buffer]:
+    # The usual case: no memoryview, no copy.
     if len(buffer) <= STEP_BYTES:
         return (buffer,)
     view = memoryview(buffer).cast("B")
@@ -425,25 +452,28 @@ def _file_parts(piece: FileSlice) -> Iterator[FileSlice]:
 
 
 class SocketWriter:
-    """Sends steps over one stream."""
+    """Sends steps over one stream, of TCP or simulated."""
 
     def __init__(self, stream: trio.abc.SendStream, run_sync: RunSync) -> None:
         self._stream, self._run_sync = stream, run_sync
 
     async def send(self, step: WriteStep) -> None:
-        """Raises what the stream raises; StorageError or EOFError where a file falls short."""
+        """Raises what the stream raises; StorageError or EOFError where a file is too short."""
         buffers, file = step
         if file is None:
             await self._send_buffers(_joined(buffers))
+        # A simulated stream has no sendfile; a small or uncached part is read instead.
         elif not isinstance(self._stream, TcpStream) or not _is_for_sendfile(file):
             await self._send_buffers(_joined([*buffers, await self._read(file)]))
         else:
+            # `more`: the file follows at once, so the kernel may fill the packet with it.
             await self._stream.send_buffers(_joined(buffers), more=True)
             await self._stream.send_file(file.file.fileno(), file.position, file.length)
 
     def send_now(self, pieces: Sequence[Piece]) -> tuple[int, list[Buffer]]:
-        """Send without waiting for stream or disk: how many bytes left, and what did not."""
+        """Send without waiting for socket or disk: bytes that left, and buffers that did not."""
         buffers = _buffers_now(pieces) if isinstance(self._stream, TcpStream) else None
+        # A file that is better sent by the writing task.
         if buffers is None:
             return 0, []
         assert isinstance(self._stream, TcpStream)
@@ -453,6 +483,7 @@ class SocketWriter:
         return sent, list(rest)
 
     async def _send_buffers(self, buffers: list[Buffer]) -> None:
+        # Several buffers go in one system call (sendmsg); one needs no vector.
         if isinstance(self._stream, TcpStream) and len(buffers) > 1:
             await self._stream.send_buffers(buffers)
             return
@@ -463,8 +494,11 @@ class SocketWriter:
         file, position, length = part
         try:
             data = file.read_now(position, length)
+        # Not in the page cache: a worker thread waits for the disk, not the loop.
         except WouldBlock:
             data = await self._run_sync(part.read)
+        # Truncated since the answer was made. The announced length cannot be met any more, so
+        # the connection has to end.
         if len(data) < length:
             raise EOFError(
                 f"{file.path} ends at byte {position + len(data)}, before byte {position + length}"
@@ -473,9 +507,10 @@ class SocketWriter:
 
 
 def _buffers_now(pieces: Sequence[Piece]) -> list[Buffer] | None:
-    """All of it in memory; None where a file is better sent by itself, or has to be waited for."""
+    """All of it in memory; None where sendfile is better, or the disk would have to be awaited."""
     buffers: list[Buffer] = []
     read_bytes = sum(piece.length for piece in pieces if isinstance(piece, FileSlice))
+    # Large parts go from the page cache to the socket without being copied here.
     if read_bytes >= SENDFILE_BYTES_MIN:
         return None
     for piece in pieces:
@@ -484,8 +519,10 @@ def _buffers_now(pieces: Sequence[Piece]) -> list[Buffer] | None:
             continue
         try:
             data = piece.file.read_now(piece.position, piece.length)
+        # The writing task will have a thread read it.
         except WouldBlock:
             return None
+        # Truncated: the writing task finds it again and ends the connection with the error.
         if len(data) < piece.length:
             return None
         buffers.append(data)
@@ -493,7 +530,7 @@ def _buffers_now(pieces: Sequence[Piece]) -> list[Buffer] | None:
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer buffers; large ones are not copied."""
+    """The same bytes in fewer buffers; buffers of JOINED_BYTES_MAX and more are not copied."""
     joined: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:
@@ -510,13 +547,14 @@ def _joined(buffers: list[Buffer]) -> list[Buffer]:
 
 
 def _is_for_sendfile(part: FileSlice) -> bool:
-    """Whether it is worth the call, and will not wait for a disk, as far as a few samples tell."""
+    """Large enough for a system call of its own, and in the page cache as far as samples tell."""
     if part.length < SENDFILE_BYTES_MIN:
         return False
     last = part.position + part.length - 1
     try:
         for position in (*range(part.position, last, PROBE_BYTES), last):
             part.file.read_now(position, 1)
+    # sendfile would block the event loop on the disk.
     except WouldBlock:
         return False
     return True

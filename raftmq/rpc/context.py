@@ -1,6 +1,6 @@
-"""Who asks, and how the question came here: what handlers and authorisation are told.
+"""Who sent a request and over which listener: what handlers and authorisation get to know.
 
-Pure: names and values only.
+Pure: names and values only. The principal comes from the listener, never from the client's words.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ANONYMOUS = "anonymous"
+ANONYMOUS = "anonymous"  # the principal where a listener proves none
 NO_TRACE: Mapping[str, str] = MappingProxyType({})
 
 
 class Listener(NamedTuple):
-    """Where connections are accepted. Brokers may ask for more than clients may.
+    """Where connections are accepted. One for brokers serves requests that clients may not send.
 
     Attributes:
-        clients_at: of a listener for brokers, in words: where clients are served instead; empty:
-            nowhere else, so they are served here.
+        clients_at: of a listener for brokers alone, for error texts: where clients are served
+            instead. Empty where clients share this listener.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Listener(NamedTuple):
 
 
 class ServerIdentity(NamedTuple):
-    """What a server says of itself in the first exchange."""
+    """What a server says of itself in its Hello."""
 
     cluster_id: str
     node_id: int
@@ -37,16 +37,16 @@ class ServerIdentity(NamedTuple):
 
 
 class RequestContext(NamedTuple):
-    """One for each connection, unless a request brings a trace.
+    """One for each connection; a request with a trace gets a copy.
 
     Attributes:
-        principal: who it is, as far as the listener knows (TLS).
+        principal: the authenticated identity, as far as the listener knows one (TLS).
         listener: where the connection came in.
         client_id: what the client calls itself; for logs and quotas, never for rights.
         connection_id: unique in the life of the server.
         peer: address of the other end, for logs.
-        node_id: the broker that the client says it is, -1 if it is none. Nothing proves it.
-        trace: what the request carries for whoever follows it through the cluster.
+        node_id: the broker that the other side claims to be, -1 for clients. Nothing proves it.
+        trace: trace headers of the request, to follow it through the cluster.
     """
 
     principal: str

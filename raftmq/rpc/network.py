@@ -1,4 +1,4 @@
-"""The one door to the network: every connection is dialled or accepted here.
+"""TCP on trio: every connection of a broker is dialled or accepted here, nowhere else.
 
 Decides nothing and knows no protocol; `sockets.py` holds what is the same without trio. The
 simulated twin in `tests/simulation/network.py` passes the same conformance suite
@@ -34,16 +34,17 @@ logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Accepting ------------------------------------------------------------------------------------
-# Accepting connections, also where the process has no descriptor left.
+# Accepting connections, also when the process has run out of file descriptors.
 #
-# Owns the loop of one listener. Where the system refuses, it waits and says so, now and then in one
-# line; with a descriptor that it keeps for this it closes whoever is first in line, who would
-# otherwise wait for an answer that cannot come.
+# Owns the loop of one listener. Where the system refuses a descriptor it waits and logs one line a
+# minute; a spare descriptor, kept open for this case, lets it accept and close the first connection
+# of the backlog, whose client would otherwise wait for an answer that cannot come.
 
 
+# Shortages that pass: of descriptors, in the process or the system, and of kernel memory.
 LACKING = (EMFILE, ENFILE, ENOBUFS, ENOMEM)
-PAUSE_SECONDS = 0.5
-SAID_SECONDS = 60.0  # between two lines about the same
+PAUSE_SECONDS = 0.5  # long enough not to spin on a shortage, short for a client that dials
+SAID_SECONDS = 60.0  # between two log lines about the same, or a shortage would fill the disk
 
 
 class Acceptor:
@@ -57,7 +58,7 @@ class Acceptor:
         name: str,
     ) -> None:
         self._listener, self._handler, self._name = listener, handler, name
-        self._spare: int | None = None
+        self._spare: int | None = None  # descriptor of /dev/null
         self._refused = 0
         self._say_at = -float("inf")
 
@@ -73,6 +74,7 @@ class Acceptor:
     async def _handle(self, stream: trio.SocketStream) -> None:
         try:
             await self._handler(stream)
+        # The handler may return early or fail; a connection must not outlive it.
         finally:
             await trio.aclose_forcefully(stream)
 
@@ -81,16 +83,19 @@ class Acceptor:
             try:
                 return await self._listener.accept()
             except OSError as error:
+                # Any other error says that the listener itself is unusable.
                 if error.errno not in LACKING:
                     raise
                 await self._refuse_one()
                 self._say(os.strerror(error.errno))
+            # Gives open connections time to close; a loop without it would spin on the error.
             await trio.sleep(PAUSE_SECONDS)
             self._keep_spare()
 
     async def _refuse_one(self) -> None:
-        """Whoever is first in line, if the descriptor that was kept is free for a moment."""
+        """Close the first connection of the backlog, with the spare descriptor freed for it."""
         self._give_spare()
+        # Another thread may have taken the descriptor meanwhile; then this one is tried later.
         with trio.move_on_after(PAUSE_SECONDS), suppress(OSError):
             await trio.aclose_forcefully(await self._listener.accept())
             self._refused += 1
@@ -110,6 +115,7 @@ class Acceptor:
 
     def _keep_spare(self) -> None:
         if self._spare is None:
+            # During a shortage there may be none to get; the next round tries again.
             with suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -119,21 +125,19 @@ class Acceptor:
             self._spare = None
 
 
-# -- Network --------------------------------------------------------------------------------------
-
-
 # -- Tcp stream -----------------------------------------------------------------------------------
 # A stream over TCP that can also send several buffers at once, and parts of files.
 #
 # Owns the system calls that trio's stream does not offer. One task may send at a time, as with any
-# stream. What is sent from a file has to be in the page cache: `sendfile` waits for a disk, and
-# then the whole loop does.
+# stream. Bytes sent from a file must be in the page cache: `sendfile` blocks on a disk read, and
+# with it the whole event loop.
 
 
-RECEIVE_BYTES = 64 << 10
-BUFFERS_MAX = 1024  # of one system call
-FILE_BYTES_MAX = 1 << 20  # of one system call: then others have their turn
-# trio's 16 KiB would wake the sender for every few packets of a large answer.
+RECEIVE_BYTES = 64 << 10  # where the caller names no size
+BUFFERS_MAX = 1024  # IOV_MAX of Linux: more buffers in one writev or sendmsg are an error
+FILE_BYTES_MAX = 1 << 20  # of one sendfile, which holds up the loop: then other tasks run
+# Free space at which the kernel wakes the sender: trio's 16 KiB would do so for every few packets
+# of a large answer.
 UNSENT_BYTES_LOW = 256 << 10
 
 
@@ -143,7 +147,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self.socket = stream.socket
-        with suppress(OSError):  # only slower without; whoever uses the stream finds out why
+        with suppress(OSError):  # the option only saves time; a dead socket fails at its next use
             self.socket.setsockopt(
                 trio.socket.IPPROTO_TCP, trio.socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_LOW
             )
@@ -162,17 +166,20 @@ class TcpStream(trio.abc.HalfCloseableStream):
         await self._stream.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Waits first: whoever has just taken all that had arrived would find nothing."""
+        """Waits for data before it reads: after a caller took all that had arrived, a read at
+        once would find nothing and cost a system call.
+        """
         if max_bytes is not None and max_bytes < 1:
             raise ValueError(f"max_bytes={max_bytes}: at least 1")
         if self.socket.fileno() < 0:
             raise trio.ClosedResourceError("this end of the connection was closed")
         while True:
+            # Ends when data, the end of the stream or an error has arrived.
             await trio.lowlevel.wait_readable(self.socket)
             try:
                 return os.read(self.socket.fileno(), max_bytes or RECEIVE_BYTES)
             except BlockingIOError:
-                pass  # somebody else's, or the kernel threw away what was damaged
+                pass  # spurious readiness: the kernel dropped a segment with a bad checksum
             except OSError as error:
                 raise _translation(error) from error
 
@@ -185,7 +192,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
     def send_now(self, buffers: Sequence[Buffer]) -> int:
         """As many bytes of `buffers` as leave without waiting, which may be none.
 
-        Only while no task is sending. Tells nothing of errors: the next `send_all` will.
+        Only while no task is sending. Hides errors: the next `send_all` raises them.
         """
         try:
             return os.writev(self.socket.fileno(), buffers[:BUFFERS_MAX])
@@ -196,12 +203,13 @@ class TcpStream(trio.abc.HalfCloseableStream):
         """All of `buffers`, without joining them first.
 
         Args:
-            more: something follows at once, so a packet that is not full may wait for it.
+            more: another send follows at once; the kernel may hold back a packet that is not full.
         """
         flags = trio.socket.MSG_MORE if more else 0
         rest = [memoryview(buffer) for buffer in buffers if len(buffer)]
         with _translated():
             while rest:
+                # Waits while the socket buffer is full; the peer's silence ends it with an error.
                 sent = await self.socket.sendmsg(rest[:BUFFERS_MAX], (), flags)
                 drop_front(rest, sent)
 
@@ -219,14 +227,17 @@ class TcpStream(trio.abc.HalfCloseableStream):
                 )
                 if not sent:
                     raise EOFError(f"the file ends at byte {position}, before byte {end}")
+                # The file was truncated under its reader; the frame cannot be completed.
                 position += sent
 
     async def _send_some(self, descriptor: int, position: int, length: int) -> int:
+        # One checkpoint per call: a long file must not keep the loop from other tasks.
         await trio.lowlevel.checkpoint()
         while True:
             try:
                 return os.sendfile(self.socket.fileno(), descriptor, position, length)
             except BlockingIOError:
+                # Until the peer has taken some; its silence breaks the socket (TCP_USER_TIMEOUT).
                 await trio.lowlevel.wait_writable(self.socket)
 
 
@@ -238,6 +249,7 @@ def drop_front(buffers: list[memoryview], length: int) -> None:
         done += 1
     del buffers[:done]
     if length:
+        # The first buffer left in part.
         buffers[0] = buffers[0].cast("B")[length:]
 
 
@@ -251,6 +263,7 @@ def _translated() -> Iterator[None]:
 
 
 def _translation(error: OSError) -> Exception:
+    # Closed on this side while the task used it; not a fault of the peer.
     if error.errno == EBADF:
         return trio.ClosedResourceError("this end of the connection was closed")
     return trio.BrokenResourceError(f"the connection broke: {error}")
@@ -269,8 +282,8 @@ class Network(Protocol):
         """A new connection.
 
         Raises:
-            Unreachable: `was_refused` if nobody listens at any address of the host; else unknown,
-                or no answer in time.
+            Unreachable: `was_refused` if every address of the host refused the connection; else
+                the host is unknown, or nothing answered in time.
         """
 
     async def serve(
@@ -296,6 +309,7 @@ class TcpNetwork:
 
     async def dial(self, address: Address) -> TcpStream:
         with translated("connect to", address):
+            # The kernel alone would go on for minutes where a firewall drops the packets.
             with trio.move_on_after(self._connect_seconds_max):
                 stream = await trio.open_tcp_stream(address.host, address.port)
                 set_options(stream.socket)
@@ -307,7 +321,7 @@ class TcpNetwork:
         with translated("listen on", address):
             listeners = await trio.open_tcp_listeners(address.port, host=address.host)
             for listener in listeners:
-                set_options(listener.socket)  # Linux hands them on to what is accepted
+                set_options(listener.socket)  # Linux lets accepted sockets inherit them
             return listeners
 
     async def serve(

@@ -1,7 +1,7 @@
-"""All brokers that this node may ask something, by id.
+"""Connections to other brokers by id: dials on first use, backs off, retries, follows addresses.
 
-Owns which there are; `Peer` the way to each. Addresses come from the metadata: whoever
-follows it calls `set_addresses`.
+`Peers` owns which brokers there are, `Peer` the connection to one. Addresses come from the
+metadata: its follower calls `set_addresses`. At most one channel to a broker is open.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Peer -----------------------------------------------------------------------------------------
-# One broker as others see it: an address, and at most one live channel.
+# One broker as seen from this node: an address, and at most one live channel.
 #
-# Owns dialling: on first use, and again when the channel has ended and somebody asks; after each
-# end there is a pause. Whoever asks meanwhile waits for the next attempt and shares its outcome, so
-# that callers who try again and again do so at the pace of the pauses.
+# Owns dialling: on first use, and again when the channel has ended and a caller wants it; after
+# each end there is a pause. Callers that come meanwhile wait for the next attempt and share its
+# outcome, so that retrying callers are slowed to the pace of the pauses.
 
 
 Dial: TypeAlias = "Callable[[Address], Awaitable[trio.abc.Stream]]"
 
 
 class Dialling(NamedTuple):
-    """How to reach a broker, the same for all of them."""
+    """How to reach a broker; the same for all of them."""
 
     dial: Dial  # raises RaftmqError, OSError, or what streams raise
     make_hello: Callable[[], Hello]
@@ -51,12 +51,14 @@ class Dialling(NamedTuple):
     limits: RpcLimits
     pauses: Pauses
     run_sync: RunSync
-    on_left: Callable[[int], None]  # the channel with this broker is over
+    on_left: Callable[[int], None]  # called when the channel with this broker has ended
 
 
 class Attempt:
-    """Attributes:
-    problem: why there is no channel; empty if there is one, or nobody knows yet.
+    """One attempt to connect, which any number of callers wait for.
+
+    Attributes:
+        problem: why there is no channel; empty when there is one, or while it is not known.
     """
 
     def __init__(self) -> None:
@@ -69,17 +71,17 @@ class Attempt:
 
 
 class Peer:
-    """`run` dials."""
+    """`run` is the task that dials."""
 
     def __init__(self, broker_id: int, address: Address, dialling: Dialling) -> None:
         self._broker_id, self._address, self._dialling = broker_id, address, dialling
         self._backoff = Backoff(dialling.random, dialling.pauses)
         self._channel: Channel | None = None
-        self._attempt: Attempt | None = None  # that somebody waits for
+        self._attempt: Attempt | None = None  # None while no caller wants a channel
         self._asked = trio.lowlevel.ParkingLot()
-        self._round = trio.CancelScope()
+        self._round = trio.CancelScope()  # of one attempt and its pause; `move` cancels it
         self._is_gone = False
-        self._problem = ""
+        self._problem = ""  # last one logged, so that a repeated one is not
 
     @property
     def address(self) -> Address:
@@ -90,14 +92,14 @@ class Peer:
         return self._channel is not None and not self._channel.is_ended
 
     def move(self, address: Address) -> None:
-        """From now on it is there; a channel to the old address ends."""
+        """The broker has another address; a channel to the old one ends."""
         self._address = address
         self._backoff.reset()
         self._problem = ""
         self._hang_up(f"it moved to {address}")
 
     def close(self) -> None:
-        """It is no longer to be reached."""
+        """The broker has left the metadata: fail its callers and stop dialling."""
         self._is_gone = True
         self._hang_up("it left the cluster")
         self._settle("it left the cluster")
@@ -111,11 +113,12 @@ class Peer:
         timeout_seconds: float,
         trace: Mapping[str, str] | None = None,
     ) -> Answer:
-        """See `Channel.request`; Unreachable also if there is no connection in time."""
+        """See `Channel.request`; Unreachable also where there is no connection in time."""
         channel = self._channel
         if channel is None or channel.is_ended:
             begin = trio.current_time()
             channel = await self._connected(timeout_seconds)
+            # The timeout is for both: what dialling took is gone.
             timeout_seconds -= trio.current_time() - begin
         return await channel.request(body, payload, timeout_seconds=timeout_seconds, trace=trace)
 
@@ -126,7 +129,7 @@ class Peer:
         *,
         timeout_seconds: float,
     ) -> bool:
-        """See `Channel.ask`; False if there is no channel, and then nothing is sent or told."""
+        """See `Channel.ask`; False without a channel: nothing is sent, `on_outcome` not called."""
         if not self.is_connected:
             return False
         assert self._channel is not None
@@ -134,23 +137,27 @@ class Peer:
         return True
 
     def send_one_way(self, body: Request, payload: Payload = ()) -> bool:
-        """False if it is not sent; where there is no channel, one is dialled for the next time."""
+        """False if not sent; without a channel one is dialled for the next request."""
         if self._channel is not None and not self._channel.is_ended:
             return self._channel.send_one_way(body, payload)
         self._ask()
         return False
 
     async def run(self) -> None:
-        """For ever, or until `close`."""
+        """Until `close`, or cancelled."""
         try:
             while not self._is_gone:
                 with trio.CancelScope() as self._round:
                     while self._attempt is None and not self._is_gone:
+                        # Until a caller wants a channel, or the broker is removed.
                         await self._asked.park()
                     if not self._is_gone:
                         await self._try()
+                        # After every end, also of a good channel: a broker that accepts and
+                        # hangs up would be dialled in a loop otherwise.
                         await trio.sleep(self._backoff.next_seconds())
         finally:
+            # Callers must not wait for an attempt that no task will make.
             self._is_gone = True
             self._settle("this node stops")
 
@@ -175,9 +182,11 @@ class Peer:
         if self._is_gone:
             raise self._unreachable("this node has stopped calling it")
         attempt = self._ask()
+        # Ends with Hello, with a failed attempt, or by the caller's timeout.
         with trio.move_on_after(timeout_seconds):
             await attempt.done.wait()
             problem = attempt.problem
+        # The channel may have ended between its Hello and this task's turn.
         if problem or self._channel is None:
             raise self._unreachable(problem or "the connection ended at once")
         return self._channel
@@ -186,7 +195,7 @@ class Peer:
         return Unreachable(f"broker {self._broker_id} at {self._address}: {problem}")
 
     async def _try(self) -> None:
-        """Dial, and stay until the channel has ended."""
+        """Dial, say Hello, and stay until the channel has ended."""
         seconds_max = self._dialling.limits.hello_seconds_max
         try:
             with trio.fail_after(seconds_max):
@@ -208,6 +217,7 @@ class Peer:
             self._problem = ""
             self._backoff.reset()
             self._settle("")
+            # The reader's task ends the channel: the broker hung up, went silent, or `_hang_up`.
             try:
                 await channel.wait_ended()
             finally:
@@ -215,7 +225,7 @@ class Peer:
                 dialling.on_left(self._broker_id)
 
     def _check(self, channel: Channel, hello: Hello) -> None:
-        """Addresses are given to others; whoever answers must be whom we called."""
+        """An address may belong to another node by now: check who answers."""
         server = channel.server
         if server.node_id != self._broker_id:
             raise Unreachable(f"broker {server.node_id} answers there")
@@ -223,7 +233,7 @@ class Peer:
             raise Unreachable(f"a broker of cluster {server.cluster_id!r} answers there")
 
     def _tell(self, problem: str) -> None:
-        """Once, not at every attempt."""
+        """Fail the waiting callers; log a problem once, not at every attempt."""
         self._settle(problem)
         if problem != self._problem:
             self._problem = problem
@@ -235,7 +245,7 @@ class Peer:
 
 
 class Peers:
-    """Nothing is dialled before `run`, nor before somebody asks."""
+    """Nothing is dialled before `run`, nor before the first request to a broker."""
 
     def __init__(
         self,
@@ -248,7 +258,7 @@ class Peers:
         on_left: Callable[[int], None] = lambda _broker_id: None,
         run_sync: RunSync = trio.to_thread.run_sync,
     ) -> None:
-        """`on_left`: told when the channel with a broker is over, whatever the reason."""
+        """`on_left` is called when the channel with a broker has ended, for any reason."""
         self._dialling = Dialling(
             dial, make_hello, random, limits or RpcLimits(), pauses or Pauses(), run_sync, on_left
         )
@@ -256,12 +266,14 @@ class Peers:
         self._nursery: trio.Nursery | None = None
 
     def set_addresses(self, addresses: Mapping[int, Address]) -> None:
-        """These are all there are; channels to whoever left or moved end."""
+        """The complete list; channels to brokers that left or moved are closed."""
+        # Removed ones first: an address may have gone from one broker to another.
         for broker_id in self._peers.keys() - addresses.keys():
             self._peers.pop(broker_id).close()
         for broker_id, address in addresses.items():
             peer = self._peers.get(broker_id)
             if peer is None:
+                # Before `run` there is no nursery; `run` starts those that are known then.
                 self._add(broker_id, address)
             elif peer.address != address:
                 peer.move(address)
@@ -279,7 +291,7 @@ class Peers:
         timeout_seconds: float,
         trace: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Ask a broker; see `Channel.request`.
+        """Send a request to a broker; see `Channel.request`.
 
         Raises:
             Unreachable: nothing was sent. Definite.
@@ -287,6 +299,7 @@ class Peers:
         """
         peer = self._peers.get(broker_id)
         if peer is None:
+            # A caller that retries at once must not starve the loop.
             await trio.lowlevel.checkpoint()
             raise Unreachable(f"broker {broker_id}: no address is known")
         return await peer.request(body, payload, timeout_seconds=timeout_seconds, trace=trace)
@@ -299,12 +312,12 @@ class Peers:
         *,
         timeout_seconds: float,
     ) -> bool:
-        """See `Channel.ask`; False if there is no channel now, and then nothing is sent or told."""
+        """See `Channel.ask`; False without a channel: nothing is sent, `on_outcome` not called."""
         peer = self._peers.get(broker_id)
         return peer is not None and peer.ask(body, on_outcome, timeout_seconds=timeout_seconds)
 
     def send_one_way(self, broker_id: int, body: Request, payload: Payload = ()) -> bool:
-        """False if it is not sent: no such broker, no channel, or too much waits already."""
+        """False if not sent: unknown broker, no channel, or too many bytes queued."""
         peer = self._peers.get(broker_id)
         return peer is not None and peer.send_one_way(body, payload)
 
@@ -315,6 +328,7 @@ class Peers:
                 for peer in self._peers.values():
                     self._nursery.start_soon(peer.run)
                 task_status.started()
+                # Keeps the nursery open for peers that are added later.
                 await trio.sleep_forever()
         finally:
             self._nursery = None

@@ -1,6 +1,8 @@
-"""What both ends of a connection agree on: addresses, limits, calls, and what servers take.
+"""The RPC protocol without I/O: addresses, limits, calls in flight, and what a server supports.
 
-Pure: clients on any event loop use it as brokers do, so that nothing here may know trio.
+Pure: clients on any event loop share it with brokers, so nothing here may know trio. Owns every
+limit of a connection and the correlation of answers with requests. (Kafka: InFlightRequests,
+ApiVersions)
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ if TYPE_CHECKING:
 # run into that of the port.
 
 
-PORT_MAX = 65_535
+PORT_MAX = 65_535  # TCP ports are 16 bits
 _BRACKETED = re.compile(r"\[([^\[\]]*)\]:(.*)", re.ASCII)
-# The limits of the domain name system; underscores are common in container networks.
+# The limits of the domain name system (253 in all, 63 a label); underscores are no valid host
+# names but common in container networks.
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.I | re.ASCII)
 _PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
 
@@ -77,6 +80,7 @@ def format_address(address: Address) -> str:
 
 def _host_problem(host: str, text: str) -> str:
     if "://" in text:
+        # People paste URLs; each mistake gets an error that says what to write instead.
         return "no scheme and no path belong to it; write host:port"
     if ":" not in text:
         return "no port; write host:port" if text else "nothing there; write host:port"
@@ -102,17 +106,17 @@ def _port_problem(port: str) -> str:
 
 
 # -- Calls ----------------------------------------------------------------------------------------
-# Requests that somebody waits for: in flight, or in line for a place there. Pure.
+# Requests without an answer yet: in flight, or in line for a place there.
 #
 # Owns correlation ids and deadlines. No request has a cancel scope, a timer or a task of its own:
-# one task looks at all deadlines (`expire`), and an answer tells whoever waits for it.
+# one task of the connection checks all deadlines (`expire`), and an answer wakes its caller.
 #
-# Invariants: a request is answered once, by a reply, the clock or the end of the connection; one
-# that nobody waits for any more is forgotten, and its late answer is dropped.
+# Invariants: a request is settled once, by an answer, its deadline or the end of the connection; a
+# cancelled request is forgotten, and its late answer is dropped.
 
 
 class Call:
-    """One request and, once it is known, what came of it."""
+    """One request and, once it is known, its outcome."""
 
     __slots__ = (
         "deadline", "head", "number", "on_outcome", "outcome", "payload", "request", "timeout",
@@ -141,27 +145,27 @@ class Call:
 
 
 class Calls:
-    """`send` is called with each call once it may leave; `may_send` says whether there is room."""
+    """`send` is called with each call that may leave; `may_send` says whether bytes are left."""
 
     def __init__(
         self, *, in_flight_max: int, send: Callable[[Call], None], may_send: Callable[[], bool]
     ) -> None:
         self._in_flight_max, self._send, self._may_send = in_flight_max, send, may_send
-        self._numbers = count(1)  # 0 is nobody's
+        self._numbers = count(1)  # 0 marks requests without an answer
         self._number_max = 0
         self._in_flight: dict[int, Call] = {}
-        self._in_line: dict[int, Call] = {}  # oldest first
-        self._patient = 0  # of those in flight
+        self._in_line: dict[int, Call] = {}  # waiting for a place in flight, oldest first
+        self._patient = 0  # long polls and other delayed requests among those in flight
 
     def __len__(self) -> int:
         return len(self._in_flight) + len(self._in_line)
 
     def next_number(self) -> int:
-        """Of a call that is to be `enter`ed at once."""
+        """The correlation id of a call that is `enter`ed at once."""
         return next(self._numbers)
 
     def enter(self, call: Call, *, waits: bool = True) -> None:
-        """Send it when it is its turn; or now, if it is one of few that never wait in line."""
+        """Send the call when it is its turn; with `waits=False` at once, ahead of the line."""
         self._number_max = call.number
         if not waits:
             self._send_one(call)
@@ -173,34 +177,36 @@ class Calls:
         self._in_flight[call.number] = call
         self._patient += _is_patient(call)
         self._send(call)
-        call.head, call.payload = b"", _NOTHING
+        call.head, call.payload = b"", _NOTHING  # sent: the buffers need not live until the answer
 
     def send_next(self) -> None:
-        """Whoever is in line and has room."""
+        """Send from the line as long as there are places and bytes."""
         while self._in_line and self._has_place() and self._may_send():
             number = next(iter(self._in_line))
             self._send_one(self._in_line.pop(number))
 
     def _has_place(self) -> bool:
-        """Those that wait for others do not count, here as on the other side."""
+        """Delayed requests do not count, here as in the window of the server: a consumer's long
+        poll must not take the place of a commit."""
         return len(self._in_flight) - self._patient < self._in_flight_max
 
     def find(self, number: int) -> Call | None:
-        """The call that an answer is for; None if nobody waits for it any more.
+        """The call that an answer belongs to; None if its caller gave up meanwhile.
 
         Raises:
-            RemoteProtocolError: nobody ever asked that.
+            RemoteProtocolError: no such request was ever sent.
         """
         call = self._in_flight.get(number)
+        # A forgotten call had a number that was given out; anything else is a broken peer.
         if call is None and (number > self._number_max or number in self._in_line):
             raise RemoteProtocolError(f"an answer to request {number}, which was not sent")
         return call
 
     def on_answer(self, answer: ResponseHeader, payload: bytes | memoryview) -> None:
-        """Settle the call that it is for, if anybody waits for that one.
+        """Settle the call that it answers, if that is still waited for.
 
         Raises:
-            RemoteProtocolError: it is no answer to anything that was asked.
+            RemoteProtocolError: it answers no request that was sent.
         """
         number = answer.correlation_id
         call = None if number == NOBODY else self.find(number)
@@ -217,7 +223,7 @@ class Calls:
         call.settle(outcome)
 
     def forget(self, call: Call) -> None:
-        """Nobody waits for it any more."""
+        """Drop the call: it is settled, or its caller gave up. Its place goes to the next."""
         if self._in_flight.pop(call.number, None) is None:
             self._in_line.pop(call.number, None)
         else:
@@ -225,7 +231,8 @@ class Calls:
         self.send_next()
 
     def expire(self, now: float) -> float:
-        """Settle what is too late; returns when the next one will be."""
+        """Fail the calls whose deadline has passed; returns the next deadline."""
+        # A list: settling changes both dicts.
         for call in [*self._in_flight.values(), *self._in_line.values()]:
             if call.deadline <= now:
                 what = f"{call.request.__name__}: no answer within {call.timeout:g} s"
@@ -238,9 +245,10 @@ class Calls:
         sent: Callable[[Call], RaftmqError],
         in_line: Callable[[Call], RaftmqError],
     ) -> None:
-        """The connection has ended: nobody is answered any more."""
+        """The connection has ended: fail all calls, those in flight with `sent`."""
         failed = [(call, sent) for call in self._in_flight.values()]
         failed += [(call, in_line) for call in self._in_line.values()]
+        # Emptied first: a callback may enter or forget calls.
         self._in_flight, self._in_line, self._patient = {}, {}, 0
         for call, error_of in failed:
             call.settle(error_of(call))
@@ -254,50 +262,51 @@ _NOTHING: Payload = ()
 
 
 # -- Limits ---------------------------------------------------------------------------------------
-# All limits of a connection in one place, those of servers and of those who ask them.
+# All limits of a connection in one place, for servers and clients.
 #
-# Pure. What is over a limit is refused with an error that names it, or it waits; nothing grows. A
-# connection holds at most `bytes_in_flight_max`, one frame and one read.
+# Pure. What exceeds a limit is refused with an error that names it, or waits; no buffer grows
+# without bound. A connection holds at most `bytes_in_flight_max`, one frame and one read.
 
 
 BROKER_CONNECTIONS_MAX = 256  # on the listener for brokers: one or two from each
-# Of a process: listeners, connections of brokers, the quorum with its guests and strangers.
+# File descriptors of a process beside logs and client connections: listeners, connections of
+# brokers, the quorum with its observers and connections before Hello.
 OTHER_DESCRIPTORS = 640
-CONNECTIONS_LEAST = 16
+CONNECTIONS_LEAST = 16  # an operator can still connect to a broker that lacks descriptors
 FRAME_BYTES_LEAST = 1024  # less would not hold a Hello
-FRAME_BYTES_MOST = (1 << 31) - 1  # what a Hello can tell
+FRAME_BYTES_MOST = (1 << 31) - 1  # Hello carries it as a signed 32-bit integer
 
 
 @dataclass(frozen=True, kw_only=True)
 class RpcLimits:
     """Attributes:
-    frame_bytes_max: of a frame, either way.
-    header_bytes_max: of its header, that is, of all but records.
-    requests_in_flight_max: per connection, requests whose answer has not left yet.
-    bytes_in_flight_max: per connection, of these requests and of answers that wait to leave.
-    patient_requests_max: per connection, requests that wait for others and are not counted above.
-    connections_max: of a server, by clients; more are closed at once. Brokers have places apart.
-    unhandled_bytes_max: of a server, of requests that are not whole, or not handled yet: of all
-        clients together, and as much of all brokers; one frame may be over it.
+    frame_bytes_max: of a frame, in both directions.
+    header_bytes_max: of its header: everything but the payload of records.
+    requests_in_flight_max: of a connection, requests whose answer has not been sent yet.
+    bytes_in_flight_max: of a connection, of these requests and of answers that wait to be sent.
+    patient_requests_max: of a connection, delayed requests (long polls), not counted above.
+    connections_max: of a server, by clients; more are closed at once. Brokers have their own.
+    unhandled_bytes_max: of a server, of requests that are incomplete or not handled yet: of all
+        clients together, and the same again of all brokers; one frame may exceed it.
     hello_seconds_max: from the beginning of a connection to the end of its Hello.
-    idle_seconds_max: a server hangs up on whoever asks nothing for so long.
-    ping_seconds: so long after the last sign of life a channel asks for another.
-    silence_seconds_max: a channel hangs up on a server that gives no sign of life for so long.
-    stall_seconds_max: either side hangs up on one that takes nothing for so long.
+    idle_seconds_max: a server closes a connection without requests after so long.
+    ping_seconds: after so long without a byte from the server a channel sends a ping.
+    silence_seconds_max: a channel closes a connection after so long without a byte.
+    stall_seconds_max: either side closes a connection whose peer takes no byte for so long.
     """
 
-    frame_bytes_max: int = 64 << 20
+    frame_bytes_max: int = 64 << 20  # of requests and answers; see `unhandled_bytes_max`
     header_bytes_max: int = 2 << 20  # a metadata command may have 1 MiB, and there is more in it
     requests_in_flight_max: int = 128
-    bytes_in_flight_max: int = 64 << 20
-    patient_requests_max: int = 10_000
+    bytes_in_flight_max: int = 64 << 20  # one frame of the largest size
+    patient_requests_max: int = 10_000  # waiting, each costs memory and no work
     connections_max: int = 10_000
-    unhandled_bytes_max: int = 256 << 20
-    hello_seconds_max: float = 10.0
-    idle_seconds_max: float = 600.0
+    unhandled_bytes_max: int = 256 << 20  # four of the largest frames at once
+    hello_seconds_max: float = 10.0  # a stranger holds a place for no longer
+    idle_seconds_max: float = 600.0  # pings keep live clients connected; this frees dead ones
     ping_seconds: float = 2.0
-    silence_seconds_max: float = 8.0
-    stall_seconds_max: float = 30.0
+    silence_seconds_max: float = 8.0  # three pings may get lost; as long as TCP keep-alive takes
+    stall_seconds_max: float = 30.0  # a paused process or a slow disk at the peer gets over it
 
     def __post_init__(self) -> None:
         problems = [
@@ -313,6 +322,7 @@ class RpcLimits:
                 f"header_bytes_max = {self.header_bytes_max}: "
                 f"must be at most frame_bytes_max = {self.frame_bytes_max}"
             )
+        # Else the channel would give up before its ping could be answered.
         if self.ping_seconds >= self.silence_seconds_max:
             problems.append(
                 f"ping_seconds = {self.ping_seconds:g}: "
@@ -323,12 +333,12 @@ class RpcLimits:
 
 
 def connections_within(descriptors_max: int, *, wanted: int, logs: int) -> int:
-    """How many connections clients may have, so that disks never lack a descriptor.
+    """How many client connections leave enough file descriptors for logs.
 
     Args:
         descriptors_max: of the process.
-        logs: that it has now, each with a file open. As many descriptors as connections get are
-            left for those that come.
+        logs: that exist now, each with an open file. As many descriptors as connections get are
+            reserved for logs to come.
     """
     others = min(OTHER_DESCRIPTORS, descriptors_max // 4)
     spare = descriptors_max - others - logs
@@ -336,14 +346,14 @@ def connections_within(descriptors_max: int, *, wanted: int, logs: int) -> int:
 
 
 # -- Offer ----------------------------------------------------------------------------------------
-# What one server takes: the requests it knows, in which versions, and how much of them. Pure.
+# What one server accepts: which requests in which versions, and how large. (Kafka: ApiVersions)
 #
-# Owns the refusals on this side of the connection: whatever is over a limit of the server, or
-# unknown to it, is an error before anything is sent, and so certainly was not done.
+# Owns the refusals on the requesting side: a request over a limit of the server, or unknown to it,
+# fails before anything is sent, so that the error is definite.
 
 
 class Offer:
-    """Before Hello: anything up to our own limit.
+    """Before Hello any request up to our own limit is accepted.
 
     Args:
         server: its name in errors.
@@ -373,6 +383,7 @@ class Offer:
         Raises:
             MessageTooLarge, UnsupportedVersion: the server would not take it.
         """
+        # None before Hello, which itself has to pass.
         if self._versions is not None:
             self._check_version(body, self._versions)
         length = payload_length(payload) if payload else 0
@@ -386,6 +397,7 @@ class Offer:
 
     def _check_version(self, body: Request, versions: Mapping[int, range]) -> None:
         known = versions.get(body.api_key)
+        # An older or newer server: refused here, with its name, rather than by a closed connection.
         if known is None or body.version not in known:
             raise UnsupportedVersion(
                 f"{type(body).__name__} in version {body.version}: {self._server} does not serve it"

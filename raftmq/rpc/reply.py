@@ -1,7 +1,7 @@
-"""What a request or an answer consists of: a small body, and records that are never touched.
+"""Answers: a small body and a payload of records that is passed on untouched; pending replies.
 
-Pure. A payload is a sequence of buffers and of parts of files; on the stream they follow each
-other without gaps.
+Pure. A payload is a sequence of buffers and file slices, which follow each other on the stream
+without gaps. `PendingReply` is what lets a long poll or a produce wait without a task.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     Payload: TypeAlias = Sequence[Piece]
 
 
-# Who asks with this correlation id waits for no answer, and what is sent with it answers nobody.
+# Correlation id of a request that wants no answer, and of a message that answers no request.
 NOBODY = 0
 
 
 class Answer(NamedTuple):
-    """What a request led to, on the side that asked.
+    """The outcome of a request, on the side that sent it.
 
     Attributes:
         body: of the class that the request names as its `reply`.
         metadata_version: of the broker that answered, -1 if it has none yet.
-        throttle_ms: so long the broker asks to be left alone.
+        throttle_ms: how long the broker asks the client to send nothing (quota); 0: not at all.
     """
 
     body: Any
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 class Reply(NamedTuple):
     """A handler's answer: a body with its payload, or an error with a message for people.
 
-    Buffers of the payload must not change any more; files are read when their turn comes.
+    Buffers of the payload must not change any more; file slices are read when they are sent.
     """
 
     body: Body | None
@@ -54,14 +54,15 @@ class Reply(NamedTuple):
 
 
 class PendingReply:
-    """An answer that comes later, without a task that waits for it.
+    """An answer that comes later, without a task that waits for it (Kafka: DelayedOperation).
 
-    Whoever made it calls `settle` once; after `drop` that does nothing. Once it is over it knows
-    nobody: those whom it would call know it, and with them live logs and their open files.
+    Its maker calls `settle` once; after `drop` that does nothing. Once it is over it holds no
+    references to its callbacks: they refer to it in turn, and would keep logs and their open files
+    alive.
 
     Attributes:
-        on_dropped: called when nobody waits for the answer any more.
-        outcome: what it was settled with, before anybody waited for it.
+        on_dropped: called when the connection has ended and the answer is not wanted any more.
+        outcome: what it was settled with, if that came before `attach`.
     """
 
     __slots__ = ("_deliver", "is_over", "on_dropped", "outcome")
@@ -72,31 +73,33 @@ class PendingReply:
         self.outcome: Reply | Exception | None = None
 
     def settle(self, outcome: Reply | Exception) -> None:
-        """The answer, or why there is none."""
+        """With the answer, or with the error that there is instead."""
+        # Dropped with its connection, or timed out just before.
         if self.is_over:
             return
         deliver, _ = self._end()
         if deliver is None:
+            # Settled inside of the handler: the server attaches a moment later.
             self.outcome = outcome
         else:
             deliver(outcome)
 
     def attach(self, deliver: Callable[[Reply | Exception], None]) -> None:
-        """`deliver` is called with what it is settled with, at once if it is already."""
+        """Call `deliver` with the outcome, at once if it is there already."""
         if self.outcome is not None:
             deliver(self.outcome)
         elif not self.is_over:
             self._deliver = deliver
 
     def drop(self) -> None:
-        """Nobody waits for it any more."""
+        """The connection has ended: tell the maker, who may forget the request."""
         if not self.is_over:
             _, on_dropped = self._end()
             if on_dropped is not None:
                 on_dropped()
 
     def _end(self) -> tuple[Callable[[Reply | Exception], None] | None, Callable[[], None] | None]:
-        """Who is to be called."""
+        """Mark it as over; returns the callbacks it had."""
         before, self.is_over = (self._deliver, self.on_dropped), True
         self._deliver = self.on_dropped = None
         return before
@@ -108,7 +111,7 @@ def payload_length(payload: Payload) -> int:
 
 
 def memory_bytes(payload: Payload) -> int:
-    """Bytes that are kept until the payload has been sent: parts of files cost nothing."""
+    """Bytes held until the payload has been sent: file slices hold none."""
     return sum(piece_length(piece) for piece in payload if not isinstance(piece, FileSlice))
 
 

@@ -1,12 +1,12 @@
-"""How many bytes of requests all connections of a server may hold that are not handled yet. Pure.
+"""Buffer pool of inbound requests: bytes that all connections of a server may hold unhandled.
 
-Counted is what has come, not what is announced: a promise costs its maker nothing. Where all is
-taken, one connection, the first that waits, reads on to the end of its frame nevertheless, and the
-next one after it; so somebody can always finish, and those who have sent much and stopped hold up
-nobody for longer than one of them may take. Small frames need no room.
+Pure. What counts is what has been received, not what a frame's length announces: announcing costs
+the sender nothing. When the pool is full one connection, the first in line, may read its frame to
+the end nevertheless, and the next one after it; so one can always finish, and senders of half
+frames delay the others only until their deadline. Small frames need no claim (decision 0029).
 
-Invariants: `held_bytes` is the sum of what claims hold; it exceeds `bytes_max` only by what the one
-that finishes holds; somebody finishes as long as anybody waits; all are let in in order.
+Invariants: `held_bytes` is the sum of all claims; it exceeds `bytes_max` only by the claim that is
+finishing; while claims wait, one is finishing; claims are granted in the order of asking.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-SMALL_BYTES = 64 << 10  # as much as one read, which is there before anybody knows
+# One read: these bytes are in memory before their frame's length is known.
+SMALL_BYTES = 64 << 10
 
 
 class MemoryClaim:
-    """Of one connection. `is_waiting`: for as much as it asked for last."""
+    """What one connection holds. `is_waiting`: its last request is not granted yet."""
 
     __slots__ = ("_on_granted", "is_waiting", "size", "wanted_bytes")
 
@@ -44,13 +45,14 @@ class RequestMemory:
 
     @property
     def is_ample(self) -> bool:
-        """Nobody waits, nor is likely to."""
+        """Nothing waits and half is free: a connection may claim ahead of what it has received."""
         return not self._line and 2 * self.held_bytes <= self.bytes_max
 
     def want(self, claim: MemoryClaim, size: int) -> None:
-        """To hold so much from now on; `on_granted` is called once it may, perhaps at once."""
+        """Claim `size` bytes in all; `on_granted` is called once they may be held, or at once."""
         assert not claim.is_waiting, "asked twice"
         claim.wanted_bytes = size
+        # The finishing claim may exceed the pool; one that does not grow needs no room.
         if claim is self._finishing or size <= claim.size:
             self._grant(claim)
         else:
@@ -59,7 +61,7 @@ class RequestMemory:
         self._let_in()
 
     def leave(self, claim: MemoryClaim) -> None:
-        """Its frame is handled, or will never come."""
+        """Release all of it: the frame was handled, or will never be complete."""
         if claim.is_waiting:
             self._line.remove(claim)
             claim.is_waiting = False
@@ -72,6 +74,7 @@ class RequestMemory:
     def _let_in(self) -> None:
         while self._line:
             claim = self._line[0]
+            # Over the limit: the first in line may still finish, if no other claim does.
             if self.held_bytes + claim.wanted_bytes - claim.size > self.bytes_max:
                 if self._finishing is not None:
                     return

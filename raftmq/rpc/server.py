@@ -1,7 +1,8 @@
-"""Serves streams: whoever accepts them hands them in, each with the listener it came from.
+"""The serving side of RPC: accepted streams, Hello, dispatch to handlers, answers, back-pressure.
 
-Owns the number of connections and their names in the log. One connection harms no other: whatever
-is wrong with one ends that one; only a broken invariant ends the server (decision 0003).
+Owns the connection limits, the memory for requests and the names of connections in the log. One
+connection harms no other: an error of one ends that one; only a broken invariant ends the server
+(decision 0003). (Kafka: SocketServer, RequestChannel)
 """
 
 from __future__ import annotations
@@ -52,23 +53,23 @@ logger = logging.getLogger("raftmq.rpc")
 
 
 # -- Service --------------------------------------------------------------------------------------
-# What a server does with one request: is it allowed, who handles it, what became of it.
+# What a server does with one request: authorise it, call its handler, turn errors into answers.
 #
-# Owns the one place where requests are authorised, and the way from errors to answers. Knows
-# nothing of streams. Errors of raftmq are answered as what they are, unexpected ones as
+# Owns the one place where requests are authorised, and the mapping from errors to answers. Knows
+# nothing of streams. Errors of raftmq are answered as they are, unexpected ones as
 # UNKNOWN_SERVER_ERROR and logged; broken invariants pass (decision 0003).
 
 
-# None: whoever asked waits for no answer.
+# None: the request wants no answer. An awaitable gets a task; a PendingReply needs none (0016).
 HandlerResult: TypeAlias = Reply | PendingReply | Awaitable[Reply | None] | None
 Handler: TypeAlias = Callable[[RequestContext, Any, bytes | memoryview], HandlerResult]
 Authorize: TypeAlias = Callable[[RequestContext, "Request"], None]
 
-OWN_APIS = frozenset({ApiKey.HELLO, ApiKey.PING})  # answered without a handler
-UNEXPECTED = "unexpected error; the log of the broker has more"
+OWN_APIS = frozenset({ApiKey.HELLO, ApiKey.PING})  # answered here, without a handler
+UNEXPECTED = "unexpected error; the log of the broker has more"  # no internals for clients
 
 _REPR = reprlib.Repr()
-_REPR.maxother = 300  # characters of a request in the log
+_REPR.maxother = 300  # characters of a request in a log line; a batch would fill the log
 
 
 class Service:
@@ -81,20 +82,23 @@ class Service:
         assert not own, f"answered by the server itself: {own}"
         self.identity = identity
         self._handlers, self._authorize = dict(handlers), authorize
+        # A listener for clients serves nothing that only brokers may ask.
         self._for_clients = {k: h for k, h in handlers.items() if k not in CLUSTER_APIS}
 
     def greet(self, hello: Hello, listener: Listener, *, frame_bytes_max: int) -> HelloReply:
         """
         Raises:
-            InconsistentClusterId: another cluster was asked for.
-            ClusterAuthorizationFailed: a client, on a listener that is for brokers alone.
+            InconsistentClusterId: the client meant another cluster.
+            ClusterAuthorizationFailed: a client, on a listener for brokers alone.
         """
         cluster_id, node_id, features = self.identity
+        # A client that names no cluster takes any.
         if hello.cluster_id not in ("", cluster_id):
             raise InconsistentClusterId(
                 f"cluster {hello.cluster_id!r} was asked for, this is {cluster_id!r}: "
                 "check the address"
             )
+        # Another listener is meant for clients: say where, as the address is a common mistake.
         if listener.clients_at and hello.node_id == ABSENT:
             raise ClusterAuthorizationFailed(
                 f"listener {listener.name!r} of broker {node_id} is for other brokers, clients are"
@@ -114,18 +118,19 @@ class Service:
     def call(
         self, context: RequestContext, request: DecodedRequest, payload: bytes | memoryview
     ) -> HandlerResult:
-        """The answer, or what it will come from: an awaitable goes to `finish`."""
+        """The answer, or where it will come from: an awaitable goes on to `finish`."""
         try:
             handler = self._handler(request.api_key, context.listener)
             self._authorize(context, request.body)
             return handler(context, request.body, payload)
-        except Exception as error:
+        except Exception as error:  # the one border where a handler's error becomes an answer
             return failure(error, context, request.body)
 
     async def finish(
         self, context: RequestContext, request: DecodedRequest, answer: Awaitable[Reply | None]
     ) -> Reply | None:
         try:
+            # Until the handler is done; cancelled when the connection ends.
             return await answer
         except Exception as error:
             return failure(error, context, request.body)
@@ -144,9 +149,10 @@ class Service:
 
 
 def failure(error: Exception, context: RequestContext, body: Request) -> Reply:
-    """The answer that tells of `error`. Raises it again if it is a broken invariant."""
+    """The answer that reports `error`. Raises it again if it is a broken invariant."""
     if isinstance(error, RaftmqError):
         return Reply(None, error=error.code, message=str(error))
+    # Answering would hide it; the broker has to stop (decision 0003).
     if is_broken_invariant(error):
         raise error
     logger.error(
@@ -161,32 +167,34 @@ def failure(error: Exception, context: RequestContext, body: Request) -> Reply:
 
 
 def is_broken_invariant(error: BaseException) -> bool:
+    # trio wraps what nurseries raise.
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(AssertionError) is not None
     return isinstance(error, AssertionError)
 
 
 # -- Session --------------------------------------------------------------------------------------
-# The server's side of one connection: requests in, in order; answers out, whenever they are ready.
+# The server's side of one connection: requests in, in order; answers out, as they become ready.
 #
 # Owns the rules of the conversation: Hello first and once, nothing read while too much work is in
-# flight, answers only for who waits for one. Handlers are called in the reader's task, in order of
-# arrival; what they return to be awaited gets a task, which is cancelled when the connection ends,
-# and a pending reply is dropped then. Answers that are there when all that arrived is taken leave
-# together.
+# flight, no answer to one-way requests. Handlers are called in the reader's task, in order of
+# arrival; an awaitable that they return gets a task, which is cancelled when the connection ends,
+# and a pending reply is dropped then. Answers that are ready when everything that arrived has been
+# taken leave in one system call.
 #
-# Invariant: a request is in the window from its arrival until its answer has left.
+# Invariant: a request is in the window from its arrival until its answer was sent.
 
 
-ALIVE = encode_response(NOBODY, Nothing())
+ALIVE = encode_response(NOBODY, Nothing())  # answers no request; a sign of life
 DONE = Reply(Nothing())
-TAKEN_AT_ONCE_MAX = 64  # requests, before others have their turn
+# Requests handled in a row before other connections get a turn.
+TAKEN_AT_ONCE_MAX = 64
 
 
 class ServedConnection:
     """Args:
-    stranger: what is known of the other side before its Hello.
-    on_greeted: told what is known then; returns why that is no good, or "".
+    stranger: context before Hello, when only the listener is known.
+    on_greeted: called with the context after Hello; returns why to refuse it, or "".
     """
 
     def __init__(
@@ -210,36 +218,40 @@ class ServedConnection:
         self._outbox.on_sent = self._window.release
         connection.bound_by(self._window)
         self._began_at = trio.current_time()
-        self._pending: dict[PendingReply, bool] = {}  # whether it was set aside in the window
+        self._pending: dict[PendingReply, bool] = {}  # True: set aside in the window (long poll)
         self._is_greeted = self._is_held_up = False
 
     @property
     def node_id(self) -> int:
-        """What the other side said in its Hello; -1 before, and of whoever is no broker."""
+        """The node id in the other side's Hello; -1 before, and for clients."""
         return self._context.node_id
 
     async def run(self) -> None:
         try:
             await self._connection.run(self._read, self._look)
         finally:
+            # Long polls and produces whose answers cannot be received any more.
             for pending in list(self._pending):
                 pending.drop()
             self._pending.clear()
 
     async def _read(self) -> None:
+        # Ends when the client hangs up; a full window or full memory stops the reading.
         while frames := await self._connection.receive():
-            frames.reverse()
+            frames.reverse()  # `_take` pops from the end, which is cheap for a list
+            # The refusal itself is an answer that the client should get to read.
             if refusal := await self._take(frames):
                 await self._connection.finish(refusal)
                 return
 
     async def _take(self, frames: list[Frame]) -> str:
-        """All of `frames`, the last one first; or returns why the connection has to end."""
+        """Handle `frames`, the last one first; returns why the connection must end, or ""."""
         self._begin_batch()
         try:
             taken, count = 0, len(frames)
             while frames:
                 if self._window.is_full or taken == TAKEN_AT_ONCE_MAX:
+                    # Frames before the one that waits are handled: their memory goes to others.
                     if len(frames) < count:
                         self._connection.leave_room()
                     await self._wait_room()
@@ -254,6 +266,7 @@ class ServedConnection:
             self._end_batch()
         return ""
 
+    # Answers of one batch of requests leave together; fetches are woken once for all produces.
     def _begin_batch(self) -> None:
         self._outbox.cork()
         self._on_batch(True)
@@ -263,27 +276,33 @@ class ServedConnection:
         self._outbox.uncork()
 
     async def _wait_room(self) -> None:
-        """At least for a turn of all others. Meanwhile pings go unread: see `_look`."""
+        """Wait until the window has room, at least for one turn of the loop. Pings stay unread
+        meanwhile, so `_look` shows signs of life.
+        """
         self._end_batch()
         self._is_held_up = True
         self._connection.look_by(trio.current_time() + self._limits.ping_seconds)
         try:
+            # Full or not, other connections get their turn.
             await trio.lowlevel.checkpoint()
+            # Back-pressure: ends when answers of this connection have left.
             await self._window.wait_room()
         finally:
             self._begin_batch()
         self._is_held_up = False
 
     def _on_frame(self, frame: Frame) -> str:
-        """Returns why the connection has to end, if it has to."""
+        """Returns why the connection must end, or ""."""
         header, payload = frame
         size = PREFIX.size + len(header) + len(payload)
         self._window.enter(size)
         try:
             request = decode_request(header)
+        # A request of a newer client: refused alone, the connection goes on.
         except UnsupportedVersion as error:
             self._put(error.correlation_id or NOBODY, size, _refused(error))
             return ""
+        # Before Hello nothing is dispatched: limits and identity are not known yet.
         if not self._is_greeted or request.api_key is ApiKey.HELLO:
             return self._greet(request, size)
         self._serve(request, payload, size)
@@ -300,10 +319,12 @@ class ServedConnection:
             reply = self._service.greet(
                 hello, listener, frame_bytes_max=self._limits.frame_bytes_max
             )
+        # The wrong cluster or listener: no later request could be right either.
         except (InconsistentClusterId, ClusterAuthorizationFailed) as error:
             self._put(request.correlation_id, size, _refused(error))
             return str(error)
         context = self._context._replace(client_id=hello.client_id, node_id=hello.node_id)
+        # Refused by the server, such as for too many clients; the reason is only logged.
         if refusal := self._on_greeted(context):
             self._connection.end(refusal)
             return refusal
@@ -313,6 +334,7 @@ class ServedConnection:
         return ""
 
     def _serve(self, request: DecodedRequest, payload: bytes | memoryview, size: int) -> None:
+        # Not through a handler: pings must be cheap and pass any authorisation.
         if request.api_key is ApiKey.PING:
             self._put(request.correlation_id, size, DONE)
             return
@@ -325,9 +347,11 @@ class ServedConnection:
         elif isinstance(answer, PendingReply):
             self._pending[answer] = False
             answer.attach(partial(self._on_settled, answer, context, request, size))
+            # A long poll that has not been answered inside of `attach`.
             if request.api_key in PATIENT and answer in self._pending:
                 self._window.set_aside()
                 self._pending[answer] = True
+        # An awaitable: a disk or the quorum is waited for, in a task of this connection.
         else:
             self._connection.start_soon(self._answer_later, context, request, size, answer)
 
@@ -344,6 +368,7 @@ class ServedConnection:
         if isinstance(outcome, Exception):
             outcome = failure(outcome, context, request.body)
         self._answer(context, request, size, outcome)
+        # A lone request's answer leaves at once; with more in flight the writing task joins them.
         self._outbox.flush(at_once=self._window.requests == 1)
 
     async def _answer_later(
@@ -353,6 +378,7 @@ class ServedConnection:
         size: int,
         answer: Awaitable[Reply | None],
     ) -> None:
+        # Lasts as long as the handler; the connection's end cancels it.
         reply = await self._service.finish(context, request, answer)
         self._answer(context, request, size, reply)
         self._outbox.flush(at_once=self._window.requests == 1)
@@ -361,12 +387,13 @@ class ServedConnection:
         self, context: RequestContext, request: DecodedRequest, size: int, reply: Reply | None
     ) -> None:
         number = request.correlation_id
+        # A one-way request, or a handler that has nothing to say: only its room is released.
         if reply is None or number == NOBODY or request.api_key in ONE_WAY:
             self._window.release(1, size)
             return
         try:
             self._put(number, size, reply)
-        except Exception as error:  # a body that cannot be encoded, an answer that is too large
+        except Exception as error:  # a body that cannot be encoded, or an answer over the limits
             self._put(number, size, failure(error, context, request.body))
 
     def _put(self, number: int, size: int, reply: Reply) -> None:
@@ -380,6 +407,7 @@ class ServedConnection:
             metadata_version=self._metadata_version(),
             payload_length=payload_length(payload) if payload else 0,
         )
+        # Small answers, the most frequent ones, are within every limit.
         if payload or len(head) > self._limits.header_bytes_max:
             self._check_size(head)
             added = memory_bytes(payload)
@@ -388,7 +416,7 @@ class ServedConnection:
         self._outbox.put(head, payload, held_bytes=size)
 
     def _check_size(self, head: bytes) -> None:
-        """Whoever asked would hang up on an answer that is over the limits."""
+        """Refuse an answer over the limits: the client would close the connection on it."""
         length, header_length = PREFIX.unpack_from(head)
         limits = self._limits
         if length > limits.frame_bytes_max or header_length > limits.header_bytes_max:
@@ -398,6 +426,8 @@ class ServedConnection:
             )
 
     def _look(self, now: float) -> float:
+        # Four cases, checked in this order: no Hello yet; not reading (show life, the client's
+        # pings are unread); requests in flight (not idle); idle.
         limits = self._limits
         if not self._is_greeted:
             deadline = self._began_at + limits.hello_seconds_max
@@ -414,7 +444,8 @@ class ServedConnection:
         return idle_at
 
     def _show_life(self, now: float) -> float:
-        """A channel that hears nothing would think that this server is dead, while it works."""
+        """Send a sign of life: a client without one would take this busy server for dead."""
+        # Any answer is a sign of life as well; only a silent stream needs another one.
         if self._outbox.is_empty and now >= self._outbox.moved_at + self._limits.ping_seconds:
             self._outbox.put(ALIVE)
             self._outbox.flush()
@@ -432,18 +463,18 @@ def _refused(
 
 
 class RpcServer:
-    """Handlers for all connections.
+    """Serves connections with a table of handlers.
 
     Args:
-        handlers: called with a context, a body and a payload, in order of arrival, and must not
-            wait. They return the answer, or an awaitable of it, which is cancelled when the
+        handlers: called with a context, a body and a payload, in order of arrival; they must not
+            block. They return the answer, or an awaitable of it, which is cancelled when the
             connection ends; None where no answer is wanted.
         authorize: called once for each request that has a handler; raises to refuse it.
-        metadata_version: what each answer tells, so that the other side knows when it is behind.
-        on_batch: called with True before requests are handled that have arrived together, and with
+        metadata_version: goes into each answer, so that the client notices that it is behind.
+        on_batch: called with True before the requests that arrived together are handled, and with
             False after the last of them.
-        on_left: told when a connection that a broker had opened is over, whatever the reason.
-        run_sync: runs what waits for a disk, in a worker thread.
+        on_left: called with the node id when a connection that a broker had opened has ended.
+        run_sync: runs blocking disk reads, in a worker thread.
     """
 
     def __init__(
@@ -464,11 +495,11 @@ class RpcServer:
         self._on_batch, self._on_left = on_batch, on_left
         self._numbers = count(1)
         self._connections: set[Connection] = set()
-        self._open = [0, 0]  # on listeners for clients, and on the one for brokers
-        self._guests: set[int] = set()  # connections of clients on the one for brokers
-        # Apart, so that clients cannot hold up replication.
+        self._open = [0, 0]  # connections, on listeners for clients and on the one for brokers
+        self._guests: set[int] = set()  # of clients, on the listener for brokers
+        # Separate memory, so that clients cannot hold up replication (decision 0029).
         self._rooms = [RequestMemory(self._limits.unhandled_bytes_max) for _ in (False, True)]
-        self._refused, self._say_at = 0, -math.inf
+        self._refused, self._say_at = 0, -math.inf  # logged once a minute
 
     @property
     def connections(self) -> int:
@@ -482,10 +513,12 @@ class RpcServer:
         principal: str = ANONYMOUS,
         peer: str = "",
     ) -> None:
-        """Until either side hangs up; the stream is closed then, also when this is cancelled."""
+        """Until either side hangs up; closes the stream, also when cancelled."""
+        # Too many connections: closed before anything is read, which costs no memory.
         if self._refuses_stranger(listener):
             await trio.aclose_forcefully(stream)
             return
+        # Simulated streams have no address.
         if not peer and isinstance(stream, TcpStream):
             peer = stream.peer_name
         number = next(self._numbers)
@@ -508,6 +541,7 @@ class RpcServer:
         try:
             await session.run()
         except Exception as error:
+            # A broken invariant stops the broker; anything else is this connection's affair alone.
             if is_broken_invariant(error):
                 raise
             logger.error("connection failed: with=%s", connection.name, exc_info=error)
@@ -515,12 +549,14 @@ class RpcServer:
             self._connections.discard(connection)
             self._open[listener.is_for_brokers] -= 1
             self._guests.discard(number)
+            # A broker's connection broke: its process may be gone, which the controller probes.
             if listener.is_for_brokers and session.node_id >= 0:
                 self._on_left(session.node_id)
 
     def _refuses_stranger(self, listener: Listener) -> bool:
-        """Clients take no place of a broker."""
+        """Whether there are too many. Brokers have places that clients cannot take."""
         count, count_max = self._open[listener.is_for_brokers], self._limits.connections_max
+        # Where clients use this listener too, their places come on top.
         if listener.is_for_brokers:
             for_brokers = min(BROKER_CONNECTIONS_MAX, count_max)
             count_max = for_brokers if listener.clients_at else for_brokers + count_max
@@ -530,9 +566,12 @@ class RpcServer:
         return True
 
     def _on_greeted(self, arrival: Arrival, context: RequestContext) -> str:
-        """Whoever is no broker is a client, also where there is one listener for both."""
+        """Choose memory and places after Hello: a connection without a node id is a client's, also
+        on a listener for both.
+        """
         is_broker = context.listener.is_for_brokers and context.node_id != ABSENT
         if context.listener.is_for_brokers and not is_broker:
+            # Only Hello tells clients from brokers, so clients are counted once more here.
             if len(self._guests) >= self._limits.connections_max:
                 self._say_refused(context.listener, len(self._guests))
                 return "too many clients"
@@ -541,7 +580,7 @@ class RpcServer:
         return ""
 
     def _say_refused(self, listener: Listener, count: int) -> None:
-        """Now and then, not for each connection."""
+        """Log once a minute, not for each connection."""
         self._refused += 1
         if trio.current_time() >= self._say_at:
             self._say_at = trio.current_time() + SAID_SECONDS

@@ -1,7 +1,7 @@
-"""How much work one connection may cause: requests, and bytes that they and their answers hold.
+"""In-flight window of one served connection: requests and bytes that it may have unanswered.
 
-Owns the counts and the waiting for room. Who waits takes nothing more from the stream, so that the
-sender's own socket holds it up.
+Owns the counts and the wait for room. While the window is full the reader takes nothing from the
+stream, so that TCP passes the back-pressure on to the sender.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import trio
 
 
 class RequestWindow:
-    """A request enters with its bytes; its answer may add some; both are released once it left.
+    """A request enters with its bytes; its answer may add some; both are released when it was sent.
 
-    What comes last may go over the limit, or a large request would never have room. Requests that
-    are set aside, because they wait for others, take no place among the rest as long as there are
-    not too many of them; their bytes count.
+    The request that enters last may exceed the limit, or a large one would never fit. Delayed
+    requests (long polls, `set_aside`) do not take places of others, up to `aside_max` of them;
+    their bytes count.
     """
 
     def __init__(self, *, requests_max: int, bytes_max: int, aside_max: int = 0) -> None:
@@ -29,13 +29,14 @@ class RequestWindow:
         return counted >= self._requests_max or self.held_bytes >= self._bytes_max
 
     def set_aside(self) -> None:
-        """One of those that have entered."""
+        """A request that has entered is delayed: it waits for records, not for this server."""
         self._aside += 1
+        # It gave its place back, perhaps the one that the reader waits for.
         if self._room and not self.is_full:
             self._room.unpark_all()
 
     def take_back(self) -> None:
-        """It is about to be answered."""
+        """A delayed request is about to be answered."""
         self._aside -= 1
         assert self._aside >= 0, "taken back twice"
 
@@ -55,5 +56,6 @@ class RequestWindow:
             self._room.unpark_all()
 
     async def wait_room(self) -> None:
+        # Checked again after waking: `unpark_all` wakes, it does not reserve.
         while self.is_full:
             await self._room.park()
