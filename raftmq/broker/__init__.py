@@ -1,5 +1,5 @@
-"""The broker: one process of the cluster, put together from quorum, partitions and connections.
+"""The broker process: quorum, partitions and connections composed into one node of the cluster.
 
-Owns what needs all three: its own registration, the controller's office, the replicas that the
-metadata gives it, and the handlers of requests. Nothing below imports it.
+Owns what needs all three: the broker's registration, the controller's leadership, the replicas that
+the metadata assigns to it, and the request handlers. Nothing below imports it.
 """

@@ -1,7 +1,8 @@
-"""One node of the cluster: what it is made of, and the order in which it lives and stops.
+"""The broker process: composition of one node, its task tree, and the order of start and shutdown.
 
-Owns the composition and the task tree (docs/ARCHITECTURE.md draws it). A node is a voter of the
-quorum if it is among the voters, else it follows it; either way it hosts partitions.
+Owns which objects there are and which tasks run (docs/ARCHITECTURE.md draws it); decides nothing
+else. A node that is among the voters is a voter of the quorum, any other one an observer; either
+way it hosts partitions. (Kafka: KafkaServer, BrokerServer)
 
     directory locked - metadata opened - logs recovered - listening - registered - serving
     stop: leaders moved away - listeners closed - logs flushed - clean mark - directory unlocked
@@ -82,23 +83,24 @@ logger = logging.getLogger("raftmq.broker")
 
 
 # -- Addresses ------------------------------------------------------------------------------------
-# Where the other brokers are: from the metadata to the channels.
+# Addresses of the other brokers, from the metadata to the connections of `Peers`.
 #
-# Follows the images and does nothing else.
+# Follows the metadata images and does nothing else.
 
 
 async def follow_addresses(broker_id: int, quorum: MetadataQuorum, peers: Peers) -> NoReturn:
-    """Until cancelled."""
+    """Until cancelled. The addresses of the image at hand are set before the first wait."""
     image = quorum.image
     peers.set_addresses(addresses_of_others(broker_id, image))
     while True:
+        # Until the next metadata version; most versions change no broker, and then nothing is set.
         before, image = image, await quorum.wait_changed(image.version)
         if image.brokers is not before.brokers:
             peers.set_addresses(addresses_of_others(broker_id, image))
 
 
 def addresses_of_others(broker_id: int, image: MetadataImage) -> dict[int, Address]:
-    """Of every other broker that has told where brokers may talk to it."""
+    """Of every other broker whose registration has an endpoint for brokers."""
     return {
         broker.broker_id: Address(endpoint.host, endpoint.port)
         for broker in image.brokers.values()
@@ -108,9 +110,9 @@ def addresses_of_others(broker_id: int, image: MetadataImage) -> dict[int, Addre
 
 
 # -- Requests -------------------------------------------------------------------------------------
-# Who answers which request: every family of handlers, and the one place that authorises.
+# Which family of handlers serves which request, and the one place that authorises.
 #
-# Owns the table only. Nobody is refused yet but by the listener, which the server looks at itself.
+# Owns the table only. There are no rights yet: the listener alone refuses, which the server checks.
 
 
 class Family(Protocol):
@@ -133,18 +135,19 @@ def authorize(context: RequestContext, request: Request) -> None:
 # -- Broker ---------------------------------------------------------------------------------------
 
 
-SOFTWARE = "raftmq"
+SOFTWARE = "raftmq"  # what this side calls itself in Hello
 
+# How long a report of damage waits for metadata that is up to date; it is tried again after that.
 CATCH_UP_MS = 5000
 
 
 class NodeEnvironment:
-    """What a node stands on; simulations hand in their own.
+    """What a node runs on; simulations pass their own.
 
     Attributes:
-        run_sync: runs what waits for the disk; None for threads.
-        descriptors_max: of the process.
-        now_ms: the wall clock, for timestamps and what is deleted for its age.
+        run_sync: runs blocking disk calls; None: in threads.
+        descriptors_max: file descriptors that the process may have.
+        now_ms: the wall clock, for timestamps and deletion by age.
         timing: of the quorum.
     """
 
@@ -159,6 +162,7 @@ class NodeEnvironment:
         timing: Timing | None = None,
     ) -> None:
         self.network, self.files = network, files or OsFiles()
+        # Simulated files take no descriptors.
         self.descriptors_max = allow_many_files() if files is None else sys.maxsize
         self.random = random or SystemRandom()
         self.run_sync, self.now_ms = run_sync, now_ms
@@ -195,6 +199,7 @@ class Broker:
             **host.rpc_arguments(),
         )
         self.clock = BrokerClock(node_id, directory.now_ms)
+        # Records and commits are stamped with the corrected time of a wrong clock (decision 0026).
         directory.now_ms = self.clock.stamp_ms
         self.office = ControllerLeadership(
             node_id,
@@ -207,7 +212,7 @@ class Broker:
             node_id, quorum, self._peers, beat_here=self.office.on_heartbeat
         )
         self.replicas = Replicas(node_id, quorum, directory, high_watermarks)
-        command_numbers = count(1)  # shared: no two commands of this broker have the same id
+        command_numbers = count(1)  # shared: command ids of one broker must all differ
         self._proposals = IsrProposals(
             node_id,
             self._link,
@@ -259,11 +264,12 @@ class Broker:
         )
 
     def _limits(self) -> RpcLimits:
-        """As set, with no more connections than leave the disks their descriptors."""
+        """As configured, but never so many connections that logs lack file descriptors."""
         limits, descriptors = self.settings.limits, self._host.descriptors_max
         logs = len(self._directory.found())
         wanted = limits.connections_max
         found = connections_within(descriptors, wanted=wanted, logs=logs)
+        # An operator who asked for more has to see that it is fewer.
         level = logging.WARNING if found < wanted else logging.INFO
         what = "connections: max=%d wanted=%d descriptors=%d logs=%d"
         logger.log(level, what, found, wanted, descriptors, logs)
@@ -337,10 +343,11 @@ class Broker:
 
     def _registered_epoch(self, broker_id: int) -> int | None:
         broker = self.quorum.image.brokers.get(broker_id)
+        # A broker that was never registered may still connect: its fetches are refused.
         return None if broker is None else broker.broker_epoch
 
     def _on_left(self, node_id: int) -> None:
-        """A process that dies ends its connections at once; the controller finds out whether."""
+        """A process that dies resets its connections: the controller probes whether it did."""
         self.office.on_connection_reset(node_id)
 
     def _on_epoch(self, broker_epoch: int) -> None:
@@ -349,7 +356,11 @@ class Broker:
         self._producer_ids.on_epoch()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; started once it listens."""
+        """Until cancelled; started once it listens.
+
+        Peers and delayed fetches run before the listeners: the first request needs both. The
+        registration (`lifetime`) makes this broker known only once it listens.
+        """
         async with trio.open_nursery() as nursery:
             await nursery.start(self._peers.run)
             await nursery.start(self._waiting_fetches.run)
@@ -380,7 +391,7 @@ class Broker:
         listener: ListenerSettings,
         task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        told = self.settings.listener(listener)
+        told = self.settings.listener(listener)  # name and purpose, for error texts
 
         async def serve(stream: trio.abc.Stream) -> None:
             await self._server.serve_stream(stream, told)
@@ -388,13 +399,16 @@ class Broker:
         await self._host.network.serve(serve, listener.bind, task_status=task_status)
 
     async def stop(self) -> bool:
-        """Move away what others can take; whether there was time for it. Then leave the body."""
+        """Move leaderships and slots to other brokers; returns whether the controller let this
+        broker go in time. Leave the body of `open_broker` afterwards.
+        """
         return await self.lifetime.stop()
 
     async def flush(self) -> None:
-        """Everything that was appended is durable, and the next start knows it."""
+        """Make everything that was appended durable, and say so to the next start."""
         await self.replicas.checkpoint()
         await self._directory.flusher.flush_now(self._directory.logs.values())
+        # An offline log is not durable; without the mark the next start looks for the damage.
         if all(
             log.durable_end_offset == log.log_end_offset for log in self._directory.logs.values()
         ):
@@ -403,14 +417,15 @@ class Broker:
 
 @asynccontextmanager
 async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncIterator[Broker]:
-    """Be a node for as long as the body runs; it listens when the body begins.
+    """Run a node for as long as the body runs; it listens when the body begins.
 
     Raises:
-        DirectoryInUse: another process has the directory.
-        InvalidConfig: settings that cannot be, or another node's directory.
-        CorruptJournal, StorageError: the disk refused; if it does so later, the body is cancelled.
+        DirectoryInUse: another process has locked the directory.
+        InvalidConfig: impossible settings, or a directory of another node.
+        CorruptJournal, StorageError: the disk failed; if it does so later, the body is cancelled.
     """
     async with AsyncExitStack() as stack:
+        # Locks the directory first: nothing may be read that another process is writing.
         directory = await stack.enter_async_context(
             open_log_directory(settings.directory, **host.directory_arguments())
         )
@@ -421,16 +436,20 @@ async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncI
         )
         high_watermarks = HighWatermarks(host.files, settings.directory, run_sync)
         await high_watermarks.load()
+        # Before logs are opened: a deletion that a crash interrupted would look like a replica.
         await directory.remove_deleted()
         quorum = await stack.enter_async_context(_open_metadata(settings, host))
         broker = Broker(settings, host, quorum, directory, meta, high_watermarks)
+        # Replicas opened under older metadata would belong to topics that it does not know.
         await wait_known(quorum, meta.meta.broker_epoch)
         found = directory.found()
+        # Drop the high watermarks of partitions whose folders are gone.
         high_watermarks.keep(map("/".join, found))
         await broker.replicas.open_found(found)
         async with open_background() as nursery:
             await nursery.start(broker.run)
             yield broker
+        # Also where the body was cancelled: without it the next start would scan every log.
         with trio.CancelScope(shield=True):
             await broker.flush()
 

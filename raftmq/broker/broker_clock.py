@@ -1,9 +1,10 @@
-"""What time it is on this broker, and whether that may be believed.
+"""The broker's wall clock: whether other brokers confirm it, and the corrected time of a wrong one.
 
-Owns both readings of the clock that go with a heartbeat, and what its answer makes of them. The
-rule is `metadata/clocks.py`. Whatever deletes for age asks `confirmed_ms`, and waits where there is
-none. Whoever stamps what comes in cannot wait: `stamp_ms` is the time of the confirmed clocks once
-they were heard of, or what a wrong clock stamps would be deleted too early by a right one.
+Owns the reading that goes with each heartbeat, and what the controller's answer says about it; the
+rule is `metadata/clocks.py` (decision 0026). Retention and offset expiry ask `confirmed_ms` and
+wait while there is none. Stamping records cannot wait: `stamp_ms` is the time of the confirmed
+clocks as soon as it is known, or what a wrong clock stamps would be deleted too early by a right
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class BrokerClock:
     def __init__(self, broker_id: int, now_ms: Callable[[], int]) -> None:
         self._broker_id, self._now_ms = broker_id, now_ms
         self._confirmed: ClockReading | None = None
-        # What the confirmed clocks showed while this one was wrong; the monotonic one counts on.
+        # What the confirmed clocks showed while this one was wrong; counted on monotonically.
         self._known: ClockReading | None = None
         self._verdict, self._answered_at = ClockVerdict(), -CONFIRMED_SECONDS_MAX
         self._is_wrong = self._was_refused = False
@@ -44,27 +45,29 @@ class BrokerClock:
 
     @property
     def wrong(self) -> tuple[ClockOffset, ...]:
-        """Whose clocks are wrong, as the controller has said a moment ago."""
+        """Brokers whose clocks are wrong, by the controller's last answer, if that is recent."""
         is_new = trio.current_time() - self._answered_at <= CONFIRMED_SECONDS_MAX
         return self._verdict.wrong if is_new else ()
 
     def on_answer(self, told: ClockReading, verdict: ClockVerdict) -> None:
-        """The controller has heard this reading.
+        """The controller has answered the heartbeat that carried the reading `told`.
 
-        That the clock is off counts once it was said twice in a row: machines that slept together
-        wake up together, and the first one to be heard differs from what the others told before.
+        The clock counts as off after two such answers in a row: machines that were suspended
+        together resume together, and the first one to be heard differs from the others' old times.
         """
         before, self._verdict, self._answered_at = self._verdict, verdict, trio.current_time()
         self._confirmed = told if verdict.is_confirmed else None
+        # Right again: stamp the own time.
         if verdict.is_confirmed:
             self._known = None
+        # The second answer in a row that says it is off.
         elif verdict.ahead_ms is not None and _is_off(before):
             self._known = told._replace(wall_ms=told.wall_ms - verdict.ahead_ms)
         self._maybe_tell(before, verdict)
 
     def _maybe_tell(self, before: ClockVerdict, verdict: ClockVerdict) -> None:
-        """A controller that has heard nobody else yet calls nobody wrong: it is over only when the
-        clock is confirmed.
+        """Log the beginning and the end. A new controller that has heard few brokers calls no
+        clock wrong, so the end is only what confirms the clock.
         """
         ahead_ms = dict(verdict.wrong).get(self._broker_id)
         if self._is_wrong and verdict.is_confirmed:
@@ -79,21 +82,24 @@ class BrokerClock:
             )
 
     def stamp_ms(self) -> int:
-        """The wall clock, unless it is known to be wrong and what time it is instead.
+        """The wall clock, or the corrected time while the wall clock is known to be wrong.
 
-        One that has jumped a moment ago may be right: a machine that slept wakes up like that.
+        A clock that has just jumped may be right: a machine that was suspended resumes like that.
         """
         reading = self.read()
+        # Not known to be wrong, which is not the same as confirmed.
         if self._known is None:
             return reading.wall_ms
         expected_ms = self._known.wall_ms + round((reading.now - self._known.now) * 1000)
+        # Somebody has set the clock right since the last answer.
         is_right = abs(reading.wall_ms - expected_ms) <= JUMP_MS_MAX
         return reading.wall_ms if is_right else expected_ms
 
     def confirmed_ms(self) -> int | None:
-        """What time it is; None if too few other brokers agree, or have been heard lately."""
+        """The time; None if too few other brokers agree, or were heard recently."""
         reading = self.read()
         is_refused = self._confirmed is None or not still_holds(self._confirmed, reading)
+        # Logged at each change only, as retention asks every few seconds.
         if is_refused is not self._was_refused:
             self._was_refused = is_refused
             what = "waits for other brokers to confirm the clock" if is_refused else "goes on"
@@ -102,5 +108,5 @@ class BrokerClock:
 
 
 def _is_off(verdict: ClockVerdict) -> bool:
-    """Others are confirmed, and this clock is not."""
+    """The other clocks are confirmed, and this one is not among them."""
     return verdict.ahead_ms is not None and not verdict.is_confirmed

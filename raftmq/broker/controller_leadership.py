@@ -1,10 +1,11 @@
-"""The controller's shell for one term: does what the rules ask for, and tells them how it ended.
+"""Controller leadership: runs the controller's rules on the node that leads the quorum, by term.
 
-Owns the clock, the tasks and the probes of one `Controller`, which decides everything. All tasks
-belong to the nursery handed in; when it is cancelled the term is over, and whatever is under way
-ends without a listener.
+`ControllerTerm` owns the clock, the tasks and the probes of one `Controller`, which decides
+everything; all its tasks belong to one nursery, and when that is cancelled the term is over.
+`ControllerLeadership` owns the sequence of terms. (Kafka: QuorumController)
 
-Invariant: each effect is answered exactly once, unless the term ends before.
+Invariant: the outcome of each effect is returned to the controller exactly once, unless the term
+ends before.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.broker")
 
 
-PROBE_SECONDS_MAX = 1.0
+PROBE_SECONDS_MAX = 1.0  # to connect on a local network; a live process accepts in milliseconds
 _TOLD = {
     FenceBroker: "fenced",
     UnfenceBroker: "in service",
@@ -61,7 +62,7 @@ _TOLD = {
 
 class ControllerTerm:
     """Attributes:
-    leadership: the term it belongs to.
+    leadership: the term of the quorum that it belongs to.
     """
 
     def __init__(
@@ -81,18 +82,19 @@ class ControllerTerm:
 
     @property
     def is_current(self) -> bool:
-        """False from the moment at which this node leads no more."""
+        """False as soon as this node does not lead the quorum any more, or in another term."""
         return self._quorum.leadership == self.leadership
 
-    # What happens
+    # Inputs
 
     def begin(self, image: MetadataImage) -> None:
-        """`image` is what a read barrier returned in this term."""
+        """`image` is the result of a read barrier in this term."""
         self._perform(self._controller.on_office(now=trio.current_time(), image=image))
 
     async def run(self) -> NoReturn:
         while True:
             await trio.sleep(TICK_SECONDS)
+            # The nursery is about to be cancelled: a deposed controller must not decide any more.
             if self.is_current:
                 self._perform(self._controller.on_tick(now=trio.current_time(), image=self._image))
 
@@ -110,7 +112,7 @@ class ControllerTerm:
     def _image(self) -> MetadataImage:
         return self._quorum.image
 
-    # What is to be done about it
+    # Effects
 
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -124,14 +126,16 @@ class ControllerTerm:
 
     async def _propose(self, effect: ProposeCommand) -> None:
         result = await self._result_of(effect)
+        # A result that comes after the term belongs to no controller.
         if self.is_current:
             now, image = trio.current_time(), self._image
             self._perform(self._controller.on_result(effect, result, now=now, image=image))
 
     async def _result_of(self, effect: ProposeCommand) -> AnyResult | None:
-        """None if it is unknown, or nobody took it: the controller asks again."""
+        """None if the outcome is unknown or nothing was applied: the controller proposes again."""
         try:
             result = await self._quorum.propose(effect.command)
+        # Not an error of the cluster: leadership changes, and the next term decides anew.
         except RaftmqError as error:
             logger.info("proposal failed: command=%s reason=%s", effect.command, error)
             return None
@@ -139,6 +143,7 @@ class ControllerTerm:
         return result
 
     async def _probe(self, probe: ProbeBroker) -> None:
+        # A second probe follows the first after a pause: one refusal may be a restart.
         await trio.sleep_until(probe.not_before)
         outcome = await self._outcome(probe)
         logger.info("broker probed: broker=%d outcome=%s", probe.broker_id, outcome.name)
@@ -147,8 +152,9 @@ class ControllerTerm:
             self._perform(self._controller.on_probe(probe, outcome, now=now, image=image))
 
     async def _outcome(self, probe: ProbeBroker) -> ProbeOutcome:
-        """Of another incarnation, or one with no such listener, nothing can be said."""
+        """The result of connecting; TIMED_OUT, which proves nothing, if it cannot be tried."""
         broker = self._image.brokers.get(probe.broker_id)
+        # Another process has registered meanwhile, so the question is void.
         if broker is None or broker.broker_epoch != probe.broker_epoch:
             return ProbeOutcome.TIMED_OUT
         address = address_of(broker, self._listener)
@@ -156,7 +162,7 @@ class ControllerTerm:
 
 
 def address_of(broker: BrokerState, listener: str) -> Address | None:
-    """Where the broker listens under that name."""
+    """The endpoint of the broker with that listener name."""
     for endpoint in broker.endpoints:
         if endpoint.listener == listener:
             return Address(endpoint.host, endpoint.port)
@@ -168,6 +174,7 @@ async def _dialled(network: Network, address: Address) -> ProbeOutcome:
         try:
             stream = await network.dial(address)
         except Unreachable as error:
+            # Refused: the host answers and no process listens, so the broker is gone.
             return ProbeOutcome.REFUSED if error.was_refused else ProbeOutcome.TIMED_OUT
         await trio.aclose_forcefully(stream)
         return ProbeOutcome.ACCEPTED
@@ -175,6 +182,7 @@ async def _dialled(network: Network, address: Address) -> ProbeOutcome:
 
 
 def _tell(effect: ProposeCommand, result: AnyResult) -> None:
+    # Only what an operator wants to see in the log.
     command = effect.command
     if isinstance(result, Refused):
         logger.info("proposal refused: command=%s reason=%s", command, result.message)
@@ -186,23 +194,23 @@ def _tell(effect: ProposeCommand, result: AnyResult) -> None:
 
 
 # -- Controller office ----------------------------------------------------------------------------
-# The controller's office: held by the node that leads the quorum, one term after the other.
+# Controller leadership: held by the node that leads the quorum, one term after the other.
 #
-# Owns who is in office here, and since when: from a read barrier, after which this node knows all
-# that was ever acknowledged, to the moment at which it leads no more. Then every task of the term
-# is cancelled, and results that were under way are dropped with it.
+# Owns since when this node is the controller: from a read barrier, after which its image holds all
+# that was ever acknowledged, to the moment at which it does not lead the quorum any more. Then
+# every task of the term is cancelled, and results in flight are dropped with it.
 
 
-BARRIER_PAUSE_SECONDS = 0.1
+BARRIER_PAUSE_SECONDS = 0.1  # between attempts while the quorum is busy; an election takes longer
 
 
 class ControllerLeadership:
-    """`run` takes office whenever this node leads.
+    """`run` acts as the controller whenever this node leads the quorum.
 
     Args:
         node_id: for messages.
         listener: the name of the endpoints at which brokers are probed.
-        voters: of the quorum, all of which register as brokers, too.
+        voters: of the quorum; all of them register as brokers too.
         clock_difference_ms_max: by how much brokers' wall clocks may differ and still agree.
     """
 
@@ -223,7 +231,7 @@ class ControllerLeadership:
 
     @property
     def is_held(self) -> bool:
-        """Whether this node decides for the cluster now."""
+        """Whether this node is the controller now."""
         return self._term is not None and self._term.is_current
 
     async def run(self) -> NoReturn:
@@ -232,17 +240,18 @@ class ControllerLeadership:
             if leadership.is_leader:
                 await self._hold(leadership)
             else:
+                # Until an election; an observer waits for ever.
                 await self._quorum.wait_leadership_changed(leadership)
 
     def on_heartbeat(self, said: BrokerContact) -> BrokerHeartbeatReply:
         """
         Raises:
-            NotController: no office is held here, or not with all that this broker knows.
-            StaleBrokerEpoch, BrokerIdNotRegistered: it must register again.
+            NotController: this node is not the controller, or is behind this broker.
+            StaleBrokerEpoch, BrokerIdNotRegistered: the broker must register again.
         """
         term = self._in_office()
         if said.broker_epoch > self._quorum.image.version:
-            # Its registration is news here: this node was deposed and has not heard of it.
+            # Its registration is missing here: this node was deposed and has not noticed.
             raise NotController(f"node {self._node_id} is behind broker {said.broker_id}")
         answer = term.on_heartbeat(said)
         who = f"broker {said.broker_id}"
@@ -261,14 +270,15 @@ class ControllerLeadership:
         )
 
     def on_connection_reset(self, broker_id: int) -> None:
-        """The other end of a connection with this broker, whoever dialled it, has hung up.
+        """A connection with this broker, dialled by either side, was closed by the other end.
 
-        Whoever takes office later asks every broker, so there is nothing to remember until then.
+        Outside of a term there is nothing to remember: a new controller probes every broker.
         """
         if self._term is not None and self._term.is_current:
             self._term.on_connection_reset(broker_id)
 
     def _in_office(self) -> ControllerTerm:
+        # Elected, but the read barrier has not returned yet, or the term is over.
         if self._term is not None and self._term.is_current:
             return self._term
         leadership = self._quorum.leadership
@@ -280,9 +290,10 @@ class ControllerLeadership:
         raise NotController(f"node {self._node_id} is not the controller; {known}", leader_id)
 
     async def _hold(self, leadership: Leadership) -> None:
-        """Until this node leads no more, or in another term."""
+        """One term: until this node does not lead any more, or in another term."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._serve, leadership, nursery)
+            # The term's tasks run meanwhile; a change of leadership cancels all of them.
             await self._quorum.wait_leadership_changed(leadership)
             nursery.cancel_scope.cancel()
 
@@ -297,6 +308,7 @@ class ControllerLeadership:
             clock_difference_ms_max=self._clock_difference_ms_max,
             nursery=nursery,
         )
+        # Deposed while the barrier was on its way.
         if not term.is_current:
             return  # the nursery is about to be cancelled
         term.begin(image)
@@ -309,10 +321,11 @@ class ControllerLeadership:
             logger.info("out of office: node=%d term=%d", self._node_id, leadership.term)
 
     async def _confirmed(self) -> MetadataImage:
-        """An image that holds all that was acknowledged before this term."""
+        """An image with all that was acknowledged before this term."""
         while True:
             try:
                 return await self._quorum.read_barrier()
+            # Too early after the election, or deposed: then `_hold` cancels this.
             except (NotController, QuorumBusy) as error:
                 logger.info("no office yet: node=%d reason=%s", self._node_id, error)
             await trio.sleep(BARRIER_PAUSE_SECONDS)

@@ -1,12 +1,13 @@
-"""The way from this broker to whoever leads the quorum: on this node, or on another.
+"""Requests to the controller, the leader of the quorum, on this node or another: find it, retry.
 
-Owns the search for the leader and what a failure means. Nobody leads for a moment after a node has
-died, so whoever asks waits; what was certainly not taken is sent again, what may have been taken is
-not, unless it carries a command id.
+Owns the search for the leader and what a failure means. After a node has died there is no leader
+for a moment, so callers wait; a command that was certainly not applied is sent again, one that may
+have been applied is not, unless it carries a command id.
+(Kafka: NodeToControllerChannelManager)
 
-    nobody leads, or nobody took it    wait, and again, until the time is over: NotController
-    it may have been taken             with a command id again, else ProposalUncertain at once
-    taken                              the result, whether Done or Refused
+    no leader, or it did not take it   wait and try again until the deadline: NotController
+    it may have been applied           with a command id again, else ProposalUncertain at once
+    applied                            the result, Done or Refused
 """
 
 from __future__ import annotations
@@ -47,18 +48,20 @@ if TYPE_CHECKING:
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
 
+# Between attempts; a change of leader ends a pause at once. Elections take about a second.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 1.0
 GRACE_SECONDS = 1.0  # for the answer of a leader that was replaced: it may be dead, or just slow
+# An older heartbeat says nothing new: give it up and send the next one.
 HEARTBEAT_SECONDS_MAX = 2.0
-# Nothing was changed, and the same may succeed later or elsewhere.
+# Nothing was changed, and the same request may succeed later or elsewhere.
 _TRIED_AGAIN = (NotController, QuorumBusy, ProposalDiscarded, Unreachable)
 
 
 class ControllerLink:
     """
     Args:
-        beat_here: takes a heartbeat on this node; None where it never leads the quorum.
+        beat_here: handles a heartbeat on this node; None where it never leads the quorum.
     """
 
     def __init__(
@@ -79,12 +82,12 @@ class ControllerLink:
         timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
         command_id: CommandId | None = None,
     ) -> AnyResult:
-        """Have `command` committed and applied, and return what applying it answered.
+        """Have `command` committed and applied; returns the result of applying it.
 
         Raises:
             ProposalUncertain: it may have been applied, or may be later.
             NotController, QuorumBusy, Unreachable: no leader took it in time; definite.
-            RaftmqError: it cannot be taken as it is; definite.
+            RaftmqError: it is refused as it is; definite.
         """
         deadline, pause = trio.current_time() + timeout, PAUSE_SECONDS_MIN
         is_unknown = False
@@ -94,8 +97,11 @@ class ControllerLink:
                 return await self._propose_once(command, command_id, deadline)
             except RaftmqError as error:
                 problem = error
+            # Once one attempt may have been applied the whole call stays uncertain, and only a
+            # command id, which the quorum applies once, makes another attempt safe.
             is_unknown |= not problem.definite
             may_repeat = command_id is not None if is_unknown else isinstance(problem, _TRIED_AGAIN)
+            # Until the leader changes or a pause has passed.
             if not may_repeat or not await self._rest(seen, pause, deadline):
                 if is_unknown:
                     raise _uncertain(command, problem) from problem
@@ -108,11 +114,11 @@ class ControllerLink:
         *,
         timeout: float = HEARTBEAT_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> BrokerHeartbeatReply:
-        """Tell the controller, once.
+        """Send one heartbeat to the controller.
 
         Raises:
             StaleBrokerEpoch, BrokerIdNotRegistered: this broker must register again.
-            RaftmqError: it has not heard it, or the answer was lost.
+            RaftmqError: the controller did not get it, or its answer was lost.
         """
         deadline = trio.current_time() + timeout
         leader = await self._leader(deadline)
@@ -134,10 +140,10 @@ class ControllerLink:
         *,
         timeout: float = PROPOSE_SECONDS_MAX,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> int:
-        """The version of an image that holds all that was acknowledged, anywhere, before this call.
+        """A version of the image with all that was acknowledged, anywhere, before this call.
 
         Raises:
-            RaftmqError: nobody could tell in time.
+            RaftmqError: no leader could confirm it in time.
         """
         deadline, pause = trio.current_time() + timeout, PAUSE_SECONDS_MIN
         while True:
@@ -154,6 +160,7 @@ class ControllerLink:
         if not leader.is_leader:
             version: int = (await self._ask(leader, ReadBarrier(), deadline)).body.metadata_version
             return version
+        # A leader that lost its majority would wait for the round for ever.
         with trio.move_on_at(deadline):
             return (await self._quorum.read_barrier()).version
         raise NotController(f"node {self._broker_id} is not confirmed as the leader in time")
@@ -168,6 +175,7 @@ class ControllerLink:
     ) -> AnyResult:
         leader = await self._leader(deadline)
         seconds = max(0.0, deadline - trio.current_time())
+        # This node leads: no network, no codec.
         if leader.is_leader:
             return await self._quorum.propose(command, command_id=command_id, timeout=seconds)
         timeout_ms = min(int(seconds * 1000), ID_MAX)
@@ -179,7 +187,8 @@ class ControllerLink:
             raise ProposalUncertain(str(error)) from error
 
     async def _leader(self, deadline: float) -> Leadership:
-        """Who leads, as far as this node knows; it waits for one."""
+        """The current leader, as far as this node knows; waits while there is none."""
+        # Ends with an election, or at the deadline of the caller.
         with trio.move_on_at(deadline):
             leadership = self._quorum.leadership
             while leadership.leader_id is None:
@@ -188,14 +197,15 @@ class ControllerLink:
         raise NotController(f"node {self._broker_id} has heard of no leader in time")
 
     async def _ask(self, leader: Leadership, body: Request, deadline: float) -> Answer:
-        """Ask the leader, not for much longer than it leads.
+        """Ask the leader, and give up soon after it was replaced.
 
         Raises:
             Unreachable: nothing was sent; definite.
-            RequestTimedOut: another leads by now; indefinite.
+            RequestTimedOut: another node leads by now; indefinite.
             RaftmqError: what `Peers.request` raises.
         """
         assert leader.leader_id is not None, "asked nobody"
+        # Dial with a Ping first: losing that is definite, losing the request would not be.
         if not self._peers.is_connected(leader.leader_id):
             await self._connect(leader, deadline)
         answer = await self._while_leading(leader, body, deadline, grace_seconds=GRACE_SECONDS)
@@ -204,10 +214,10 @@ class ControllerLink:
         return answer
 
     async def _connect(self, leader: Leadership, deadline: float) -> None:
-        """Nothing is lost with a Ping, so nobody waits for a leader that is gone to be dialled.
+        """A lost Ping changes nothing, so waiting for a dead leader can end with it.
 
         Raises:
-            Unreachable: definite, whatever became of the Ping.
+            Unreachable: definite, in every case.
         """
         try:
             answer = await self._while_leading(leader, Ping(), deadline, grace_seconds=0.0)
@@ -219,10 +229,11 @@ class ControllerLink:
     async def _while_leading(
         self, leader: Leadership, body: Request, deadline: float, *, grace_seconds: float
     ) -> Answer | None:
-        """The answer; None if another leads, and there was none within `grace_seconds` after."""
+        """The answer; None if another node leads and none came within `grace_seconds` after."""
         outcome: Answer | RaftmqError | None = None
         seconds = max(0.0, deadline - trio.current_time())
         assert leader.leader_id is not None, "asked nobody"
+        # Two tasks: the request, and a watch that cancels it when the leader is replaced.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._give_up, leader, grace_seconds, nursery.cancel_scope)
             try:
@@ -237,15 +248,17 @@ class ControllerLink:
     async def _give_up(
         self, leader: Leadership, grace_seconds: float, scope: trio.CancelScope
     ) -> None:
-        """Once another leads: the old one may be dead, and then nobody answers."""
+        """Once another node leads: the old leader may be dead and never answer."""
         leadership = leader
+        # No leader for a moment is no reason: the same one may be elected again.
         while leadership.leader_id in (leader.leader_id, None):
+            # Cancelled as soon as the answer is there.
             leadership = await self._quorum.wait_leadership_changed(leadership)
         await trio.sleep(grace_seconds)
         scope.cancel()
 
     async def _rest(self, seen: Leadership, seconds: float, deadline: float) -> bool:
-        """Until another leads, or for so long; False if there is no time left."""
+        """Until the leader changes, or for `seconds`; False if no time is left."""
         now = trio.current_time()
         with trio.move_on_at(min(now + seconds, deadline)):
             await self._quorum.wait_leadership_changed(seen)

@@ -1,11 +1,11 @@
-"""This broker's registration: from the first proposal to a shutdown in order.
+"""Registration of this broker: broker epoch, heartbeats, fencing, and controlled shutdown.
 
-Owns the broker epoch and the heartbeats. A process is registered under an incarnation of its own,
-again and again until it knows that it is, and anew when the controller does not know it any more.
-While it is stopping it is not registered again.
+Owns the broker epoch and the heartbeats. A process registers under an incarnation of its own,
+again and again until it knows that it succeeded, and anew when the controller has forgotten it.
+While it is stopping it does not register again. (Kafka: BrokerLifecycleManager)
 
-Invariants: an epoch is on the disk before anybody is told of it, here or there; a heartbeat is sent
-only under an epoch that holds, as far as is known here.
+Invariants: an epoch is on disk before it is used, here or in a request; a heartbeat is sent only
+under an epoch that holds, as far as this broker knows.
 """
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
 
-REGISTER_PAUSE_SECONDS = 1.0
-BEAT_AGAIN_SECONDS = 0.25  # after one that was not heard, and while this broker stops
-STOP_SECONDS_MAX = 10.0
-UNHEARD_SECONDS_MAX = 3.0  # who stops has nobody to wait for: long enough for an election
-KNOWN_SECONDS = 1.0  # a start that has to wait for longer says so
-# Somebody else was registered meanwhile; or is, with another disk, and not known to be gone.
+REGISTER_PAUSE_SECONDS = 1.0  # between refused attempts, unless the metadata changes before
+BEAT_AGAIN_SECONDS = 0.25  # after a heartbeat without an answer, and while this broker stops
+STOP_SECONDS_MAX = 10.0  # to move leaderships away; then it stops all the same
+UNHEARD_SECONDS_MAX = 3.0  # without a controller the stop goes on: long enough for an election
+KNOWN_SECONDS = 1.0  # a start that waits longer for the metadata logs why
+# Refusals that pass: another process of this broker was registered meanwhile, or one with another
+# disk is registered and not known to be gone.
 _WAITED_FOR = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
 logger = logging.getLogger("raftmq.broker")
 
 
 class BrokerProfile(NamedTuple):
-    """What a broker tells of itself, and does not change while it runs.
+    """What a broker says of itself in a registration; fixed while the process runs.
 
     Attributes:
-        boot_id: of the machine; see `Files.boot_id`.
+        boot_id: of the machine; see `Files.boot_id`. Another one means that the page cache is lost.
     """
 
     broker_id: int
@@ -70,13 +71,13 @@ class BrokerProfile(NamedTuple):
 
 
 class LifetimeEnvironment(NamedTuple):
-    """What it asks of the rest of the broker. None of it may wait.
+    """What `Lifetime` needs of the rest of the broker. None of it may block.
 
     Attributes:
-        damaged: partitions whose logs lost what was durable, found when they were opened.
-        pending_flush_seconds: for how long the oldest flush has not returned.
-        on_epoch: told of each epoch once it is on the disk, and of -1 when it is lost.
-        clock: told what the controller thinks of it.
+        damaged: partitions whose logs lost durable records, found when they were opened.
+        pending_flush_seconds: age of the oldest flush that has not returned: a hanging disk.
+        on_epoch: called with each epoch once it is on disk, and with -1 when it is lost.
+        clock: gets the controller's verdict on it.
     """
 
     damaged: Callable[[], Sequence[tuple[bytes, int]]]
@@ -88,7 +89,7 @@ class LifetimeEnvironment(NamedTuple):
 class Lifetime:
     """Attributes:
     broker_epoch: under which this process is registered; -1 while it is not.
-    is_fenced: what the controller said last.
+    is_fenced: by the controller's last answer.
     """
 
     def __init__(
@@ -110,26 +111,28 @@ class Lifetime:
         self._stop_wanted, self._may_stop, self._over = trio.Event(), False, trio.Event()
 
     async def run(self) -> NoReturn:
-        """Until cancelled.
+        """Register and send heartbeats until `stop` or cancelled.
 
         Raises:
             StorageError: the epoch cannot be written.
-            RaftmqError: the cluster does not take this broker as it is.
+            RaftmqError: the cluster refuses this broker as it is; another attempt cannot help.
         """
         while not self._stop_wanted.is_set():
             await self._register()
             await self._beat_on()
         self._over.set()
+        # `stop` still reads the state; the owner of this task cancels it.
         await trio.sleep_forever()
         raise AssertionError("woken")
 
     async def stop(self, *, seconds_max: float = STOP_SECONDS_MAX) -> bool:
-        """Have everything moved away from this broker that another one can take.
+        """Have leaderships and slots moved to other brokers.
 
-        `run` must go on meanwhile. Returns whether the controller has let it go; False if it
-        does not know this broker, has not answered for a while, or there was no time for it.
+        `run` must go on meanwhile. Returns whether the controller has let this broker go; False
+        if it does not know this broker, does not answer, or time was up.
         """
         self._stop_wanted.set()
+        # Never registered: it leads nothing, and no controller could let it go.
         if self.broker_epoch != NO_EPOCH:
             with trio.move_on_after(seconds_max):
                 await self._wait_over()
@@ -137,7 +140,9 @@ class Lifetime:
         return self._may_stop
 
     async def _wait_over(self) -> None:
-        """Until it is let go, or nobody is there to do so: a controller that answers may think."""
+        """Until the controller lets it go, or does not answer any more. One that answers may take
+        its time: moving partitions needs several commands.
+        """
         begin = trio.current_time()
         while not self._over.is_set():
             give_up_at = max(begin, self._heard_at) + UNHEARD_SECONDS_MAX
@@ -145,13 +150,17 @@ class Lifetime:
                 unheard = UNHEARD_SECONDS_MAX
                 logger.warning("nobody lets it go: %s unheard_seconds=%g", self._name, unheard)
                 return
+            # Every answer moves the limit, so it is computed anew after each wait.
             with trio.move_on_at(give_up_at):
                 await self._over.wait()
 
     # Registration
 
     async def _register(self) -> None:
-        """Until it is known and written."""
+        """Until the registration is committed and its epoch on disk.
+
+        All attempts carry one incarnation, so an earlier one that was applied is recognised.
+        """
         incarnation = self._random.randbytes(16)
         damaged = self._first_damage()
         reason = ""
@@ -162,27 +171,30 @@ class Lifetime:
             if isinstance(result, BrokerRegistered):
                 await self._take(result.broker_epoch)
                 return
+            # The same reason is logged once.
             if problem != reason:
                 reason = problem
                 logger.warning("not registered yet: %s reason=%s", self._name, reason)
             await self._wait_other_than(expected)
 
     def _known_epoch(self, image: MetadataImage) -> int:
-        """Which process of this broker the metadata knows."""
+        """The epoch under which the metadata knows this broker; NO_EPOCH if it does not."""
         known = image.brokers.get(self._profile.broker_id)
         return NO_EPOCH if known is None else known.broker_epoch
 
     async def _wait_other_than(self, expected: int) -> None:
-        """Until the metadata knows another process, or for a while."""
+        """Until the metadata shows another registration of this broker, or for a pause."""
+        # The pause also covers lost answers, after which nothing changes in the metadata.
         with trio.move_on_after(REGISTER_PAUSE_SECONDS):
             image = self._quorum.image
             while self._known_epoch(image) == expected:
                 image = await self._quorum.wait_changed(image.version)
 
     def _first_damage(self) -> tuple[tuple[bytes, int], ...]:
-        """What was lost before this process: said once, as its replicas may be whole by now.
+        """Partitions that lost records before this process; only with its first registration, as
+        replicas may be repaired by then.
 
-        Of whoever has lost more than a registration can list, nothing is trusted either way.
+        One more than a registration may list makes the controller trust none of them.
         """
         if self._was_registered:
             return ()
@@ -207,23 +219,26 @@ class Lifetime:
         )
 
     async def _try_register(self, command: RegisterBroker) -> tuple[AnyResult | None, str]:
-        """The result, if there is one, and what is the matter if it is not the wanted one.
+        """The result, if there is one, and a reason if it is not a registration.
 
-        Raises what will be the same the next time.
+        Raises errors that another attempt cannot change.
         """
         try:
             result = await self._link.propose(command)
         except RaftmqError as error:
+            # No controller, or it is unknown whether the command was applied: ask again.
             if not error.retriable:
                 raise
             return None, str(error)
         if not isinstance(result, Refused):
             return result, ""
+        # Such as another cluster's id, or a feature level too low: an operator has to act.
         if result.code not in _WAITED_FOR:
             raise error_for(result.code, result.message)
         return result, result.message
 
     async def _take(self, broker_epoch: int) -> None:
+        # On disk before use: after a crash the next process proves with it that it has this disk.
         await self._file.write_epoch(broker_epoch)
         self._was_registered = True
         self._set_epoch(broker_epoch)
@@ -236,13 +251,14 @@ class Lifetime:
     # Heartbeats
 
     async def _beat_on(self) -> None:
-        """As long as the epoch holds, and this broker is not let go."""
+        """Heartbeats as long as the epoch holds and the controller has not let this broker go."""
         await self._wait_own_image()
         self._is_heard = True
         while not self._may_stop:
             sent_at = trio.current_time()
             try:
                 await self._beat()
+            # Another process took the id, or the controller forgot this one: register anew.
             except (StaleBrokerEpoch, BrokerIdNotRegistered) as error:
                 logger.warning("registration lost: %s reason=%s", self._name, error)
                 self._set_epoch(NO_EPOCH)
@@ -250,10 +266,14 @@ class Lifetime:
             await self._rest(sent_at)
 
     async def _wait_own_image(self) -> None:
-        """The first beat shall count: who does not know its own registration is not unfenced."""
+        """The first heartbeat should count: the controller unfences no broker whose metadata is
+        older than its registration.
+        """
+        # Heartbeats must begin in time even where the image is late.
         with trio.move_on_after(HEARTBEAT_SECONDS):
             await self._quorum.wait_changed(self.broker_epoch - 1)
 
+    # The clock is read before sending, so that a slow answer makes it look behind, never ahead.
     async def _beat(self) -> None:
         is_stopping, reading = self._stop_wanted.is_set(), self._around.clock.read()
         said = BrokerContact(
@@ -266,6 +286,7 @@ class Lifetime:
         )
         try:
             reply = await self._link.heartbeat(said)
+        # Only these two end the epoch; any other error is a heartbeat without an answer.
         except (StaleBrokerEpoch, BrokerIdNotRegistered):
             raise
         except RaftmqError as error:
@@ -277,12 +298,14 @@ class Lifetime:
         wrong = tuple(ClockOffset(it.broker_id, it.ahead_ms) for it in reply.wrong_clocks)
         verdict = ClockVerdict(reply.is_clock_confirmed, wrong, reply.clock_ahead_ms)
         self._around.clock.on_answer(reading, verdict)
+        # An answer from before `stop` does not count.
         self._may_stop = is_stopping and reply.may_shut_down
 
     def _note_heard(self, problem: str) -> None:
-        """Once, not at every beat."""
+        """Log a change, not every heartbeat."""
         is_heard, self._is_heard = self._is_heard, not problem
         if is_heard and problem:
+            # A cluster that starts has no controller yet: nothing to warn of.
             # Before the first one that was, this is how a cluster begins.
             level = logging.INFO if self._heard_at == -inf else logging.WARNING
             logger.log(level, "heartbeat not heard: %s reason=%s", self._name, problem)
@@ -292,9 +315,11 @@ class Lifetime:
     async def _rest(self, sent_at: float) -> None:
         if self._may_stop:
             return
+        # Unheard or stopping: sooner, to be heard before the session expires and to stop fast.
         if self._stop_wanted.is_set() or not self._is_heard:
             await trio.sleep_until(sent_at + BEAT_AGAIN_SECONDS)
             return
+        # A stop must not wait for the next regular heartbeat.
         with trio.move_on_at(sent_at + HEARTBEAT_SECONDS):
             await self._stop_wanted.wait()
 
@@ -304,9 +329,10 @@ class Lifetime:
 
 
 async def wait_known(quorum: MetadataQuorum, broker_epoch: int) -> None:
-    """Until the metadata is as new as when this broker was registered last: its topics are known
-    then, and what their logs have lost can be told with the next registration."""
+    """Until the metadata is as new as this broker's last registration: its topics are known then,
+    and records that its logs lost can be reported with the next registration."""
     seen = broker_epoch - 1
+    # The usual case: the metadata is read from the own disk or a live quorum within a second.
     with trio.move_on_after(KNOWN_SECONDS):
         await quorum.wait_changed(seen)
         return
@@ -316,5 +342,6 @@ async def wait_known(quorum: MetadataQuorum, broker_epoch: int) -> None:
         broker_epoch,
         quorum.leadership.leader_id,
     )
+    # Without a quorum this lasts: serving with older metadata could delete topics made since.
     image = await quorum.wait_changed(seen)
     logger.info("the metadata is new enough: version=%d needed=%d", image.version, broker_epoch)

@@ -1,11 +1,11 @@
-"""Whose a data directory is, and what its last processes were: `meta.json`.
+"""`meta.json` of a data directory: cluster, node, directory id, broker epoch, clean-shutdown mark.
 
-Owns that file. The directory id is made once and stays; the broker epoch is what proves to the
-controller that this is the disk of the registered process, and the clean mark that the process shut
-down in order (decision 0013). Written whole or not at all. Whoever opens it holds the directory.
+Owns that file. The directory id is made once and stays; the broker epoch proves to the controller
+that this is the disk of the registered process, and the clean mark that the process shut down in
+order (decision 0013). Written whole or not at all. The caller holds the lock of the directory.
 
 Invariants: nothing is remembered in memory that is not durable; the mark is only ever set for an
-epoch under which this very process was registered.
+epoch under which this very process was registered. (Kafka: meta.properties)
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ logger = logging.getLogger("raftmq.broker")
 
 
 FILE_NAME = "meta.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # a node refuses a newer one
 Epoch = Annotated[int, msgspec.Meta(ge=NO_EPOCH)]
 
 
 class _Format(msgspec.Struct):
-    """The part of the file that every version of it has."""
+    """The one field that every version of the file has."""
 
     format_version: int
 
 
 class DirectoryMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Attributes:
-    broker_epoch: of the last process that was registered; -1: none ever was.
-    clean_shutdown_epoch: of the process that was shut down cleanly last, if no other came since.
+    broker_epoch: of the last process that was registered; -1: there was none.
+    clean_shutdown_epoch: of the last process, if it shut down cleanly; -1 once another registered.
     """
 
     format_version: int = FORMAT_VERSION
@@ -63,7 +63,7 @@ class DirectoryMeta(msgspec.Struct, frozen=True, kw_only=True):
 async def open_meta(
     files: Files, directory: Path, owner: tuple[str, int], *, random: Random, run_sync: RunSync
 ) -> MetaFile:
-    """What the directory says of itself; written if it says nothing yet.
+    """Read the file; write a new one where there is none.
 
     Args:
         owner: cluster id and node id.
@@ -71,9 +71,10 @@ async def open_meta(
 
     Raises:
         InvalidConfig: it belongs to another node or cluster.
-        StorageError: the disk refused, or the file is not readable.
+        StorageError: the disk failed, or the file is not readable.
     """
     path = directory / FILE_NAME
+    # Disk reads and writes in a thread: the quorum's tasks already run on the loop.
     data = await run_sync(partial(read_file, files, path))
     if data is not None:
         return MetaFile(files, path, run_sync, check_owner(path, data, owner))
@@ -108,21 +109,23 @@ class MetaFile:
     async def mark_clean(self) -> None:
         """Everything that this process wrote is durable, and it writes no more.
 
-        One that was never registered says nothing of the process before it, which may have lost
-        what this one did not miss. Raises StorageError.
+        A process that was never registered must not mark: the one before it may have lost what this
+        one did not notice. Raises StorageError.
         """
         if self._was_registered:
             await self.write(replace(self.meta, clean_shutdown_epoch=self.meta.broker_epoch))
 
     async def write(self, meta: DirectoryMeta) -> None:
         data = msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n"
+        # In memory only after it is on disk.
         await self._run_sync(partial(replace_file, self._files, self._path, data))
         self.meta = meta
 
 
 def check_owner(path: Path, data: bytes, owner: tuple[str, int]) -> DirectoryMeta:
-    """What the file says, if it is this owner's. Raises what `open_meta` does."""
+    """The contents, if they are this owner's. Raises what `open_meta` raises."""
     meta = _decoded(path, data)
+    # A copied configuration or a moved disk: two nodes with one identity would lose records.
     if (meta.cluster_id, meta.node_id) != owner:
         cluster_id, node_id = owner
         raise InvalidConfig(
@@ -136,7 +139,7 @@ def check_owner(path: Path, data: bytes, owner: tuple[str, int]) -> DirectoryMet
 
 
 def _decoded(path: Path, data: bytes) -> DirectoryMeta:
-    """First the format: what else is there may look like anything."""
+    """Decode the format version first: a newer format may differ in everything else."""
     try:
         found = msgspec.json.decode(data, type=_Format).format_version
         if found > FORMAT_VERSION:
@@ -152,15 +155,15 @@ def _decoded(path: Path, data: bytes) -> DirectoryMeta:
 
 
 # -- Data directory -------------------------------------------------------------------------------
-# Whether a node may begin to use a directory: looked at before anything in it is touched.
+# Whether a node may use a directory, checked before anything in it is touched.
 #
-# Owns the list of what a node keeps there. Changes nothing: whoever has named the wrong directory
+# Owns the list of what a node keeps there. Changes nothing: a user who named the wrong directory
 # finds it as it was. `meta.json` is read again by `open_meta`, under the lock.
 
 
 QUORUM_FOLDER = "quorum"
-# What a start that was killed early has left behind, and what a node keeps without its identity:
-# then it is one that has lost its disk, which is for the cluster to judge.
+# What a start that was killed early leaves behind, and what a node keeps apart from its identity: a
+# directory without `meta.json` is one of a node that lost its disk, which the cluster judges.
 OURS = frozenset(
     {
         ".lock",
@@ -173,8 +176,8 @@ OURS = frozenset(
         CLEAN_MARK + TEMPORARY_SUFFIX,
     }
 )
-MOUNTED = frozenset({"lost+found"})  # in a file system that is new
-NAMED_MAX = 3
+MOUNTED = frozenset({"lost+found"})  # of a fresh file system
+NAMED_MAX = 3  # of foreign files in one error line
 
 
 def check_directory(files: Files, directory: Path, owner: tuple[str, int]) -> None:
@@ -183,10 +186,11 @@ def check_directory(files: Files, directory: Path, owner: tuple[str, int]) -> No
         owner: cluster id and node id.
 
     Raises:
-        InvalidConfig: it is no directory, somebody else's, or holds other things.
-        StorageError: the disk refused, or `meta.json` is not readable.
+        InvalidConfig: it is no directory, belongs to another node, or holds other things.
+        StorageError: the disk failed, or `meta.json` is not readable.
     """
     names = _names(files, directory)
+    # A node was here before: its identity decides, other files do not matter.
     if FILE_NAME in names:
         path = directory / FILE_NAME
         check_owner(path, read_file(files, path) or b"", owner)
@@ -208,6 +212,7 @@ def _names(files: Files, directory: Path) -> list[str]:
     try:
         return files.names(directory)
     except StorageError as error:
+        # The path names a file: the user's mistake, not the disk's.
         if not isinstance(error.__cause__, NotADirectoryError):
             raise
         what = "is no directory; name one, or a path where there is nothing yet"

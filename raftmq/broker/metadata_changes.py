@@ -1,11 +1,11 @@
-"""Changes of the metadata that somebody asks for: proposed, and followed until they show here.
+"""Metadata changes that clients ask for: proposed to the controller, then awaited in this image.
 
-Owns the way of a change through the controller and what is told of it. Never proposes a command
-twice: one whose fate is unknown may be applied yet. Where only that command can have made what the
-image shows, the image settles its fate.
+Owns the way of a change through the controller and what is answered. Never proposes a command
+twice: one whose outcome is unknown may still be applied. Where only that command can have led to
+what the image shows, the image settles the outcome.
 
-Invariants: an outcome without an error means that the change is committed. Whether this broker
-has heard of it within the time limit makes no difference to that.
+Invariants: an outcome without an error means that the change is committed. Whether this broker's
+image shows it within the time limit makes no difference to that.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 Wish = TypeVar("Wish")
 
-CONCURRENT_MAX = 32  # changes of one request that are under way
-UNCERTAIN_SECONDS_MAX = 5.0  # for which the image is watched for a change of unknown fate
-CATCH_UP_SECONDS_MAX = 5.0  # then whoever asked may ask another broker, which is not behind
+CONCURRENT_MAX = 32  # changes of one request in flight, so that it leaves room for others'
+UNCERTAIN_SECONDS_MAX = 5.0  # to watch the image for a change of unknown outcome: an election
+CATCH_UP_SECONDS_MAX = 5.0  # then the client may ask another broker, which is not behind
 
 
 class Proposer(Protocol):
-    """The way to whoever leads the quorum."""
+    """The way to the leader of the quorum."""
 
     async def propose(
         self,
@@ -51,21 +51,21 @@ class Proposer(Protocol):
         *,
         timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> AnyResult:
-        """What applying the command answered; raises a RaftmqError where there was no answer."""
+        """The result of applying the command; raises a RaftmqError where there was no answer."""
 
     async def read_barrier(
         self,
         *,
         timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
     ) -> int:
-        """The version that holds all that was acknowledged; raises a RaftmqError like `propose`."""
+        """A version with all that was acknowledged before; raises a RaftmqError like `propose`."""
 
 
 class ChangeStep(NamedTuple):
-    """One command, and how to see that it was applied.
+    """One command, and how the image shows that it was applied.
 
-    `is_shown`: wait no longer. `proves`: nothing but this command can have led to such an image;
-    None where that cannot be told.
+    `is_shown`: end of the wait. `proves`: only this command can have led to such an image; None
+    where that cannot be told.
     """
 
     command: AnyCommand
@@ -77,9 +77,9 @@ Change: TypeAlias = tuple[ChangeStep, ...]
 
 
 class ChangeOutcome(NamedTuple):
-    """`done`: how many of the change's commands were applied for certain.
+    """`done`: how many commands of the change were certainly applied.
 
-    `is_uncertain`: the next one may have been, too, or may be later.
+    `is_uncertain`: the next one may have been applied as well, or may be later.
     """
 
     done: int
@@ -104,14 +104,15 @@ class MetadataChanges:
         return self._quorum.image
 
     async def catch_up(self, *, timeout_ms: int) -> None:
-        """Until this broker's image holds all that was acknowledged, anywhere, before this call.
+        """Wait until this image holds all that was acknowledged, anywhere, before this call.
 
         Raises:
-            NotController: it is not known in time; definite, and worth another try.
+            NotController: not achieved in time; definite, and worth another try.
         """
         seconds = min(timeout_ms / 1000, CATCH_UP_SECONDS_MAX)
         deadline = trio.current_time() + seconds
         try:
+            # A round of the quorum's leader; ends with its answer or the timeout.
             version = await self._proposer.read_barrier(timeout=seconds)
         except RaftmqError as error:
             raise NotController(f"this broker cannot tell whether it is behind: {error}") from error
@@ -125,14 +126,15 @@ class MetadataChanges:
     ) -> list[ChangeOutcome]:
         """Carry out each change, several at a time; outcomes in the order of `wanted`.
 
-        An error in the place of a change is its outcome. A dry run tries them on this broker's
-        image, each for itself.
+        An error in place of a change is its outcome. A dry run applies them to this broker's
+        image, each on its own.
         """
         deadline = trio.current_time() + timeout_ms / 1000
         outcomes: dict[int, ChangeOutcome] = {}
         waiting = iter(enumerate(wanted))
 
         async def work() -> None:
+            # Three cases: refused while planning, a rehearsal, the real thing.
             for number, change in waiting:
                 if isinstance(change, RaftmqError):
                     outcomes[number] = ChangeOutcome(0, change)
@@ -141,13 +143,14 @@ class MetadataChanges:
                 else:
                     outcomes[number] = await self._carry_out(change, deadline)
 
+        # Workers share one iterator: ends when every change has an outcome.
         async with trio.open_nursery() as nursery:
             for _ in range(min(CONCURRENT_MAX, len(wanted))):
                 nursery.start_soon(work)
         return [outcomes[number] for number in range(len(wanted))]
 
     async def _rehearse(self, change: Change) -> ChangeOutcome:
-        await trio.lowlevel.checkpoint()  # there may be a thousand of them
+        await trio.lowlevel.checkpoint()  # there may be a thousand of them in one request
         image = self.image
         try:
             for step in change:
@@ -161,11 +164,12 @@ class MetadataChanges:
         return ChangeOutcome(0)
 
     async def _carry_out(self, change: Change, deadline: float) -> ChangeOutcome:
-        """One step after the other, as each builds on the one before."""
+        """One step after the other: each builds on the one before."""
         for done, step in enumerate(change):
             try:
                 result = await self._propose(step.command, deadline)
             except RaftmqError as error:
+                # Definite: certainly not applied. Otherwise the image may show that it was.
                 if error.definite:
                     return ChangeOutcome(done, error)
                 if not await self._has_happened(step, deadline):
@@ -173,12 +177,14 @@ class MetadataChanges:
             else:
                 if isinstance(result, Refused):
                     return ChangeOutcome(done, error_for(result.code, result.message))
+        # The client that reads its own change from this broker should find it.
         if change:
             await self._wait_shown(change[-1].is_shown, deadline)
         return ChangeOutcome(len(change))
 
     async def _propose(self, command: AnyCommand, deadline: float) -> AnyResult:
         seconds = deadline - trio.current_time()
+        # Not sent at all, so that the error is definite.
         if seconds <= 0:
             return Refused(
                 ErrorCode.REQUEST_TIMED_OUT, "no time was left to begin with it: allow for more"
@@ -192,7 +198,7 @@ class MetadataChanges:
         return await self._wait_shown(step.proves, min(deadline, latest))
 
     async def _wait_shown(self, look: Look, deadline: float) -> bool:
-        """Whether the image looked like that before the deadline."""
+        """Whether `look` was true of an image before the deadline."""
         image = self._quorum.image
         with trio.move_on_at(deadline):
             while not look(image):
@@ -203,9 +209,9 @@ class MetadataChanges:
 def plan_each(
     wishes: Sequence[Wish], plan: Callable[[Wish], Change], *, key: Callable[[Wish], object]
 ) -> list[Change | RaftmqError]:
-    """The change that each wish comes to, or why it comes to none.
+    """The change for each wish, or the error why there is none.
 
-    Wishes with the same key are refused: nobody could tell which of them comes first.
+    Wishes with the same key are refused: their order would decide, and they have none.
     """
     counts = Counter(map(key, wishes))
     planned: list[Change | RaftmqError] = []

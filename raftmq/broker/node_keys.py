@@ -1,8 +1,8 @@
-"""Every key of a node's settings: its name, what it takes, and what it is good for.
+"""Every key of a node's settings: its name, type, bounds, default and documentation.
 
-Owns `NODE_KEYS`, the one definition behind the reader of settings files, the names that variables
-of the environment may have, and the page docs/CONFIGURATION.md. Pure: a value becomes what the key
-stands for, or a ValueError that says what was expected.
+Owns `NODE_KEYS`, the one definition behind the reader of settings files, the environment variables,
+the command line and the page docs/CONFIGURATION.md. Pure: a value is converted, or a ValueError
+says what was expected.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 BROKERS = "brokers"  # the name of the listener on which brokers talk to each other
-NAME_LENGTH_MAX = 32
-MILLISECONDS_MAX = (1 << 31) - 1  # as requests say them
-OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000
-CONNECTIONS_MOST = 1_000_000
-UNHANDLED_BYTES_MOST = 1 << 40
+NAME_LENGTH_MAX = 32  # of a listener; it stands in log lines and error texts
+MILLISECONDS_MAX = (1 << 31) - 1  # requests carry them as signed 32-bit integers: 24 days
+OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000  # a century: for ever, without overflow
+CONNECTIONS_MOST = 1_000_000  # catches typing errors; the process has fewer descriptors anyhow
+UNHANDLED_BYTES_MOST = 1 << 40  # 1 TiB: catches typing errors
 RULES = GroupSettings()
 LIMITS = RpcLimits()
 _LISTENER_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 
 class Kind(Enum):
-    """What a value is; the words are those of messages and of the page."""
+    """The type of a value; the texts appear in messages and in docs/CONFIGURATION.md."""
 
     NUMBER = "a whole number"
     TEXT = "a text"
@@ -47,9 +47,9 @@ class Kind(Enum):
 
 class NodeKey(NamedTuple):
     """Attributes:
-    name: as people type it; `<id>` and `<name>` stand for what they choose.
+    name: as users type it; `<id>` and `<name>` stand for what they choose.
     maximum: of a number, or of the characters of a text.
-    default: what holds where the key is left out, in words; "" where it must be there.
+    default: the value if the key is left out, as text; "" for a required key.
     minimum: of a number.
     """
 
@@ -62,7 +62,7 @@ class NodeKey(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """The values that are accepted, in words."""
         if self.kind is Kind.NUMBER:
             return f"a whole number from {self.minimum} to {self.maximum}"
         if self.kind is Kind.TEXT:
@@ -248,22 +248,22 @@ def known_below(section: str) -> list[str]:
 
 
 def find_key(name: str) -> NodeKey | None:
-    """The key that a dotted name means, whatever stands in the place of `<id>`."""
+    """The key that a dotted name means, with any text in place of `<id>` or `<name>`."""
     return next((key for key in NODE_KEYS if _filled(key, name) == name), None)
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Which of them somebody may have meant; "" for none."""
+    """Which known name a misspelt one may mean; "" for none."""
     return next(iter(get_close_matches(name, list(known), n=1)), "")
 
 
 def closest_key(name: str) -> str:
-    """Which dotted name somebody may have meant; "" for none."""
+    """Which dotted name a misspelt one may mean; "" for none."""
     return closest(name, [_filled(key, name) for key in NODE_KEYS])
 
 
 def _filled(key: NodeKey, name: str) -> str:
-    """The key's name, with what `name` has in the places that people choose."""
+    """The key's name, with `<id>` and `<name>` replaced by what stands there in `name`."""
     parts, given = key.name.split("."), name.split(".")
     for at, part in enumerate(parts):
         if part.startswith("<") and at < len(given) and given[at]:
@@ -272,7 +272,7 @@ def _filled(key: NodeKey, name: str) -> str:
 
 
 def convert(key: NodeKey, value: object) -> Any:  # noqa: ANN401  # as the key is
-    """What the value stands for.
+    """The value as the type that its key stands for.
 
     Raises:
         ValueError: what was expected.
@@ -281,6 +281,7 @@ def convert(key: NodeKey, value: object) -> Any:  # noqa: ANN401  # as the key i
 
 
 def _number(key: NodeKey, value: object) -> int:
+    # bool is a subclass of int: `id = true` must not become 1.
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"expected {key.allowed}")
     if not key.minimum <= value <= key.maximum:
@@ -289,11 +290,12 @@ def _number(key: NodeKey, value: object) -> int:
 
 
 def _text(key: NodeKey, value: object) -> str:
-    """People compare them in messages: two that differ must look different."""
+    """Texts are compared by people in messages: two that differ must look different."""
     if not isinstance(value, str):
         raise ValueError(f"expected {key.allowed}, in quotes")
     if not 1 <= len(value) <= key.maximum:
         raise ValueError(f"expected {key.allowed}")
+    # Control characters and outer spaces are invisible.
     if not value.isprintable() or value != value.strip():
         raise ValueError("expected printable characters, and no space at either end")
     return value
@@ -308,6 +310,7 @@ def _name(key: NodeKey, value: object) -> str:
 def _path(_key: NodeKey, value: object) -> Path:
     if not (isinstance(value, str) and value.strip() and value.isprintable()):
         raise ValueError("expected a path")
+    # No shell expands it here: a directory named "~" would be made.
     if value.startswith("~"):
         raise ValueError("only shells know what ~ is, write the whole path")
     return Path(value)
@@ -318,6 +321,7 @@ def _address(_key: NodeKey, value: object) -> object:
         raise ValueError('expected "host:port"')
     try:
         return parse_address(value)
+    # Only the reason: the reader of settings puts the key before it.
     except InvalidConfig as error:
         raise ValueError(str(error).partition(": ")[2]) from error
 

@@ -1,7 +1,7 @@
-"""What a node of the cluster is told about itself: the file, and whether that can be.
+"""Settings of a node: reading the TOML file, checking it, and `BrokerSettings`, the result.
 
-Owns `BrokerSettings` and its TOML form; docs/CONFIGURATION.md lists every key. Every problem of a
-file is reported at once, each with its key.
+Owns `BrokerSettings` and its TOML form; docs/CONFIGURATION.md lists every key. All problems of a
+file are reported at once, each with its key. (Kafka: KafkaConfig)
 
     [node]                      [quorum.voters]             [[listeners]]
     id = 1                      1 = "10.0.0.1:9293"         name = "clients"
@@ -60,24 +60,24 @@ if TYPE_CHECKING:
 
 
 # -- Settings reader ------------------------------------------------------------------------------
-# From parsed TOML to checked values, going on after each problem so that all are told at once.
+# From parsed TOML to checked values; goes on after each problem so that all are reported at once.
 #
-# Owns the shape of a settings file: sections, voters by id, a list of listeners. What a key takes,
-# `node_keys` says; whether values go together, `settings_checks`. Reads no file.
+# Owns the shape of a settings file: sections, voters by id, a list of listeners. What a key accepts
+# is in `node_keys`, whether values fit together in the checks below. Reads no file.
 
 
 OPTIONAL = ("groups", "limits")  # sections in which every key has a default
 
 
 class SettingOrigin(NamedTuple):
-    """Where a value comes from that is not the file's, and the text that was given there."""
+    """Source and text of a value that is not from the file: environment or command line."""
 
     source: str
     text: str
 
 
 class FoundListener(NamedTuple):
-    """`where` is its name in messages; None stands for what is wrong or missing."""
+    """`where` names it in messages; None stands for a value that is wrong or missing."""
 
     where: str
     name: str | None
@@ -93,35 +93,35 @@ class SettingsReader:
     def __init__(self, values: Mapping[str, Any], origins: Mapping[str, SettingOrigin]) -> None:
         self._values, self._origins = values, origins
         self.problems: list[str] = []
-        self._meant: set[str] = set()  # keys that are there, misspelt: not missing as well
+        # Keys that are there under a misspelt name: not to be reported as missing as well.
+        self._meant: set[str] = set()
         self._check_sections()
 
     def node(self, key: NodeKey) -> Any:  # noqa: ANN401  # as the key is
-        """The value of one of [node]'s keys; None if there is none, or it is wrong."""
+        """The value of a key of [node]; None if missing or wrong."""
         return self._read(key, self._section("node"))
 
     def check_names(self) -> None:
-        """Of the sections that are tables of keys; before the keys are read."""
+        """Report unknown keys of these sections; before any key is read, to fill `_meant`."""
         for section in ("node", *OPTIONAL):
             self._check_names(f"{section}.", self._section(section), known_below(section))
 
     def optional(self, key: NodeKey) -> int:
-        """The value of a key of a section that may be missing; its default where it is left out, or
-        wrong.
-        """
+        """The value of a key of an optional section; its default if missing or wrong."""
         value: int | None = self._read(key, self._section(key.name.partition(".")[0]))
         return int(key.default) if value is None else value
 
     def replace(self) -> bool:
-        """Whether this node takes the seat of a disk that is lost."""
+        """Whether this node takes the place of a voter whose disk is lost."""
         return bool(self._read(REPLACE, self._section("quorum")))
 
     def voters(self) -> dict[int, Address | None]:
-        """None stands for an address that is wrong."""
+        """Addresses by id; None stands for a wrong address."""
         quorum = self._section("quorum")
         self._check_names("quorum.", quorum, known_below("quorum"))
         table = quorum.get("voters")
         if not isinstance(table, dict) or not table:
+            # A missing or misspelt section was reported already.
             if "quorum" in self._values and "quorum.voters" not in self._meant:
                 self.problems.append(
                     '[quorum.voters]: no voters, expected a line like 1 = "host:port" for each'
@@ -130,6 +130,7 @@ class SettingsReader:
         found = {}
         for text in table:
             name = f"quorum.voters.{text}"
+            # TOML keys are texts: `01` or `1.0` must not become a second spelling of 1.
             if is_id(text):
                 found[int(text)] = self._read(VOTER, table, name)
             else:
@@ -138,8 +139,10 @@ class SettingsReader:
 
     def listeners(self) -> list[FoundListener]:
         tables = self._values.get("listeners")
+        # Reported as a misspelt section; one problem, one line.
         if tables is None and "listeners" in self._meant:
             return []
+        # [listeners] instead of [[listeners]], or no listener at all.
         if not isinstance(tables, list) or not tables:
             is_there = tables is not None and tables != []
             what = (
@@ -156,6 +159,7 @@ class SettingsReader:
             self.problems.append(f"listeners[{at}] = {brief(table)}: expected [[listeners]]")
             return FoundListener(f"listeners[{at}]", None, None, None)
         given = table.get("name")
+        # Messages name a listener by its name; by its position while that is not known.
         where = f"listeners.{given}" if isinstance(given, str) and given else f"listeners[{at}]"
         self._check_names(f"{where}.", table, known_below("listeners.<name>"))
         name, bind, advertised = (
@@ -163,18 +167,21 @@ class SettingsReader:
             for key in (LISTENER_NAME, BIND, ADVERTISED)
         )
         is_said = "advertised" in table
+        # A wrong `advertised` stays None: it was reported, and `bind` is not what was meant.
         return FoundListener(where, name, bind, advertised if is_said else bind)
 
     def _read(self, key: NodeKey, table: Mapping[str, Any], name: str = "") -> Any:  # noqa: ANN401  # as the key is
         name = name or key.name
         last_name = name.rpartition(".")[2]
         if last_name not in table:
+            # A default is applied by the caller; a key that is required is reported once.
             if not key.default and name not in self._meant and self._is_section_there(name):
                 self.problems.append(f"{name}: missing, expected {key.allowed}")
             return None
         value, origin = table[last_name], self._origins.get(name)
+        # The command line parses values as TOML: node.rack=3 arrives as a number, and is a text.
         if origin and key.kind not in (Kind.NUMBER, Kind.SWITCH):
-            value = value if isinstance(value, str) else origin.text  # node.rack=3 is a text
+            value = value if isinstance(value, str) else origin.text
         try:
             return convert(key, value)
         except ValueError as error:
@@ -193,10 +200,12 @@ class SettingsReader:
             value = self._values.get(name, {})
             if not isinstance(value, dict):
                 self.problems.append(f"{name} = {brief(value)}: expected a section [{name}]")
+            # Optional sections may be missing; a misspelt one was reported already.
             elif name not in OPTIONAL and name not in self._values and name not in self._meant:
                 self.problems.append(f"[{name}]: this section is missing")
 
     def _unknown_section(self, name: str, value: object, known: list[str]) -> None:
+        # A table or list is a misspelt section; a single value a key outside of its section.
         if isinstance(value, (dict, list)):
             meant = closest(name, known)
             self._meant.add(meant)
@@ -213,7 +222,7 @@ class SettingsReader:
         return found if isinstance(found, dict) else {}
 
     def _is_section_there(self, name: str) -> bool:
-        """Else that has been said, and is enough."""
+        """Otherwise the missing section was reported, and its keys need no lines of their own."""
         section = name.partition(".")[0]
         return section != "node" or isinstance(self._values.get(section), dict)
 
@@ -227,19 +236,19 @@ class SettingsReader:
 
 
 def is_id(text: str) -> bool:
-    """Whether a key of [quorum.voters] is a node id, written as everybody writes it."""
+    """Whether a key of [quorum.voters] is a node id in its one spelling: no signs, no zeros."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(NODE_ID.maximum))
     return is_number and str(int(text)) == text and int(text) <= NODE_ID.maximum
 
 
 # -- Settings checks ------------------------------------------------------------------------------
-# Whether the values of one node's settings go together, and which of them are unwise.
+# Whether the values of one node fit together, and which of them are unwise.
 #
-# Pure, and resolves nothing: two names of one machine are for the operating system to find out.
+# Pure, resolves no names: that two names are one machine is for the operating system to find out.
 
 
 def name_problems(names: Sequence[str]) -> Iterator[str]:
-    """Of the names of listeners."""
+    """Problems with the names of listeners."""
     for name, count in Counter(names).items():
         if count > 1:
             yield f"listeners: names must differ, {name!r} is there {count} times"
@@ -253,10 +262,11 @@ def name_problems(names: Sequence[str]) -> Iterator[str]:
 def address_problems(
     node_id: int | None, voters: Mapping[int, Address | None], listeners: Sequence[FoundListener]
 ) -> Iterator[str]:
-    """What cannot be listened on together, and what nobody can call."""
+    """Addresses on which one process cannot listen together, or that others cannot connect to."""
     yield from _listening_problems(node_id, voters, listeners)
     yield from _voter_problems(node_id, voters)
     for found in listeners:
+        # 0.0.0.0 is fine to listen on and no destination.
         if found.advertised and is_wildcard(found.advertised.host):
             yield (
                 f"{found.where}.advertised = {found.advertised}: nobody can call that address, say"
@@ -265,7 +275,7 @@ def address_problems(
 
 
 def session_problems(shortest_ms: int, longest_ms: int) -> Iterator[str]:
-    """Of what members of consumer groups may ask for."""
+    """Problems with the session timeouts that members of consumer groups may ask for."""
     if shortest_ms > longest_ms:
         yield (
             f"groups.session_timeout_ms_min = {shortest_ms}: above groups.session_timeout_ms_max ="
@@ -287,15 +297,16 @@ def voter_warnings(count: int) -> Iterator[str]:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether it stands for all addresses of a machine."""
+    """Whether it stands for all addresses of a machine, as 0.0.0.0 and :: do."""
     try:
         return ip_address(host).is_unspecified
+    # A host name.
     except ValueError:
         return False
 
 
 def _tolerated(count: int) -> str:
-    """How many may be down."""
+    """How many voters may be down, as text: less than half."""
     most = (count - 1) // 2
     return str(most) if most else "none"
 
@@ -304,6 +315,7 @@ def _listening_problems(
     node_id: int | None, voters: Mapping[int, Address | None], listeners: Sequence[FoundListener]
 ) -> Iterator[str]:
     places = {f"{one.where}.bind": one.bind for one in listeners if one.bind}
+    # The own voter listens at its address too, if this node is a voter.
     own = voters.get(node_id) if node_id is not None else None
     if own is not None:
         places[f"quorum.voters.{node_id}"] = own
@@ -316,7 +328,8 @@ def _listening_problems(
 
 
 def collide(one: Address, other: Address) -> bool:
-    """Whether one process cannot listen on both."""
+    """Whether one process cannot listen on both addresses."""
+    # A wildcard takes the port on every address of its family.
     if one.port != other.port:
         return False
     return one.host == other.host or _covers(one.host, other.host) or _covers(other.host, one.host)
@@ -327,7 +340,7 @@ def _covers(wildcard: str, host: str) -> bool:
         return False
     try:
         return ip_address(wildcard).version == ip_address(host).version
-    except ValueError:  # a name, of some address of this machine
+    except ValueError:  # a host name: of some address of this machine, so assume the worst
         return True
 
 
@@ -361,7 +374,7 @@ _RULES = {
 
 @dataclass(frozen=True)
 class ListenerSettings:
-    """Where to listen, and what others are told: behind a translation that differs."""
+    """Where to listen, and which address others get; the two differ behind NAT or in containers."""
 
     name: str
     bind: Address
@@ -375,15 +388,15 @@ class ListenerSettings:
 @dataclass(frozen=True)
 class BrokerSettings:
     """Attributes:
-    directory: this node's alone.
-    voters: of the quorum, by node id; a node that is not among them follows it.
-    listeners: one is named "brokers", for the other nodes; the rest are for clients.
+    directory: used by this node alone.
+    voters: of the quorum, by node id; a node that is not among them is an observer.
+    listeners: one is named "brokers", for the other nodes; the others are for clients.
     rack: replicas of one partition are spread over racks.
     clock_difference_ms_max: by how much the clocks of brokers may differ and still agree.
-    timing: of the quorum; tests shorten it, no settings file names it.
-    groups: what consumer groups may ask of this broker.
-    is_replacement: whether, with an empty directory, it takes the seat of a voter whose disk is
-        lost for good.
+    timing: of the quorum; tests shorten it, the settings file cannot.
+    groups: limits of consumer groups.
+    is_replacement: with an empty directory, take the place of a voter whose disk is lost for
+        good (decision 0028).
     limits: of its connections.
     """
 
@@ -409,7 +422,7 @@ class BrokerSettings:
         return self.node_id in self.voters
 
     def listener(self, one: ListenerSettings) -> Listener:
-        """One of the listeners, as those who come there are told of it."""
+        """A listener as the RPC server needs it: name, purpose, and where clients go instead."""
         others = [
             f"listener {other.name!r} at {other.advertised}"
             for other in self.listeners
@@ -419,11 +432,11 @@ class BrokerSettings:
 
     @property
     def warnings(self) -> list[str]:
-        """What can be, and is unwise: one line each, with its key."""
+        """Settings that work and are unwise: one line each, with the key."""
         return list(voter_warnings(len(self.voters)))
 
     def key_of(self, address: Address) -> str:
-        """Which setting has this node listen there."""
+        """The setting that makes this node listen there, for errors such as "address in use"."""
         for one in self.listeners:
             if one.bind == address:
                 return f"listeners.{one.name}.bind"
@@ -439,7 +452,7 @@ def load_settings(path: Path) -> BrokerSettings:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """What the file says, not looked at yet. Raises InvalidConfig."""
+    """The parsed file, unchecked. Raises InvalidConfig."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -455,7 +468,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def parse_settings(
     values: Mapping[str, Any], origins: Mapping[str, SettingOrigin] | None = None
 ) -> BrokerSettings:
-    """See `load_settings`. `origins` tells, by dotted key, what does not come from the file."""
+    """See `load_settings`. `origins`: by dotted key, the source of a value not from the file."""
     reader = SettingsReader(values, origins or {})
     reader.check_names()
     keys = {"directory": DIRECTORY, "cluster_id": CLUSTER_ID, "node_id": NODE_ID, "rack": RACK}
@@ -468,6 +481,7 @@ def parse_settings(
     is_replacement = reader.replace()
     problems = [*reader.problems, *address_problems(found["node_id"], voters, listeners)]
     problems += session_problems(rules["session_timeout_ms_min"], rules["session_timeout_ms_max"])
+    # With a name missing, "exactly one must be named brokers" would only repeat that.
     names = [one.name for one in listeners if one.name is not None]
     if len(names) == len(listeners) > 0:
         problems += name_problems(names)

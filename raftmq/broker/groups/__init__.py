@@ -1,4 +1,4 @@
-"""The coordinator of consumer groups: rules of one group, and the broker that carries them out.
+"""Consumer groups on the broker: pure rules of one group, and the coordinator that performs them.
 
 `group.py` and what belongs to it is pure; `coordinator.py` begins the rest.
 """

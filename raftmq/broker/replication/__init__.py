@@ -1,1 +1,1 @@
-"""The replicas on this broker: their parts, their fetching from leaders, and their repair."""
+"""The replicas on this broker: leader or follower, fetching from leaders, ISR changes, repair."""

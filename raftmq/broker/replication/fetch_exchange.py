@@ -1,4 +1,4 @@
-"""What those who fetch from leaders need of their broker: the way to the leaders, and settings.
+"""What fetching from leaders needs of the broker: connections, settings, and one fetch exchange.
 
 Owns names, and no rule.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class LeaderPeers(Protocol):
-    """The way to the leaders, see `rpc.peers.Peers`."""
+    """One-way messages to leaders, see `rpc.peers.Peers`."""
 
     def send_one_way(self, broker_id: int, body: Request) -> bool: ...
 
 
 class FetchEnvironment(LeaderPeers, Protocol):
-    """The way to the leaders, see `rpc.peers.Peers`."""
+    """Requests to leaders, see `rpc.peers.Peers`."""
 
     def ask(
         self,
@@ -41,14 +41,14 @@ class FetchEnvironment(LeaderPeers, Protocol):
 
 
 class FetchSettings(NamedTuple):
-    max_wait_ms: int = 500
-    bytes_max: int = 2 << 20  # appended at once, and others wait meanwhile
-    partition_bytes_max: int = 1 << 20
-    pauses: Pauses = Pauses(0.05, 1.0)
+    max_wait_ms: int = 500  # long poll at the leader (Kafka: replica.fetch.wait.max.ms)
+    bytes_max: int = 2 << 20  # appended in one step, which holds up other tasks (decision 0016)
+    partition_bytes_max: int = 1 << 20  # two partitions at least share an answer
+    pauses: Pauses = Pauses(0.05, 1.0)  # after a failed exchange; a restarted leader is found soon
 
 
 class FollowerIdentity(NamedTuple):
-    """What every fetcher of a broker knows."""
+    """What every fetcher of a broker shares."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -58,7 +58,7 @@ class FollowerIdentity(NamedTuple):
 
 
 class FetchExchange:
-    """A request, and what came of it."""
+    """One fetch request and its outcome; None while it is in flight."""
 
     def __init__(self, number: int, request: ReplicaFetch) -> None:
         self.number, self.request = number, request

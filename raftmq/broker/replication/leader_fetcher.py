@@ -1,13 +1,13 @@
-"""Fetching from one leader, for all replicas here that follow it.
+"""Follower fetching: one fetch session with each leader, for all replicas here that follow it.
 
-Owns the conversation: a session, and one request after the other. A request waits at the leader
-until there is news; whoever has something new to ask meanwhile does so with a second request, for
-which the leader ends the wait of the first. Answers are taken in the order of the requests, by
-whoever reads them from the connection: the next request, and word of what is held, leave together
-before any other task has its turn.
+Owns the conversation: a session, and one request after the other. A request is a long poll at the
+leader; a partition with something new to ask meanwhile goes into a second request, for which the
+leader ends the wait of the first. Answers are taken in the order of the requests, in the task that
+reads the connection: the next request and the progress report leave together, before any other
+task has its turn (decision 0016). (Kafka: ReplicaFetcherThread)
 
-Invariants: a replica that fails, or whose log has to be cut, holds up no other. After a failure of
-the conversation no earlier answer counts, and all begins anew.
+Invariants: a replica that fails, or whose log must be truncated, holds up no other. After a failure
+of the conversation no earlier answer counts, and a new session begins.
 """
 
 from __future__ import annotations
@@ -61,17 +61,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.broker")
 
 
-# -- Leader fetcher -------------------------------------------------------------------------------
-
-
-# -- Resting --------------------------------------------------------------------------------------
-# Replicas that do not ask their leader just now, because the last time went wrong.
+# -- Backoff queue --------------------------------------------------------------------------------
+# Replicas that are backing off: they do not ask their leader, because the last time failed.
 #
-# Owns until when each rests. Reads no clock.
+# Owns until when each waits. Reads no clock.
 
 
 class BackoffQueue:
-    """Times are those of the clock of whoever calls."""
+    """Times are of the caller's clock."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, FollowedPartition]] = []
@@ -85,11 +82,11 @@ class BackoffQueue:
 
     @property
     def next_at(self) -> float:
-        """When the first one has rested; math.inf if nobody rests."""
+        """When the first one may ask again; math.inf if none is waiting."""
         return self._heap[0][0] if self._heap else math.inf
 
     def take_rested(self, now: float) -> Iterator[FollowedPartition]:
-        """Who has rested enough, in that order; they rest no more."""
+        """Remove and yield the replicas whose time has come, in order."""
         while self.next_at <= now:
             yield heappop(self._heap)[2]
 
@@ -97,24 +94,26 @@ class BackoffQueue:
 # -- Leader fetcher -------------------------------------------------------------------------------
 
 
-NAMED_MAX = 5000  # partitions in one request, which has to fit into a header
-ANSWER_SECONDS_MAX = 10.0  # beyond the wait for news
+NAMED_MAX = 5000  # partitions in one request, which must fit into `header_bytes_max`
+# To answer after the long poll: a leader that takes longer hangs, and the session is closed.
+ANSWER_SECONDS_MAX = 10.0
 
 
 class LeaderFetcher:
     """Attributes:
-    is_idle: nobody follows this leader, and it knows.
+    is_idle: no replica follows this leader, and the leader's session is up to date.
     """
 
     def __init__(self, leader_id: int, myself: FollowerIdentity) -> None:
         self._leader_id, self._myself = leader_id, myself
         self._followed: dict[PartitionKey, FollowedPartition] = {}
-        self._due: dict[PartitionKey, None] = {}  # to be asked in the next request
-        self._open: dict[PartitionKey, None] = {}  # the leader knows what they wait for
-        self._forgotten: dict[PartitionKey, None] = {}  # the leader does not know it yet
+        # Every followed partition is due, open, or waits for a disk or a pause (in neither).
+        self._due: dict[PartitionKey, None] = {}  # to be named in the next request
+        self._open: dict[PartitionKey, None] = {}  # in the session; the leader knows their offset
+        self._forgotten: dict[PartitionKey, None] = {}  # to be removed from the leader's session
         self._resting = BackoffQueue()
         self._session_id, self._session_epoch = NO_SESSION, NEW_SESSION
-        self._left_session_id = NO_SESSION
+        self._left_session_id = NO_SESSION  # the session before, which the leader may drop
         self._broker_epoch = -1
         self._numbers = count(1)
         self._sent: deque[FetchExchange] = deque()
@@ -123,22 +122,23 @@ class LeaderFetcher:
         self._problem = ""
         self._woken = trio.Event()
         self._is_stepping = False
-        self._failure: RaftmqError | None = None  # that ends the present conversation
-        self._tasks: trio.Nursery | None = None
+        self._failure: RaftmqError | None = None  # ends the present conversation
+        self._tasks: trio.Nursery | None = None  # disk work, across conversations
         self._requests: trio.Nursery | None = None
 
-    # -- whom it fetches for ---------------------------------------------------------------
+    # -- followed replicas -----------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
         return not (self._followed or self._forgotten or self._sent)
 
     def follow(self, key: PartitionKey, replica: Replica) -> None:
-        """May be said again and again."""
+        """Idempotent: called for every change of assignment."""
         part = replica.follower
         assert part is not None, "it has to follow"
         assert part.leader == self._leader_id, f"it follows {part.leader}"
         known = self._followed.get(key)
+        # The same leader epoch: its fetch goes on.
         if known is not None and known.part is part:
             return
         self._open.pop(key, None)
@@ -150,6 +150,7 @@ class LeaderFetcher:
             return
         self._due.pop(key, None)
         self._open.pop(key, None)
+        # Without a session the leader knows nothing that it would have to forget.
         if self._session_id != NO_SESSION or self._sent:
             self._forgotten[key] = None
         self._woken.set()
@@ -164,21 +165,24 @@ class LeaderFetcher:
     async def run(self) -> None:
         """Until it is idle."""
         async with trio.open_nursery() as self._tasks:
+            # Ends when nothing is left to follow; each failure begins a new conversation.
             self._tasks.start_soon(self._reports.run)
             while not self.is_idle:
                 error = await self._converse()
                 if error is not None:
                     self._begin_anew(error)
+                    # A leader that refuses or is down is asked again after the backoff.
                     await trio.sleep(self._backoff.next_seconds())
             self._tasks.cancel_scope.cancel()
         self._tasks = None
 
     async def _converse(self) -> RaftmqError | None:
-        """Returns what went wrong; None: there is nothing more to say."""
+        """Returns the error that ended it; None when it is idle."""
         problem: RaftmqError | None = None
         async with trio.open_nursery() as self._requests:
             try:
                 await self._talk()
+            # The frames of the traceback would keep answers of megabytes alive.
             except RaftmqError as error:
                 problem = without_frames(error)
             self._requests.cancel_scope.cancel()
@@ -190,19 +194,23 @@ class LeaderFetcher:
             self._step()
             if self.is_idle:
                 return
+            # Until a replica has something to ask, an answer failed, or a backoff has ended.
             with trio.move_on_at(self._resting.next_at):
                 await self._woken.wait()
+            # By timeout it is unset: keep it, others may hold it.
             if self._woken.is_set():
                 self._woken = trio.Event()
             if self._failure is not None:
                 raise self._failure
 
     def _step(self) -> None:
-        """Take what was answered, ask and tell what there is to. Raises what ends it all."""
+        """Take answers, then ask and report. Raises what ends the conversation."""
+        # Reports wait for the end of the step, to travel with the next fetch.
         self._is_stepping = self._reports.is_held_back = True
         try:
             self._take_answers()
             self._wake_rested()
+            # At most two requests in flight: see `_may_send`.
             while self._may_send() and self._send():
                 pass
         finally:
@@ -212,28 +220,33 @@ class LeaderFetcher:
     def _on_outcome(self, exchange: FetchExchange, outcome: Answer | RaftmqError) -> None:
         exchange.outcome = outcome
         if exchange not in self._sent or self._failure is not None:
-            return  # of a conversation that is over
+            return  # an answer to an earlier conversation
         try:
             self._step()
         except RaftmqError as error:
             self._failure = error
+        # Only then is there something for the task itself; otherwise this step has done all.
         if self._failure is not None or self.is_idle or len(self._resting):
             self._woken.set()
 
     def _may_send(self) -> bool:
-        """A second one only where the leader knows the session: then it ends the first."""
+        """A second request only into a session that the leader has confirmed: it ends the long
+        poll of the first one."""
+        # Nothing in flight: an empty request keeps the long poll of the session open.
         if not self._sent:
             return bool(self._due or self._open or self._forgotten)
         return bool(self._due) and len(self._sent) == 1 and self._session_id != NO_SESSION
 
     def _send(self) -> bool:
         """False if there was nothing to ask after all."""
+        # A session belongs to one registration of this broker: the leader fences older ones.
         if self._session_id == NO_SESSION:
             self._broker_epoch = self._myself.broker_epoch()
         elif self._broker_epoch != self._myself.broker_epoch():
             raise StaleBrokerEpoch("this broker has registered anew")
         number = next(self._numbers)
         named, asked = self._name(number)
+        # Every due partition was waiting for its disk or its pause.
         if not named and (self._sent or not (self._open or self._forgotten)):
             return False
         held = self._reports.on_asking(asked)
@@ -243,8 +256,9 @@ class LeaderFetcher:
         return True
 
     def _ask(self, exchange: FetchExchange) -> None:
-        """A task waits for the first connection. A session does not outlive its own: what is said
-        one way over the next one might get there before this request.
+        """Without a connection a task waits for one, but only to open a session. A session does
+        not outlive its connection: a progress report sent over the next one might overtake this
+        request.
         """
         asked = self._myself.peers.ask(
             self._leader_id,
@@ -265,11 +279,13 @@ class LeaderFetcher:
     def _name(self, number: int) -> tuple[list[FetchPartition], list[FollowedPartition]]:
         named: list[FetchPartition] = []
         asked: list[FollowedPartition] = []
+        # Partitions beyond NAMED_MAX stay due, for the next request.
         for key in list(self._due)[:NAMED_MAX]:
             del self._due[key]
             followed = self._followed[key]
             bytes_max = self._myself.settings.partition_bytes_max
             wanted = followed.ask(number=number, bytes_max=bytes_max)
+            # Nothing to ask yet, such as a log that is being truncated or is offline.
             if wanted is None:
                 self._rest(followed)
                 continue
@@ -291,8 +307,9 @@ class LeaderFetcher:
             self._myself.broker_id,
             self._broker_epoch,
             max_wait_ms=settings.max_wait_ms,
-            bytes_min=1,
+            bytes_min=1,  # the long poll ends with the first batch
             bytes_max=settings.bytes_max,
+            # With a new session the old one is named, so that the leader can free it.
             session_id=self._session_id or self._left_session_id,
             session_epoch=session_epoch,
             partitions=tuple(named),
@@ -301,7 +318,7 @@ class LeaderFetcher:
         )
 
     async def _carry_out(self, exchange: FetchExchange) -> None:
-        """With the wait for a connection."""
+        """Waits until the leader is connected, then for the answer."""
         try:
             outcome: Answer | RaftmqError = await self._myself.peers.request(
                 self._leader_id, exchange.request, timeout_seconds=self._answer_seconds_max
@@ -311,7 +328,8 @@ class LeaderFetcher:
         self._on_outcome(exchange, outcome)
 
     def _begin_anew(self, error: RaftmqError) -> None:
-        """What was asked is not answered any more, and what was said may not have been heard."""
+        """Forget the conversation: answers to it are void, and reports may not have arrived."""
+        # Logged once for each kind of error, not at every attempt.
         if type(error).__name__ != self._problem:
             self._problem = type(error).__name__
             logger.warning("fetching is interrupted: leader=%d reason=%s", self._leader_id, error)
@@ -329,6 +347,7 @@ class LeaderFetcher:
     # -- answers ---------------------------------------------------------------------------
 
     def _take_answers(self) -> None:
+        # In order: the second request assumes what the first one's answer brings.
         while self._sent and self._sent[0].outcome is not None:
             exchange = self._sent.popleft()
             if isinstance(exchange.outcome, RaftmqError):
@@ -342,18 +361,22 @@ class LeaderFetcher:
         self._on_session(session_id)
         for one, data in zip(told, pieces, strict=True):
             followed = self._followed.get(PartitionKey(one.topic_id, one.partition))
+            # Not the answer to an earlier request, which named another offset or leader epoch.
             if followed and followed.token is not None and followed.asked_in <= number:
                 self._open.pop(followed.key, None)
                 token, followed.token = followed.token, None
                 self._take(followed, token, one, data)
         self._reports.retry()
+        # The leader has no room for our session: start over after a pause.
         if session_id == NO_SESSION:
             raise FetchSessionIdNotFound(f"broker {self._leader_id} keeps no session for us")
 
     def _on_session(self, session_id: int) -> None:
+        # An answer proves that the leader works.
         if session_id != NO_SESSION:
             self._backoff.reset()
             self._problem = ""
+        # A new session: the leader learns anew what every follower holds.
         if self._session_id != session_id:
             self._session_id = session_id
             self._reports.open(self._broker_epoch)
@@ -361,8 +384,8 @@ class LeaderFetcher:
     def _take(
         self, followed: FollowedPartition, token: int, told: PartitionFetched, data: memoryview
     ) -> None:
-        """1. The log has to begin elsewhere. 2. Not now. 3. The log has to be cut. 4. Records, or
-        only how far they are committed.
+        """Four cases: 1. out of range: the log must begin elsewhere; 2. any other error: back off;
+        3. divergence: truncate the log; 4. records, or only a newer high watermark.
         """
         replica, start = followed.replica, told.log_start_offset
         if told.error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -381,6 +404,7 @@ class LeaderFetcher:
 
     def _append(self, followed: FollowedPartition, token: int, fetched: FetchedFromLeader) -> None:
         replica, log = followed.replica, followed.replica.log
+        # The first records of an empty log may move its start, which waits for the disk.
         if fetched.data and log.log_start_offset == log.log_end_offset:
             self._start(followed, partial(replica.on_fetched, token, fetched))  # may have to wait
             return
@@ -392,19 +416,21 @@ class LeaderFetcher:
         self._on_success(followed, goes_on=not fetched.data)
         self._adopt_start_of(followed)
 
+    # Deleting segments waits for the disk; fetching goes on meanwhile.
     def _adopt_start_of(self, followed: FollowedPartition) -> None:
         if followed.begins_to_adopt_start():
             assert self._tasks is not None, "only while it runs"
             self._tasks.start_soon(self._adopt_start, followed)
 
     async def _adopt_start(self, followed: FollowedPartition) -> None:
-        """Until it is done, or there is another leader."""
-        while await followed.adopt_start():  # noqa: ASYNC110  # the disk has its time
+        """Until the log starts where the leader's does, or another one leads."""
+        while await followed.adopt_start():  # noqa: ASYNC110  # a disk sets no event
             await trio.sleep(followed.pause_after(None))
+        # Reports were held back while the start differed, see `held_to_tell`.
         self._reports.mark(followed)
 
     def _start(self, followed: FollowedPartition, change: Callable[[], Awaitable[None]]) -> None:
-        """What waits for the disk has a task of its own."""
+        """Disk work goes into a task of its own, so that other partitions are fetched meanwhile."""
         assert self._tasks is not None, "only while it runs"
         followed.told_held = NOWHERE
         self._tasks.start_soon(self._perform, followed, change)
@@ -416,26 +442,29 @@ class LeaderFetcher:
             await change()
         except RaftmqError as error:
             self._rest(followed, error)
-            self._woken.set()  # it sleeps until whoever rested before has rested
+            self._woken.set()  # the conversation sleeps until the earliest backoff it knows
         else:
             self._on_success(followed, goes_on=False)
             self._adopt_start_of(followed)
 
     def _on_success(self, followed: FollowedPartition, *, goes_on: bool) -> None:
-        """`goes_on`: where the leader was asked to, without being asked again."""
+        """`goes_on`: the leader continues from the same offset without being asked again."""
         followed.on_answer()
         self._reports.mark(followed)
+        # Unfollowed meanwhile, or another leader epoch began.
         if self._followed.get(followed.key) is not followed:
             return
+        # Without new records the session's offset still holds; with some it must be named.
         if goes_on and followed.ask_on():
             self._open[followed.key] = None
         else:
             self._ask_next(followed.key)
 
-    # -- resting ---------------------------------------------------------------------------
+    # -- backoff ---------------------------------------------------------------------------
 
     def _ask_next(self, key: PartitionKey) -> None:
         self._due[key] = None
+        # Inside of a step the same step will send it.
         if not self._is_stepping:
             self._woken.set()
 
@@ -445,15 +474,16 @@ class LeaderFetcher:
 
     def _wake_rested(self) -> None:
         for followed in self._resting.take_rested(trio.current_time()):
+            # Still followed in that epoch, and not asked again in between.
             if self._followed.get(followed.key) is followed and followed.token is None:
                 self._due[followed.key] = None
 
 
-# -- Fetcher --------------------------------------------------------------------------------------
-# The followers' side of replication: one task for each leader that replicas here follow.
+# -- Fetchers -------------------------------------------------------------------------------------
+# The follower side of replication: one task for each leader that replicas here follow.
 #
-# Owns who fetches for whom. A task begins with the first replica that follows a leader and ends
-# when the last one has gone.
+# Owns which fetcher serves which partition. A task begins with the first replica that follows a
+# leader and ends with the last one. (Kafka: ReplicaFetcherManager)
 
 
 class Fetchers:
@@ -468,7 +498,7 @@ class Fetchers:
         random: Random,
         settings: FetchSettings | None = None,
     ) -> None:
-        """`broker_epoch()`: under which this broker is registered; asked once a replica follows."""
+        """`broker_epoch()`: of this broker's registration; read when a session is opened."""
         self._myself = FollowerIdentity(
             broker_id, broker_epoch, peers, random, settings or FetchSettings()
         )
@@ -477,11 +507,12 @@ class Fetchers:
         self._nursery: trio.Nursery | None = None
 
     def follow(self, key: PartitionKey, replica: Replica) -> None:
-        """Fetch for it from the leader that it follows now; may be said again and again."""
+        """Fetch for it from its present leader; idempotent."""
         part = replica.follower
         assert part is not None, f"{replica.log.name} does not follow"
         fetcher = self._by_leader.get(part.leader) or self._add(part.leader)
         before = self._by_key.get(key)
+        # The leader changed: the old one forgets the partition in its session.
         if before is not None and before is not fetcher:
             before.unfollow(key)
         self._by_key[key] = fetcher
@@ -493,7 +524,7 @@ class Fetchers:
             fetcher.unfollow(key)
 
     def on_held(self, key: PartitionKey) -> None:
-        """It may hold more now: its leader wants to know."""
+        """It may hold more now (a flush has ended): report that to its leader."""
         fetcher = self._by_key.get(key)
         if fetcher is not None:
             fetcher.on_held(key)
@@ -505,6 +536,7 @@ class Fetchers:
                 for leader_id in self._by_leader:
                     self._nursery.start_soon(self._fetch_from, leader_id)
                 task_status.started()
+                # Keeps the nursery open for leaders that are added later.
                 await trio.sleep_forever()
         finally:
             self._nursery = None
@@ -517,6 +549,6 @@ class Fetchers:
 
     async def _fetch_from(self, leader_id: int) -> None:
         fetcher = self._by_leader[leader_id]
-        while not fetcher.is_idle:  # somebody may come while the task ends
+        while not fetcher.is_idle:  # a replica may begin to follow while the task ends
             await fetcher.run()
         del self._by_leader[leader_id]

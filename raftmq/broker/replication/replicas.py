@@ -1,10 +1,10 @@
-"""The partitions on this broker: opened, given their parts, and closed, as the metadata says.
+"""The replicas on this broker: opens logs, follows the metadata, makes leaders and followers.
 
-Owns the replicas and follows the images. An image changes nothing before it knows this very
-process (its broker epoch): what an earlier one led is not ours. Nothing is deleted but what an
-older image had and a newer one has not, and what the newer one says was deleted while this broker
-was down (docs/decisions/0030). A replica whose log cannot be used is there all the same, and in no
-part; `repairs` brings it back.
+Owns the replicas, and applies the metadata images to them. An image changes nothing before it knows
+this very process (its broker epoch): what an earlier process led, this one does not. Nothing is
+deleted but what an older image had and a newer one has not, and what the quorum remembers to have
+deleted while this broker was down (decision 0030). A replica whose log cannot be used stays without
+a role; `ReplicaRepair` brings it back. (Kafka: ReplicaManager)
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ logger = logging.getLogger("raftmq.broker")
 
 
 # -- High watermarks ------------------------------------------------------------------------------
-# The high watermarks of this broker's logs on disk, for the next start.
+# The checkpoint of high watermarks on disk, for the next start.
 #
-# Owns the file `checkpoints/high-watermarks`. A lower one than the true one is harmless: it rises
-# again with the first answer of the leader, or of the followers. A log cannot start below what was
-# committed once, so it matters only for what may be read in the meantime.
+# Owns the file `checkpoints/high-watermarks`. A value below the true one is harmless: it rises with
+# the first answer of the leader, or with the first fetches of followers. Until then consumers read
+# less. A log cannot start below what was once committed.
 
 
 class HighWatermarks:
-    """By the names of logs."""
+    """By names of logs."""
 
     def __init__(self, files: Files, root: Path, run_sync: RunSync) -> None:
         self._files, self._path, self._run_sync = (
@@ -71,16 +71,16 @@ class HighWatermarks:
         self._written: dict[str, int] = {}
 
     async def load(self) -> None:
-        """Once, before anything is asked."""
+        """Once, before `of` is called."""
         known = await self._run_sync(lambda: read_checkpoint(self._files, self._path))
         self._known, self._written = known or {}, known or {}
 
     def of(self, name: str) -> int:
-        """0 where nothing is known."""
+        """0 where the checkpoint has no entry."""
         return self._known.get(name, 0)
 
     def keep(self, names: Iterable[str]) -> None:
-        """Of these logs; there are no others."""
+        """Drop the entries of all other logs: their folders are gone."""
         self._known = {name: self._known[name] for name in names if name in self._known}
 
     def forget(self, name: str) -> None:
@@ -91,15 +91,16 @@ class HighWatermarks:
         """Raises StorageError."""
         self._known = {**self._known, **high_watermarks}
         known = dict(self._known)
+        # Idle brokers write nothing.
         if known != self._written:
             await self._run_sync(partial(write_checkpoint, self._files, self._path, known))
             self._written = known
 
 
 # -- Hosted ---------------------------------------------------------------------------------------
-# From the metadata to what replicas and logs understand: names, configs, assignments.
+# From the metadata to what replicas and logs understand: folder names, configs, assignments.
 #
-# Pure. Owns the name of a partition's folder and what `min.insync.replicas` means where there are
+# Pure. Owns the name of a partition's folder, and what `min.insync.replicas` means where there are
 # fewer replicas.
 
 
@@ -112,7 +113,7 @@ def log_id_of(topic: TopicState, partition: int) -> LogId:
 
 
 def key_of(topic_folder: str, partition_folder: str) -> PartitionKey | None:
-    """The partition that a folder belongs to; None for a folder that is none of ours."""
+    """The partition that a folder belongs to; None for a folder that raftmq did not make."""
     topic = _TOPIC_FOLDER.fullmatch(topic_folder)
     partition = _PARTITION_FOLDER.fullmatch(partition_folder)
     if topic is None or partition is None:
@@ -121,7 +122,7 @@ def key_of(topic_folder: str, partition_folder: str) -> PartitionKey | None:
 
 
 def config_of(topic: TopicState) -> TopicConfig:
-    """What was checked when it was set."""
+    """Parses configs that were checked when they were set."""
     return parse_topic_config(topic.configs)
 
 
@@ -132,6 +133,7 @@ def assignment_of(state: PartitionState, config: TopicConfig) -> Assignment:
         partition_epoch=state.partition_epoch,
         replicas=state.replicas,
         isr=state.isr,
+        # More than there are replicas would refuse every write.
         min_isr=min(config.min_insync_replicas, len(state.replicas)),
         is_recovering=state.recovery_state is RecoveryState.RECOVERING,
         log_start_offset=state.log_start_offset,
@@ -139,20 +141,21 @@ def assignment_of(state: PartitionState, config: TopicConfig) -> Assignment:
 
 
 def epoch_in_isr(image: MetadataImage, broker_id: int) -> int | None:
-    """The broker epoch of a broker that may be in an in-sync set; None if it may not."""
+    """The broker epoch of a broker that may be in an ISR; None if it is fenced or stopping."""
     return image.brokers[broker_id].broker_epoch if image.is_active(broker_id) else None
 
 
 # -- Replicas -------------------------------------------------------------------------------------
 
 
-TICK_SECONDS = 0.5
-CHECKPOINT_SECONDS = 5.0
+TICK_SECONDS = 0.5  # how often leaders check for lagging followers, which takes seconds to tell
+CHECKPOINT_SECONDS = 5.0  # a crash costs readers at most so much, until the first fetch
+# Between the metadata showing a registration and `Lifetime` setting its epoch lies a disk write.
 REGISTRATION_SECONDS = 0.1
 
 
 class Following(Protocol):
-    """Whoever fetches for the replicas that follow."""
+    """Fetches for the replicas that follow, see `leader_fetcher.Fetchers`."""
 
     def follow(self, key: PartitionKey, replica: Replica) -> None: ...
     def unfollow(self, key: PartitionKey) -> None: ...
@@ -160,13 +163,13 @@ class Following(Protocol):
 
 
 class Proposing(Protocol):
-    """Whoever carries proposals for in-sync sets to the controller."""
+    """Carries proposals for ISRs to the controller, see `isr_proposals.IsrProposals`."""
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None: ...
 
 
 class Repairing(Protocol):
-    """Whoever cares for logs that cannot be used, see `repairs.Repairs`."""
+    """Repairs logs that cannot be used, see `replica_repair.ReplicaRepair`."""
 
     def watch(self, key: PartitionKey, *, is_told: bool = False) -> None: ...
     def is_watched(self, key: PartitionKey) -> bool: ...
@@ -176,7 +179,7 @@ class Repairing(Protocol):
 
 class Replicas:
     """Attributes:
-    broker_epoch: of this process, once it is registered.
+    broker_epoch: of this process, once it is registered; -1 before.
     """
 
     def __init__(
@@ -191,10 +194,11 @@ class Replicas:
         self.broker_epoch = -1
         self._replicas: dict[PartitionKey, Replica] = {}
         self._logs: dict[PartitionKey, PartitionLog] = {}  # opened, and without a replica yet
-        self._unknown: dict[PartitionKey, LogId] = {}  # folders of topics that nobody knows here
-        self._seen = EMPTY_IMAGE
-        self._acted_upon = EMPTY_IMAGE  # or just now
-        self._told: frozenset[PartitionKey] = frozenset()  # damaged, as the registration says
+        self._unknown: dict[PartitionKey, LogId] = {}  # folders of topics unknown to the metadata
+        self._seen = EMPTY_IMAGE  # applied completely
+        self._acted_upon = EMPTY_IMAGE  # being applied; `_seen` outside of that
+        # Damaged, as the registration has reported: not to be reported again.
+        self._told: frozenset[PartitionKey] = frozenset()
         self._following: Following
         self._proposing: Proposing
         self._repairing: Repairing
@@ -215,27 +219,29 @@ class Replicas:
         repairing: Repairing,
         doubting: Callable[[PartitionKey, int], None],
     ) -> None:
-        """Before `run`. `doubting(key, offset)`: reading there failed."""
+        """Before `run`. `doubting(key, offset)` is called when a read of the log failed there."""
         self._following, self._proposing = following, proposing
         self._repairing, self._doubting = repairing, doubting
 
     def _epoch_of(self, broker_id: int) -> int | None:
-        """This one may be in its own in-sync sets even while it shuts down: it leads them."""
+        """This broker may be in its own ISRs even while it shuts down, as it still leads them."""
+        # The image would call a stopping broker inactive.
         if broker_id == self._broker_id:
             return self.broker_epoch
         return epoch_in_isr(self._quorum.image, broker_id)
 
-    # -- questions -------------------------------------------------------------------------
+    # -- lookups ---------------------------------------------------------------------------
 
     def get(self, topic_id: bytes, partition: int) -> Replica:
         """
         Raises:
-            UnknownTopicId, UnknownTopicOrPartition: there is none, as far as is known here.
-            NotLeaderOrFollower: others have it.
+            UnknownTopicId, UnknownTopicOrPartition: it does not exist, as far as is known here.
+            NotLeaderOrFollower: it is on other brokers.
         """
         replica = self._replicas.get(PartitionKey(topic_id, partition))
         if replica is not None:
             return replica
+        # Three cases, so that the client knows whether to refresh its metadata or to give up.
         topic = self._quorum.image.topics.get(topic_id)
         if topic is None:
             raise UnknownTopicId(f"topic {topic_id.hex()} is not known to broker {self._broker_id}")
@@ -246,7 +252,7 @@ class Replicas:
         raise NotLeaderOrFollower(f"{topic.name}-{partition} is not on broker {self._broker_id}")
 
     def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
-        """Who leads, in which epoch, as the metadata has it; -1 where nobody does."""
+        """Leader and leader epoch in the metadata; -1 where there is none."""
         state = self._quorum.image.partitions.get(PartitionId(topic_id, partition))
         return (NO_LEADER, -1) if state is None else (state.leader, state.leader_epoch)
 
@@ -263,21 +269,24 @@ class Replicas:
         return self._quorum.image.partitions.get(PartitionId(*key))
 
     def ailing(self) -> list[Replica]:
-        """Those whose logs are damaged, or rotten somewhere."""
+        """Replicas whose logs are damaged, or rotten somewhere."""
         return [one for one in self._replicas.values() if one.log.damage or one.log.rotten]
 
     def damaged(self) -> list[PartitionKey]:
-        """Whose logs have lost what was durable, and are not repaired yet."""
+        """Partitions whose logs have lost durable records and are not repaired yet."""
         logs = {**self._logs, **{key: replica.log for key, replica in self._replicas.items()}}
         return sorted(key for key, log in logs.items() if log.damage)
 
-    # -- what is on the disk ---------------------------------------------------------------
+    # -- logs on disk ----------------------------------------------------------------------
 
     async def open_found(self, folders: Sequence[tuple[str, str]]) -> None:
-        """Open every log whose partition the metadata knows, before this broker registers."""
+        """Open every log that the metadata knows, before this broker registers: the registration
+        has to report which of them are damaged.
+        """
         image = self._quorum.image
         found = {key: folder for folder in folders if (key := key_of(*folder))}
         known = [key for key in found if key.topic_id in image.topics]
+        # Kept, not deleted: the metadata may be behind (decision 0030).
         for key in sorted(found.keys() - set(known)):
             self._unknown[key] = LogId(found[key][0], key.partition)
             logger.info("log of a topic that is not known yet: %s", self._unknown[key].name)
@@ -285,9 +294,9 @@ class Replicas:
         self._told = frozenset(self.damaged())
 
     async def _open(self, keys: Sequence[PartitionKey], image: MetadataImage) -> None:
-        """Many at once; one that the disk refuses leaves the others alone."""
+        """All at once; a log that fails to open does not affect the others."""
         if not keys:
-            return  # or every change of the metadata would wait for the disk
+            return  # the usual change of metadata must not wait for the disk
         topics = {key: image.topics[key.topic_id] for key in keys}
         ids = {key: log_id_of(topic, key.partition) for key, topic in topics.items()}
         for key in keys:
@@ -295,6 +304,7 @@ class Replicas:
         wanted = [(ids[key], config_of(topics[key])) for key in keys]
         try:
             await self._directory.open_logs(wanted)
+        # Those that failed are missing in `logs`; repair tries them again.
         except StorageError as error:
             logger.error("some logs cannot be opened: reason=%s", error)
         opened = self._directory.logs
@@ -304,11 +314,13 @@ class Replicas:
 
     async def run(self) -> NoReturn:
         while True:
+            # Until the next version of the metadata.
             image = await self._quorum.wait_changed(self._seen.version)
             me = image.brokers.get(self._broker_id)
             if me is not None and me.broker_epoch == self.broker_epoch:
                 await self._take(self._quorum.delta_since(self._seen.version))
-            else:  # not ours yet: either the metadata lags, or `broker_epoch` is set in a moment
+            else:  # the metadata is behind, or `Lifetime` has not set the epoch yet
+                # Nothing wakes this task when `broker_epoch` is set, hence the short wait.
                 with trio.move_on_after(REGISTRATION_SECONDS):
                     await self._quorum.wait_changed(image.version)
 
@@ -319,12 +331,14 @@ class Replicas:
         missing = [key for key in map(_key, new) if key not in self._replicas]
         late = [key for key in missing if key not in self._logs]
         await self._open([key for key in late if not self._repairing.is_watched(key)], delta.image)
+        # No log to open: repair opens it, now or later.
         for key in late:
             if key not in self._logs:
                 self._repairing.watch(key)
         for duty in wanted:
             try:
                 await self._do(duty, delta.image)
+            # One partition's failure must not keep the others from their roles.
             except RaftmqError as error:
                 logger.error("duty failed: %s reason=%s", duty, error)
         await self._let_go_deleted(delta.image)
@@ -332,13 +346,14 @@ class Replicas:
         self._seen = delta.image
 
     async def _let_go_deleted(self, image: MetadataImage) -> None:
-        """What was deleted while this broker was down: its folders are there, or opened by now.
+        """Remove topics that were deleted while this broker was down.
 
-        Only what the quorum remembers to have deleted: another one, or one that began anew, does
-        not know these topics either. And only by an image that knows this very process: it is newer
-        than all that earlier ones have hosted, so that none of these is a topic that was made anew.
+        Only what the quorum remembers to have deleted: another quorum, or one that began anew, does
+        not know these topics either. And only under an image that knows this very process: it is
+        newer than all that earlier processes hosted, so that none of these is a topic made since.
         """
         found = sorted({*self._unknown, *self._logs})
+        # The list of deletions is long-lived and usually the same: compared by identity.
         if not found or image.deleted_topics is self._seen.deleted_topics:
             return
         deleted = set(image.deleted_topics)
@@ -347,6 +362,7 @@ class Replicas:
                 try:
                     await self._let_go(key)
                 except RaftmqError as error:
+                    # The folder stays; the next change of the list tries again.
                     name = f"{key.topic_id.hex()}-{key.partition}"
                     logger.error("not removed: log=%s reason=%s", name, error)
 
@@ -359,7 +375,11 @@ class Replicas:
                 await self._take_up(key, state, image)
 
     async def _take_up(
-        self, key: PartitionKey, state: PartitionState, image: MetadataImage
+        self,
+        key: PartitionKey,
+        state: PartitionState,
+        image: MetadataImage,
+        # No log: repair makes the replica once it is open.
     ) -> None:
         replica = self._replicas.get(key) or self._make(key)
         if replica is None:
@@ -371,19 +391,21 @@ class Replicas:
         self._repairing.on_assignment(key)
 
     def on_repaired(self, key: PartitionKey, replica: Replica) -> None:
-        """Or it has another part for another reason."""
+        """Start or stop fetching, after a repair or a change of role."""
+        # A leader, or a replica without a role, fetches from no broker.
         if replica.follower is not None:
             self._following.follow(key, replica)
         else:
             self._following.unfollow(key)
 
     async def open_again(self, key: PartitionKey) -> None:
-        """What could not be opened, if it is still hosted here.
+        """Open a log that failed to open, if the partition is still hosted here.
 
         Raises:
-            StorageError: it cannot be opened yet.
+            StorageError: it still fails.
         """
         duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)
+        # Reassigned to other brokers meanwhile, or opened by `_take`.
         if duty is None or key in self._replicas:
             return
         topic = self._acted_upon.topics[key.topic_id]
@@ -391,12 +413,13 @@ class Replicas:
             *log_id_of(topic, key.partition), config=config_of(topic)
         )
         self._logs[key] = log
+        # Opening took its time: the metadata may have another role for it by now.
         duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)  # there may be news
         if duty is not None:
             await self._do(duty, self._acted_upon)
 
     async def discard(self, key: PartitionKey) -> None:
-        """Remove what cannot be opened. Raises StorageError."""
+        """Remove the folder of a log that cannot be opened. Raises StorageError."""
         topic = self._acted_upon.topics.get(key.topic_id)
         if topic is not None:
             await self._directory.discard(log_id_of(topic, key.partition))
@@ -404,7 +427,7 @@ class Replicas:
     def _make(self, key: PartitionKey) -> Replica | None:
         log = self._logs.pop(key, None)
         if log is None:
-            return None  # the disk refused
+            return None  # it failed to open
         replica = self._replicas[key] = Replica(
             key,
             log,
@@ -412,6 +435,7 @@ class Replicas:
             self._around,
             high_watermark=self._high_watermarks.of(log.name),
         )
+        # Opened, yet damaged or rotten: repair decides when it may have a role.
         if not log.is_whole:
             self._repairing.watch(key, is_told=key in self._told)
         return replica
@@ -420,11 +444,14 @@ class Replicas:
         self._following.unfollow(key)
         replica = self._replicas.get(key)
         if replica is not None:
-            await replica.close()  # until then it may still have something to propose
-        await self._repairing.let_go(key)  # nobody calls for it any more
+            # Stays in `_replicas` until closed: closing may still propose a change of the ISR.
+            await replica.close()
+        await self._repairing.let_go(key)  # before the files go that it may be working on
         self._told -= {key}
         if replica is not None:
             del self._replicas[key]
+            # Four cases: a replica, an open log without one, a folder of a topic that was unknown,
+            # and a folder that failed to open.
             await self._delete(replica.log)
         elif (log := self._logs.pop(key, None)) is not None:
             await self._delete(log)
@@ -443,8 +470,11 @@ class Replicas:
         await self._directory.discard(log_id)
 
     async def _reconfigure(self, delta: MetadataDelta) -> None:
-        """Configs are no change of a partition, but min.insync.replicas is part of its rules."""
+        """Apply topic configs: they are no change of a partition, but `min.insync.replicas` and
+        retention belong to its rules.
+        """
         image = delta.image
+        # An incomplete delta does not name what changed, so all are compared.
         if delta.is_complete:
             changed = {change.key for change in delta.changes if change.kind is ChangeKind.TOPIC}
             keys = [key for key in self._replicas if key.topic_id in changed]
@@ -467,7 +497,7 @@ class Replicas:
             self._tick()
 
     def _tick(self) -> None:
-        """On its own: what its loop took last would live until the next one."""
+        """A function of its own: its loop variable would keep the last replica's files open."""
         now = trio.current_time()
         for replica in list(self._replicas.values()):
             replica.tick(now)
@@ -483,11 +513,11 @@ class Replicas:
             await self._high_watermarks.write(
                 {replica.log.name: replica.high_watermark for replica in self._replicas.values()}
             )
-        except StorageError as error:  # the older one is as true, only lower
+        except StorageError as error:  # the older checkpoint is still true, only lower
             logger.warning("no checkpoint of high watermarks: reason=%s", error)
 
     async def _keep_starts(self) -> None:
-        """Of a start that rose after whoever had asked for it was told that nobody knows."""
+        """Delete what the quorum let go after a request to delete it was answered as uncertain."""
         for replica in list(self._replicas.values()):
             try:
                 await replica.keep_start()

@@ -1,1 +1,1 @@
-"""What clients and other brokers ask of a broker: one module for each family of requests."""
+"""Request handlers of the broker, one module for each family: produce, fetch, topics, metadata."""
