@@ -1,7 +1,7 @@
-"""One replica that follows, as the task that fetches for it sees it.
+"""One following replica in its fetch session: what was fetched, reported, and when to retry.
 
-Owns what was asked for it and what its leader was told of it in the present session. Decides
-nothing about the log: that is the replica's own business.
+Owns what was asked for it and what its leader was told about it in the present session. Decides
+nothing about the log, which is the replica's own business.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
 
-NOWHERE = -1  # as an offset: nothing was asked or told in this session
-PAUSES = Pauses(0.05, 5.0)
-REPORT_SECONDS_MAX = 10.0
-# One of both sides has not heard of an election yet.
+NOWHERE = -1  # as an offset: nothing asked or reported in this session
+PAUSES = Pauses(0.05, 5.0)  # of one partition; the longest, for a full disk, spares the log file
+REPORT_SECONDS_MAX = 10.0  # the answer is ignored; this frees its place in flight
+# Leader or follower has not heard of an election yet: passes by itself, not worth a log line.
 PASSING = (FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower)
 
 logger = logging.getLogger("raftmq.broker")
 
 
 class FollowedPartition:
-    """In one leader epoch.
+    """One replica, in one leader epoch.
 
     Attributes:
-        token: of the fetch whose answer is outstanding.
-        asked_in: number of the request that named it last: answers to earlier ones mean another.
-        named_offset: the leader has been asked for what comes from there on.
-        told_held: the leader has been told that everything before it is held.
+        token: of the fetch in flight; None without one.
+        asked_in: number of the request that named it last: answers to earlier ones are void.
+        named_offset: the leader was asked for records from this offset on.
+        told_held: the leader was told that everything before it is held.
     """
 
     __slots__ = (
@@ -70,7 +70,8 @@ class FollowedPartition:
         self._backoff, self._problem = Backoff(random, PAUSES), ""
 
     def ask(self, *, number: int, bytes_max: int) -> FetchPartition | None:
-        """What to ask in the request with that number; None while there is nothing to ask."""
+        """The entry for the request with that number; None while there is nothing to ask."""
+        # Another role or leader epoch by now: this object is about to be replaced.
         fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
         if fetch is None:
             return None
@@ -84,8 +85,8 @@ class FollowedPartition:
         )
 
     def ask_on(self) -> bool:
-        """The leader goes on from where it was asked, without being asked again; False if it has
-        to be.
+        """Expect another answer for the same offset, which the session continues by itself; False
+        if the partition must be named again.
         """
         fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
         if fetch is None:
@@ -95,56 +96,60 @@ class FollowedPartition:
         return True
 
     def on_asked(self) -> None:
-        """The request leaves now."""
+        """The request that names it leaves now."""
         self.named_offset = self._fetch_offset
 
     def held_to_tell(self) -> int | None:
         """How much is held, if the leader does not know it yet.
 
-        It believes nothing beyond what it was asked for; and of a log that may have to be cut, or
-        has records that nobody can compare any more, nothing is told.
+        The leader believes nothing beyond what it was asked for. Nothing is reported of a log that
+        may have to be truncated, nor of one that begins before the leader's.
         """
+        # Not compared with the leader's log yet: a tail that diverges does not count.
         if self.replica.follower is not self.part or not self.part.agrees:
             return None
         if self.replica.lags_log_start:
             return None
         held = min(self.replica.log.held_end_offset, self.named_offset)
+        # Only rising values: 0 is what the leader assumes anyway.
         return held if held > max(self.told_held, 0) else None
 
     # -- the leader's log start ------------------------------------------------------------
 
     def begins_to_adopt_start(self) -> bool:
-        """Whether `adopt_start` has to be called, and nobody does yet."""
+        """Whether the caller has to run `adopt_start`: there is need, and no task does it yet."""
         begins = self.replica.lags_log_start and not self._adopts_start
         self._adopts_start |= begins
         return begins
 
     async def adopt_start(self) -> bool:
-        """Delete what the leader has deleted; whether there is more to do, after a pause."""
+        """Delete what the leader has deleted; True if it has to be tried again after a pause."""
         replica = self.replica
         if replica.follower is self.part and replica.lags_log_start:
             try:
                 await replica.follow_log_start()
+            # Retried: a disk that is busy or full may let it be done later.
             except RaftmqError as error:
                 logger.info("log start stays: log=%s reason=%s", replica.log.name, error)
         self._adopts_start = replica.follower is self.part and replica.lags_log_start
         return self._adopts_start
 
     def forget_session(self) -> None:
+        # An answer may still be on its way; the replica must not take it for the next one.
         if self.token is not None:
             self.replica.on_no_answer(self.token)
             self.token = None
         self.named_offset = self.told_held = NOWHERE
 
-    # -- when it goes wrong ----------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------
 
     def on_answer(self) -> None:
         self._problem = ""
         self._backoff.reset()
 
     def report(self, error: RaftmqError | None, peers: FetchEnvironment) -> None:
-        """If it is about bytes of the leader's that were refused: it should look at its disk. What
-        it finds it shows by what it does; the next refusal is reported, too.
+        """Report bytes of the leader that failed their check: it should check its disk. The
+        outcome shows in its next answers; each refusal is reported again.
         """
         if isinstance(error, CorruptRecord) and error.offset is not None:
             report = ReportCorruption(*self.key, error.offset, self.part.leader_epoch)
@@ -152,7 +157,7 @@ class FollowedPartition:
             peers.ask(leader, report, lambda _outcome: None, timeout_seconds=seconds)
 
     def pause_after(self, error: RaftmqError | None) -> float:
-        """Seconds until it should ask again; says once what is wrong."""
+        """Seconds until it should ask again; logs the first failure of each kind."""
         if error is not None and not isinstance(error, PASSING):
             problem = type(error).__name__
             if problem != self._problem:

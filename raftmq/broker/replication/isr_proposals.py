@@ -1,9 +1,9 @@
-"""Leaders' wishes for their in-sync sets, on their way to the controller and back.
+"""ISR changes: proposals of partition leaders (AlterPartition) on their way to the controller.
 
-Owns what each answer means for whoever asked. A proposal whose fate is unknown is repeated under
-the same command id until it is settled: an earlier attempt that comes late, after a refusal, would
-put somebody into the set who does not count for the leader. What was refused may be asked for
-again under another id.
+Owns what each answer means for the leader. A proposal whose outcome is unknown is repeated under
+the same command id until it is settled: an earlier attempt that is applied late, after a refusal,
+would put a replica into the ISR that the leader does not count. What was refused may be proposed
+again under another id. (Kafka: AlterPartitionManager)
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
 
-PROPOSE_SECONDS = 5.0
-PAUSE_SECONDS = 0.5  # before the same is asked again, give or take a half
+PROPOSE_SECONDS = 5.0  # for one attempt; a change of leader of the quorum takes about a second
+PAUSE_SECONDS = 0.5  # before the next attempt, +-50 %, so that partitions do not retry at once
 
-# Nothing has changed and this proposal never will: what was committed holds. After any other
-# refusal the leader waits for metadata that it has not seen yet.
+# Nothing was changed and this proposal never will be applied; the committed ISR holds. After any
+# other refusal the leader waits for metadata that it has not seen yet.
 HOPELESS = frozenset({ErrorCode.INELIGIBLE_REPLICA})
 
 logger = logging.getLogger("raftmq.broker")
@@ -51,11 +51,11 @@ class IsrProposalLink(Protocol):
         timeout: float,  # noqa: ASYNC109  # part of the outcome
         command_id: CommandId | None,
     ) -> AnyResult:
-        """On whichever node leads the quorum; raises RaftmqError."""
+        """To the leader of the quorum, on any node; raises RaftmqError."""
 
 
 class IsrProposals:
-    """At most one for each partition is under way: the rules of the leader see to it."""
+    """At most one proposal per partition is in flight: the rules of the leader see to it."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class IsrProposals:
         random: Random,
         sequences: Iterator[int] | None = None,
     ) -> None:
-        """`sequences`: of the ids of all commands of this broker, if others give out such ids."""
+        """`sequences`: of all command ids of this broker, where others draw from them too."""
         self._broker_id, self._link, self._random = broker_id, link, random
         self._broker_epoch = broker_epoch
         self._sequences = sequences or count(1)
@@ -75,6 +75,7 @@ class IsrProposals:
         self._early: list[tuple[Replica, ProposeIsr]] = []
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
+        # Replicas take up their roles before `run` begins.
         if self._nursery is None:
             self._early.append((replica, proposal))
         else:
@@ -86,7 +87,7 @@ class IsrProposals:
                 for replica, proposal in self._early:
                     self.propose(replica, proposal)
                 self._early.clear()
-                await trio.sleep_forever()
+                await trio.sleep_forever()  # proposals run in this nursery
         finally:
             self._nursery = None
         raise AssertionError("sleeps for ever")
@@ -98,9 +99,11 @@ class IsrProposals:
             result = await self._link.propose(
                 command, timeout=PROPOSE_SECONDS, command_id=command_id
             )
+        # Indefinite or not: the leader decides whether to propose it again.
         except RaftmqError as error:
             logger.info("isr proposal unanswered: log=%s reason=%s", replica.log.name, error)
             await self._pause()
+            # It keeps wanting it: then the id is needed for the repetition.
             if not replica.on_isr_unknown(proposal):
                 self._forget(replica.key, proposal, command_id)
             return
@@ -108,14 +111,15 @@ class IsrProposals:
         await self._settle(replica, proposal, result)
 
     def _forget(self, key: PartitionKey, proposal: ProposeIsr, command_id: CommandId) -> None:
-        """Settled, or wanted no more; a later epoch's stays."""
+        """Settled, or not wanted any more; a proposal of a later epoch stays."""
         if self._unsettled.get(key) == (proposal, command_id):
             del self._unsettled[key]
 
     def _id_of(self, key: PartitionKey, proposal: ProposeIsr) -> CommandId:
-        """The one of its earlier attempts, if there were any under this registration."""
+        """The id of its earlier attempts, if any were made under this registration."""
         epoch = self._broker_epoch()
         known, command_id = self._unsettled.get(key, (None, None))
+        # A new registration voids the ids of the one before.
         if command_id is None or known != proposal or command_id.epoch != epoch:
             command_id = CommandId(self._broker_id, epoch, next(self._sequences))
         self._unsettled[key] = (proposal, command_id)
@@ -125,11 +129,12 @@ class IsrProposals:
         match result:
             case PartitionAltered():
                 await self._take_up(replica, result)
-            case Refused(ErrorCode.NOT_CONTROLLER):  # it has not heard of what we know
+            case Refused(ErrorCode.NOT_CONTROLLER):  # that node's metadata is behind ours
                 await self._pause()
                 replica.on_isr_unknown(proposal)
             case Refused(code, message):
                 logger.info("isr refused: log=%s reason=%s", replica.log.name, message)
+                # Other refusals mean stale epochs: newer metadata is on its way and settles it.
                 if code in HOPELESS:
                     await self._pause()
                     replica.on_isr_refused(proposal)
@@ -137,10 +142,11 @@ class IsrProposals:
                 raise AssertionError(f"{unexpected} to an AlterPartition")
 
     async def _take_up(self, replica: Replica, altered: PartitionAltered) -> None:
-        """The answer may be here before the image is."""
+        """Apply the answer at once: it may arrive before the image that shows it."""
         known = replica.assignment
+        # Another leader epoch has begun: the image decides.
         if known is None or known.leader_epoch != altered.leader_epoch:
-            return  # the image will say what became of it
+            return
         await replica.take_up(
             known._replace(
                 leader=altered.leader,

@@ -1,10 +1,10 @@
-"""Word to one leader of what its followers here hold, as soon as they hold it.
+"""Progress reports to one leader: how far its followers here hold the log, as soon as they do.
 
-Owns who has something to say; one message says it for all of them: a fetch that leaves just now, or
-else one of its own. Acknowledgements wait for it, so it waits for nothing.
+Owns which partitions have something to report; one message carries all of them: a fetch that is
+about to leave, or else a ReplicaProgress. Acknowledgements wait for it, so it is never delayed.
 
-Invariant: nothing is told of a partition before the fetch that asks for what comes after it on the
-same connection; the leader would not believe it, and not hear it again.
+Invariant: nothing is reported about a partition before the fetch that asks for what comes after it
+on the same connection; the leader would not believe it, and it would not be reported again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from raftmq.broker.replication.fetch_exchange import LeaderPeers
     from raftmq.broker.replication.followed_partition import FollowedPartition
 
-PARTITIONS_TOLD_MAX = 5000  # by one message
+PARTITIONS_TOLD_MAX = 5000  # of one message, which must fit into `header_bytes_max`
 
 logger = logging.getLogger("raftmq.broker")
 
 
 class ProgressReports:
-    """Says nothing before `open`, nor after `close`.
+    """Reports nothing before `open` and after `close`.
 
     Attributes:
-        is_held_back: whoever marks will call `tell` in a moment.
+        is_held_back: the present step calls `tell` at its end, so no task needs to be woken.
     """
 
     def __init__(self, broker_id: int, leader_id: int, peers: LeaderPeers) -> None:
@@ -43,7 +43,7 @@ class ProgressReports:
         self._woken = trio.Event()
 
     def open(self, broker_epoch: int) -> None:
-        """The leader has answered: there is a connection, and a session."""
+        """The leader has answered: there is a connection and a session."""
         self._broker_epoch = broker_epoch
         self._wake()
 
@@ -52,16 +52,17 @@ class ProgressReports:
         self._marked.clear()
 
     def mark(self, followed: FollowedPartition) -> None:
-        """It may hold more now."""
+        """The follower may hold more than was reported."""
         self._marked[followed] = None
         self._wake()
 
     def on_asking(self, asked: Iterable[FollowedPartition]) -> tuple[PartitionProgress, ...]:
-        """A request is about to leave: what goes along with it, behind what it asks for."""
+        """A fetch is about to leave: returns the progress that travels with it."""
         for followed in asked:
             followed.on_asked()
             if followed.held_to_tell() is not None:
                 self._marked[followed] = None
+        # No session yet: the leader would refuse it, and the marks stay.
         if self._broker_epoch is None:
             return ()
         some, telling = self._gather()
@@ -69,17 +70,18 @@ class ProgressReports:
         return _said(telling)
 
     def retry(self) -> None:
-        """What could not be sent may be by now."""
+        """What did not fit into the connection may fit now."""
         self._wake()
 
     async def run(self) -> NoReturn:
         while True:
+            # Until a follower is marked outside of a step, such as after a flush.
             await self._woken.wait()
             self._woken = trio.Event()
             self.tell()
 
     def tell(self) -> None:
-        """All that there is to say."""
+        """Report everything that is marked."""
         while self._marked and self._broker_epoch is not None:
             if not self._tell_some(self._broker_epoch):
                 break
@@ -89,8 +91,9 @@ class ProgressReports:
             self._woken.set()
 
     def _tell_some(self, broker_epoch: int) -> bool:
-        """Whether there is any sense in going on."""
+        """False if nothing can be sent now."""
         some, telling = self._gather()
+        # The connection is full or gone: the marks stay for `retry` or the next session.
         if telling and not self._send(broker_epoch, telling):
             return False
         self._note_told(some, telling)

@@ -1,8 +1,8 @@
-"""Replicas here whose bytes may have rotted: looked at, told of, handed to `repairs`.
+"""Corruption reports (bit rot): checks the reported batch on disk, and repairs it from the leader.
 
-Owns how often disks are read because somebody says so: one look at a time, with rests in between,
-for whoever reports all the time is no reason to be slow. A report is no evidence: what this broker
-reads on its own disk decides.
+`RotWatch` owns how often disks are read because of reports: one check at a time, with pauses in
+between, so that a reader that reports all the time cannot slow the broker. A report is no evidence:
+what this broker reads on its own disk decides (decision 0027). `RotRepair` owns the repair.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.broker")
 
 
-WAITING_MAX = 100  # looks that wait for their turn
-LINE_MAX = 8  # ... of them at one partition, each at another offset and of another connection
-REST_SECONDS = 0.02  # after each look ...
-REST_FACTOR = 9  # ... and so many times as long as it read: a tenth of a disk's time ...
-REST_SECONDS_MAX = 5.0  # ... unless it is so slow that others would wait for too long
-WHOLE_TOLD_SECONDS = 10.0  # between two lines that nothing is wrong here
-OURSELVES = "this broker", -1
+WAITING_MAX = 100  # checks in line, in all ...
+LINE_MAX = 8  # ... and of one partition, each at another offset and from another connection
+REST_SECONDS = 0.02  # pause after each check ...
+REST_FACTOR = 9  # ... plus so many times its duration, so that checks take a tenth of disk time ...
+REST_SECONDS_MAX = 5.0  # ... unless the disk is so slow that the others would wait for too long
+WHOLE_TOLD_SECONDS = 10.0  # between log lines about false reports, which one reader could flood
+OURSELVES = "this broker", -1  # as a reader: no connection
 
 
 class WatchedReplicas(Protocol):
-    """Where the replicas are, see `replicas.Replicas`."""
+    """The replicas on this broker, see `replicas.Replicas`."""
 
     def get(self, topic_id: bytes, partition: int) -> Replica:
-        """Raises RaftmqError: it is not here."""
+        """Raises RaftmqError: it is not on this broker."""
 
     def find(self, key: PartitionKey) -> Replica | None: ...
     def ailing(self) -> Sequence[Replica]: ...
 
 
 class _Look:
-    """`reader`: in words; `connection_id`: where it has come from."""
+    """One check of an offset. `reader`: who reported, for the log; `connection_id`: over which."""
 
     def __init__(self, replica: Replica, offset: int, reader: str, connection_id: int) -> None:
         self.replica, self.offset = replica, offset
@@ -83,7 +83,7 @@ class _Look:
 
 
 class RotWatch:
-    """Looks at nothing before `run`. `repair(key)`: rot was found there."""
+    """Checks nothing before `run`. `repair(key)` is called where rot was found."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class RotWatch:
         repair: Callable[[PartitionKey], None],
     ) -> None:
         self._hosting, self._directory, self._repair = hosting, directory, repair
-        self._waiting: dict[tuple[PartitionKey, int], _Look] = {}  # first come, first served
+        self._waiting: dict[tuple[PartitionKey, int], _Look] = {}  # in order of arrival
         self._woken = trio.Event()
-        self._reading_since = float("inf")
+        self._reading_since = float("inf")  # of the check under way; inf while it waits for the log
         self._whole_told_at = float("-inf")
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -105,18 +105,22 @@ class RotWatch:
     async def report(
         self, context: RequestContext, request: ReportCorruption, _payload: Buffer
     ) -> Reply:
-        """Of what this broker sent as the leader of that epoch; nobody else's bytes are meant."""
+        """A report about bytes that this broker sent as the leader of that epoch."""
         try:
             replica = self._hosting.get(request.topic_id, request.partition)
             replica.leading(request.leader_epoch)
             _check_offset(replica, request.offset)
+        # Another epoch's leader sent those bytes, or the offset is gone: not this broker's to
+        # check.
         except RaftmqError as error:
             return Reply(ReportCorruptionReply(error.code, clip_message(str(error))))
         reader = f"broker {context.node_id}" if context.node_id >= 0 else context.peer
         reader = f"{reader} {context.client_id}".strip()
         look = self._begin(replica, request.offset, reader, context.connection_id)
+        # NOT_LOOKED: too many checks in line; the reader may report again.
         if look is None:
             return Reply(ReportCorruptionReply())
+        # Until the check is done; another reader's check of the same offset counts.
         await look.ended.wait()
         return Reply(ReportCorruptionReply(verdict=look.verdict))
 
@@ -124,13 +128,14 @@ class RotWatch:
         self, _context: RequestContext, _request: DescribeDamage, _payload: Buffer
     ) -> Reply:
         ailing = self._hosting.ailing()
+        # A reply has a size limit; `len(ailing)` tells that there are more.
         told = tuple(_describe(replica) for replica in ailing[:DAMAGED_MAX])
         return Reply(DescribeDamageReply(told, len(ailing)))
 
-    # -- looking ---------------------------------------------------------------------------
+    # -- checking --------------------------------------------------------------------------
 
     def doubt(self, key: PartitionKey, offset: int) -> None:
-        """Reading there failed on this very broker."""
+        """A read of this broker itself failed there."""
         replica = self._hosting.find(key)
         if replica is not None:
             self._begin(replica, offset, *OURSELVES)
@@ -138,9 +143,9 @@ class RotWatch:
     def _begin(
         self, replica: Replica, offset: int, reader: str, connection_id: int
     ) -> _Look | None:
-        """The look at that very offset, of another reader perhaps; None: not now.
+        """The check of that offset, possibly begun for another reader; None: too many in line.
 
-        Who reports all the time has one place in a partition's line, and takes nobody else's.
+        One connection has one place in a partition's line, so it cannot crowd out others.
         """
         look = self._waiting.get((replica.key, offset))
         if look is not None:
@@ -158,30 +163,37 @@ class RotWatch:
 
     async def run(self) -> NoReturn:
         while True:
+            # Until something is reported.
             await self._woken.wait()
             self._woken = trio.Event()
             while self._waiting:
                 spot = next(iter(self._waiting))
+                # Set when reading begins: waiting for other work on the log costs no disk time.
                 self._reading_since = float("inf")
                 try:
                     await self._look(self._waiting[spot])
                 finally:
+                    # Also when cancelled: readers wait for the event.
                     self._waiting.pop(spot).ended.set()
                 took = max(0.0, trio.current_time() - self._reading_since)
+                # Leaves the disk to everything else, see REST_FACTOR.
                 await trio.sleep(min(REST_SECONDS + REST_FACTOR * took, REST_SECONDS_MAX))
 
     async def _look(self, look: _Look) -> None:
         log, offset = look.replica.log, look.offset
+        # Known already and under repair: no read.
         if log.is_rotten_at(offset):
             look.verdict = CorruptionVerdict.ROTTEN
             return
         try:
             found = await self._directory.look(log, offset, on_begin=self._on_reading)
+        # The disk does not read at all, which is no rot (decision 0027); NOT_LOOKED is the answer.
         except RaftmqError as error:
             logger.warning(
                 "cannot look after rot: log=%s offset=%d reason=%s", log.name, offset, error
             )
             return
+        # The reader's memory or network is at fault, or the page cache, which was given up.
         if found is None:
             look.verdict = CorruptionVerdict.WHOLE
             self._tell_whole(look)
@@ -195,11 +207,11 @@ class RotWatch:
         self._repair(look.replica.key)
 
     def _on_reading(self) -> None:
-        """It has waited long enough for what was done to the log: that cost no disk."""
+        """The work that was being done on this log is over; reading begins."""
         self._reading_since = trio.current_time()
 
     def _tell_whole(self, look: _Look) -> None:
-        """Who says so all the time does not fill the disk with it."""
+        """Log a false report, at most one in WHOLE_TOLD_SECONDS."""
         now = trio.current_time()
         if now >= self._whole_told_at + WHOLE_TOLD_SECONDS:
             self._whole_told_at = now
@@ -226,15 +238,15 @@ def _describe(replica: Replica) -> DamagedReplicaRow:
 
 
 # -- Rot repair -----------------------------------------------------------------------------------
-# What has rotted here, put right with what the leader holds.
+# Overwriting rotten batches with those of the leader.
 #
-# Owns the way there: batch after batch as any reader gets them, checked, and written in their old
-# place. Nothing is cut for it: what is whole behind the rot may be all that is left where the
-# leader has rotted, too.
+# Owns the transfer: batch after batch as any reader gets them, checked, and written in their old
+# place. Nothing is truncated for it: what is whole behind the rot may be the last copy, where the
+# leader has rotted as well (decision 0027).
 
 
-PIECE_BYTES = 1 << 20
-ANSWER_SECONDS_MAX = 10.0
+PIECE_BYTES = 1 << 20  # of one fetch; a larger first batch comes whole
+ANSWER_SECONDS_MAX = 10.0  # the leader reads from its disk, and does not wait for new records
 
 
 class RotRepair:
@@ -242,25 +254,27 @@ class RotRepair:
         self._peers, self._directory = peers, directory
 
     async def put_right(self, replica: Replica, known: Assignment) -> None:
-        """As far as it can be: rot that is still there afterwards lies where the leader's log is
-        another one, or does not show what it holds, and has to be cut.
+        """Repair as far as possible: rot that is left afterwards lies where the leader's log
+        differs, or does not reach, and has to be truncated.
 
         Raises:
-            RaftmqError: some of it not now. Nothing must be cut.
+            RaftmqError: some of it cannot be repaired now. Nothing must be truncated.
         """
         problem: RaftmqError | None = None
         for rot in replica.log.rotten:
             try:
                 await self._put_right(replica, rot, known)
-            except RaftmqError as error:  # the leader has rotted there, perhaps, and nowhere else
+            except RaftmqError as error:  # the leader may have rotted there, and nowhere else
                 problem = error
         if problem is not None:
             raise problem
 
     async def _put_right(self, replica: Replica, rot: Rot, known: Assignment) -> None:
         place: BatchStart | None = rot.begin
+        # Batch by batch, until the end of this rot: `_write` returns the next place.
         while place is not None and rot in replica.log.rotten:
             told, data = await self._fetch(replica, place.offset, known)
+            # Deleted at the leader: then it need not be repaired, only deleted here.
             if told.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._begin_behind(replica, rot, told.log_start_offset)
                 return
@@ -282,6 +296,7 @@ class RotRepair:
             known.leader, request, timeout_seconds=ANSWER_SECONDS_MAX
         )
         told = answer.body.partitions
+        # An older broker that knows no such request; an error that is tried again.
         if len(told) != 1:
             raise RequestTimedOut(f"broker {known.leader} tells nothing of {replica.log.name}")
         return told[0], answer.payload
@@ -294,13 +309,15 @@ class RotRepair:
         data: bytes | memoryview,
         known: Assignment,
     ) -> BatchStart | None:
-        """Where the next batch goes; None: there is none, or it does not belong there."""
+        """The place of the next batch; None: none is left, or this one does not belong there."""
         log = replica.log
         try:
             mending = plan_mending(log, rot, place, data) if data else None
+        # The leader's bytes are wrong too: have it check its own disk.
         except CorruptRecord as error:
             self._report(replica, error.offset, known)
             raise
+        # Another offset or epoch than our table names: the logs differ here.
         if mending is None:
             return None
         await self._directory.mend(log, mending)
@@ -312,7 +329,7 @@ class RotRepair:
         return mending.end
 
     def _report(self, replica: Replica, offset: int | None, known: Assignment) -> None:
-        """The leader should look at its disk; what it finds it shows by what it does."""
+        """Report to the leader; what it finds shows in its next answers, so none is awaited."""
         if offset is not None:
             report = ReportCorruption(*replica.key, offset, known.leader_epoch)
             self._peers.ask(
@@ -320,7 +337,7 @@ class RotRepair:
             )
 
     async def _begin_behind(self, replica: Replica, rot: Rot, leader_start_offset: int) -> None:
-        """The leader has deleted it."""
+        """The leader has deleted this offset: follow its log start."""
         if leader_start_offset >= rot.end_offset:
             replica.leader_start_offset = leader_start_offset
             await replica.follow_log_start()

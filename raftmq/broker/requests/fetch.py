@@ -1,7 +1,8 @@
-"""Fetch: what consumers read. Nothing at or beyond the high watermark, and only from the leader.
+"""Fetch requests of consumers and ReplicaFetch of followers: what each kind of reader may see.
 
-Owns what a consumer may see. A consumer that says what it read last learns where that parts from
-this log (KIP-320): it has read records that an unclean election took back.
+A consumer sees nothing at or beyond the high watermark, and only from the leader. If it names the
+epoch of its last record it learns where its past parts from this log (KIP-320): it has read records
+that an unclean election took back. A follower sees everything up to the log end.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class FetchRequests:
     sessions: of consumers.
     """
 
-    tells_bounds = False
+    tells_bounds = False  # a consumer has no use for a high watermark without records
 
     def __init__(
         self,
@@ -75,14 +76,16 @@ class FetchRequests:
         ).start()
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
-        """Raises RaftmqError: what to tell in place of records."""
+        """Raises RaftmqError: the answer in place of records."""
         wanted, log = partition.wanted, replica.log
         leader = replica.leading(wanted.leader_epoch)
         bounds = AnsweredBounds(replica.high_watermark, log.log_start_offset)
+        # Below the log start there is no epoch to compare: out of range says it better.
         if wanted.fetch_offset >= log.log_start_offset and wanted.last_fetched_epoch >= 0:
             diverged = replica.divergence(leader, wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverged:
                 return PartitionView(0, bounds, diverged)
+        # The log end itself is fine: the next record will come there.
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
             raise OffsetOutOfRange(
                 f"{log.name} has offsets from {log.log_start_offset} to {replica.high_watermark}, "
@@ -91,23 +94,23 @@ class FetchRequests:
         return PartitionView(replica.high_watermark, bounds)
 
 
-# -- Replicate ------------------------------------------------------------------------------------
+# -- Replica fetches ------------------------------------------------------------------------------
 # ReplicaFetch and ReplicaProgress: the leader's side of replication.
 #
-# Owns what a follower may see: everything up to the log's end, and the high watermark whenever it
-# has risen. What a follower says of itself reaches the rules in the order in which it was said,
-# before anything waits: a progress counts only behind the fetch that goes before it.
+# Owns what a follower may see: everything up to the log end, and each new high watermark. What a
+# follower says about itself reaches the rules in the order of arrival, before any wait: progress
+# counts only after the fetch that precedes it.
 
 
-NO_TOKEN = 0  # the follower keeps its own
+NO_TOKEN = 0  # tokens are the follower's own; the leader's rules need none
 
 
 class ReplicaFetchRequests:
     """Attributes:
-    sessions: of followers, one for each broker that follows something here.
+    sessions: of followers, one for each broker that follows a partition here.
     """
 
-    tells_bounds = True
+    tells_bounds = True  # the follower's own high watermark follows it
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class ReplicaFetchRequests:
         *,
         registered_epoch: Callable[[int], int | None],
     ) -> None:
-        """`registered_epoch(broker)`: its broker epoch in the metadata, fenced or not."""
+        """`registered_epoch(broker)`: its broker epoch in the metadata, also if it is fenced."""
         self._hosting, self._directory, self._waiting = hosting, directory, waiting
         self._registered_epoch = registered_epoch
         self.sessions = FetchSessions(random)
@@ -151,6 +154,7 @@ class ReplicaFetchRequests:
 
     def _check_epoch(self, broker_id: int, broker_epoch: int) -> None:
         known = self._registered_epoch(broker_id)
+        # A process that was replaced must not count as a replica any more (KIP-903).
         if known != broker_epoch:
             raise StaleBrokerEpoch(
                 f"broker {broker_id} says epoch {broker_epoch}, known here is "
@@ -160,6 +164,7 @@ class ReplicaFetchRequests:
     def _verdict(
         self, request: ReplicaFetch, wanted: FetchPartition
     ) -> Diverged | RaftmqError | None:
+        # Consumers may leave the epoch out; a follower in the wrong epoch would be counted.
         if wanted.leader_epoch == ABSENT:
             return InvalidRequest("a follower has to say which leader epoch it means")
         try:
@@ -169,16 +174,18 @@ class ReplicaFetchRequests:
                 FetchedFrom(NO_TOKEN, wanted.fetch_offset, wanted.last_fetched_epoch),
                 leader_epoch=wanted.leader_epoch,
             )
+        # Kept until the answer, without the frames that hold the batch in memory.
         except RaftmqError as error:
             return without_frames(error)
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
-        """Raises RaftmqError: what to tell in place of records."""
+        """Raises RaftmqError: the answer in place of records."""
         wanted, verdict, log = partition.wanted, partition.verdict, replica.log
         if isinstance(verdict, RaftmqError):
             raise error_for(verdict.code, str(verdict))  # not the one that is kept, see `_verdict`
         replica.leading(wanted.leader_epoch)
-        if wanted.fetch_offset < log.log_start_offset:  # as of now: it may have been deleted since
+        # Checked again now: it may have been deleted since the verdict.
+        if wanted.fetch_offset < log.log_start_offset:
             raise OffsetOutOfRange(f"{log.name} starts at {log.log_start_offset}")
         bounds = AnsweredBounds(replica.high_watermark, log.log_start_offset)
         return PartitionView(log.log_end_offset, bounds, verdict)
@@ -188,7 +195,7 @@ class ReplicaFetchRequests:
     def replica_progress(
         self, _context: RequestContext, request: ReplicaProgress, _payload: Buffer
     ) -> None:
-        """Nobody waits for an answer; a follower that is wrong learns so from its next fetch."""
+        """One-way; a follower with a wrong epoch learns that from its next fetch."""
         try:
             self._check_epoch(request.broker_id, request.broker_epoch)
         except StaleBrokerEpoch as error:
@@ -202,6 +209,7 @@ class ReplicaFetchRequests:
         for said in progress:
             try:
                 self._take(request, said)
+            # A partition may have moved since; the other partitions' progress still counts.
             except RaftmqError as error:
                 logger.debug("progress dropped: broker=%d reason=%s", request.broker_id, error)
 

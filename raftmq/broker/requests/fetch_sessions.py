@@ -1,10 +1,11 @@
-"""What readers fetch, remembered from one request to the next.
+"""Fetch sessions (KIP-227) and delayed fetches: what readers fetch, remembered between requests.
 
-Owns the sessions and who may use them. A session knows of which partitions there may be news, as
-replicas tell it (`on_news`): a fetch looks at these and never at all the others. Reads nothing.
+Owns the sessions and who may use them. A session knows which of its partitions may have new data,
+as replicas notify it (`on_news`): a fetch checks these and none of the others. Reads no log.
+(Kafka: FetchSessionCache; the long polls in the second part: DelayedOperationPurgatory)
 
-Invariants: a session watches each replica once, and none after its end. A partition rests from the
-answer that brings records, a divergence or an error until the reader names it again.
+Invariants: a session watches each replica once, and none after its end. After an answer with
+records, a divergence or an error a partition rests until the reader names it again.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.fetch import FetchPartition
 
 
-SESSIONS_MAX = 1000
-IDLE_SECONDS = 120.0
-ID_BITS = 53  # nobody guesses the session of another, nor meets one of an earlier process
+SESSIONS_MAX = 1000  # each remembers its partitions; beyond it requests name them every time
+IDLE_SECONDS = 120.0  # two of the longest long polls
+ID_BITS = 53  # not to be guessed, nor given out again by a later process
 
 
 class AnsweredBounds(NamedTuple):
-    """What a reader was told of a partition last."""
+    """Offsets in the last answer to a reader; a new answer is due when they differ."""
 
     high_watermark: int
     log_start_offset: int
@@ -46,11 +47,11 @@ class AnsweredBounds(NamedTuple):
 
 class SessionPartition:
     """Attributes:
-    wanted: what the reader asked for when it named the partition last.
-    replica: which is watched.
+    wanted: the reader's last words about the partition.
+    replica: the one that is watched.
     told: None before the first answer.
-    rests: nothing is told before the reader names it again.
-    verdict: what a leader found when its follower asked; consumers need none.
+    rests: no answer before the reader names it again.
+    verdict: what the leader's rules said to a follower's fetch; None for consumers.
     """
 
     __slots__ = ("replica", "rests", "told", "verdict", "wanted")
@@ -68,7 +69,7 @@ class SessionPartition:
 
 
 class Turn(Protocol):
-    """The request of a session that is being answered."""
+    """The request of a session that is being answered; see `fetch_turn.FetchTurn`."""
 
     def on_news(self, partition: SessionPartition) -> None: ...
     def on_superseded(self) -> None: ...
@@ -80,8 +81,8 @@ class FetchSession:
     Attributes:
         session_id: NO_SESSION for one that ends with its answer.
         partitions: all of them.
-        news: those that have to be looked at, in this order.
-        turn: at most one request is being answered.
+        news: partitions that may have new data, in the order in which they are read.
+        turn: the request being answered; at most one.
     """
 
     def __init__(self, session_id: int, owner: Hashable) -> None:
@@ -93,25 +94,28 @@ class FetchSession:
         self.turn: Turn | None = None
 
     def begin(self, turn: Turn) -> None:
-        """The reader asks again: it has given up on what it asked before."""
+        """A new request: the reader has given up the one before."""
         before, self.turn = self.turn, turn
         if before is not None:
             before.on_superseded()
 
     def end(self, turn: Turn) -> None:
         if self.turn is turn:
+            # The idle time begins with the answer, not with the request.
             self.turn, self.used_at = None, trio.current_time()
             if self.session_id == NO_SESSION:
                 self.close()
 
     def name(self, wanted: FetchPartition) -> SessionPartition:
-        """The reader wants it, from there on. Whoever is named last has its turn last."""
+        """The reader names a partition and its next offset. It is read after all others, so that a
+        busy partition does not starve them."""
         key = PartitionKey(wanted.topic_id, wanted.partition)
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = SessionPartition(wanted)
+        # In another leader epoch bounds count from the beginning.
         if partition.wanted.leader_epoch != wanted.leader_epoch:
-            partition.told = None  # the part that waits for an answer is another
+            partition.told = None
         partition.wanted, partition.rests, partition.verdict = wanted, False, None
         self.news.pop(key, None)
         self.news[key] = None
@@ -128,9 +132,9 @@ class FetchSession:
             self.watch(partition, None)
 
     def watch(self, partition: SessionPartition, replica: Replica | None) -> None:
-        """From now on that one, or none."""
+        """Watch that replica from now on, or none."""
         if replica is not None and replica.is_closed:
-            replica = None  # it would live as long as the session
+            replica = None  # the session would keep its files open
         if partition.replica is replica:
             return
         if partition.replica is not None:
@@ -141,8 +145,10 @@ class FetchSession:
 
     def on_news(self, key: PartitionKey) -> None:
         partition = self.partitions.get(key)
+        # Forgotten by the reader; the replica has not noticed yet.
         if partition is None:
             return
+        # A replica that was closed is released here.
         self.watch(partition, partition.replica)
         if partition.rests:
             return
@@ -159,7 +165,7 @@ class FetchSession:
 
 
 class FetchSessions:
-    """`random` draws ids."""
+    """Sessions by id. `random` draws the ids."""
 
     def __init__(
         self,
@@ -169,23 +175,24 @@ class FetchSessions:
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._random, self._sessions_max, self._idle_seconds = random, sessions_max, idle_seconds
-        self._sessions: dict[int, FetchSession] = {}  # whoever was used longest ago comes first
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def enter(self, session_id: int, session_epoch: int, owner: Hashable) -> FetchSession:
-        """The session for a request; a new one that is not kept if that was asked for, or if there
-        are too many.
+        """The session of a request; one that ends with its answer if that was asked for, or if
+        there are too many.
 
         Args:
-            owner: whoever asks must be the one who began it.
+            owner: must be the same as when the session began.
 
         Raises:
-            FetchSessionIdNotFound: it was evicted, or is somebody else's: begin a new one.
-            InvalidFetchSessionEpoch: a request was lost, or came twice: begin a new one.
+            FetchSessionIdNotFound: evicted, or another owner's: begin a new one.
+            InvalidFetchSessionEpoch: a request was lost or came twice: begin a new one.
         """
         self._evict()
+        # Two cases: the next request of a session, or the end of one and perhaps a new one.
         if session_epoch not in (NEW_SESSION, WITHOUT_SESSION):
             return self._next(session_id, session_epoch, owner)
         self._leave(session_id, owner)
@@ -199,6 +206,7 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             raise FetchSessionIdNotFound(f"fetch session {session_id} is not known here: begin one")
+        # A lost request may have named partitions that this session does not know.
         if session_epoch != session.next_epoch:
             raise InvalidFetchSessionEpoch(
                 f"fetch session {session_id}: epoch {session_epoch}, expected "
@@ -216,10 +224,11 @@ class FetchSessions:
             session.close()
 
     def _evict(self) -> None:
-        """Whoever is gone would be told of news for ever."""
+        """Close idle sessions: their readers are gone, and replicas would notify them for ever."""
         oldest = trio.current_time() - self._idle_seconds
         while self._sessions:
             session = next(iter(self._sessions.values()))
+            # In order of use, so the first one that is alive ends the search.
             if session.turn is not None or session.used_at > oldest:
                 return
             del self._sessions[session.session_id]
@@ -233,19 +242,19 @@ class FetchSessions:
 
 
 def following_epoch(session_epoch: int) -> int:
-    """After the largest comes 1: 0 begins a session."""
+    """The largest epoch is followed by 1, as 0 begins a session."""
     return 1 if session_epoch == ID_MAX else session_epoch + 1
 
 
 # -- Waiting fetches ------------------------------------------------------------------------------
-# Fetches that wait for news: looked at again once there is some, or when their time is over.
+# Delayed fetches (long polls): checked again when there is new data, or at their deadlines.
 #
-# Owns the waking, for all of them together: no fetch has a task or a timer of its own, but for one
-# that has to wait for a disk. Whatever news comes while other tasks have their turn is told at
-# once.
+# Owns the waking, for all of them together: no fetch has a task or a timer of its own, except for
+# a read from disk. New data from a batch of requests wakes each fetch once, at its end.
+# (Kafka: DelayedOperationPurgatory)
 
 
-STALE_ALARMS_MIN = 100  # not worth a look at all of them
+STALE_ALARMS_MIN = 100  # alarms of answered fetches; fewer are not worth a pass over all
 
 
 class WaitingFetch(Protocol):
@@ -256,10 +265,10 @@ class WaitingFetch(Protocol):
     is_ended: bool
 
     def look(self) -> None:
-        """There may be something to tell now. Must not wait."""
+        """There may be something to answer now. Must not block."""
 
     def fail(self, error: Exception) -> None:
-        """This came of looking."""
+        """`look` raised this."""
 
 
 class WaitingFetches:
@@ -270,46 +279,51 @@ class WaitingFetches:
         self._alarms: list[tuple[float, int, WaitingFetch]] = []  # a heap
         self._numbers = count()
         self._is_batch = False
+        # Alarms of live fetches at the last pass; twice as many start the next one.
         self._alive_max = STALE_ALARMS_MIN
         self._asleep = trio.lowlevel.ParkingLot()
         self._alarm = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
     def wake(self, fetch: WaitingFetch) -> None:
-        """Have it look soon."""
+        """Have the fetch check soon."""
+        # During a batch of requests the task would run too early; `on_batch` checks at the end.
         if not self._woken and not self._is_batch:
             self._asleep.unpark_all()
         self._woken[fetch] = None
 
     def wake_at(self, fetch: WaitingFetch, time: float) -> None:
-        """Have it look then, at the latest."""
+        """Have the fetch check at that time at the latest."""
         heappush(self._alarms, (time, next(self._numbers), fetch))
+        # Amortised: each pass at least halves the heap.
         if len(self._alarms) > 2 * self._alive_max:
             self._forget_ended()
         if time < self._alarm.deadline:
             self._alarm.deadline = time
 
     def _forget_ended(self) -> None:
-        """Most are answered long before their time is over."""
+        """Drop alarms of answered fetches: most are answered long before their deadline."""
         self._alarms = [alarm for alarm in self._alarms if not alarm[2].is_ended]
         heapify(self._alarms)
         self._alive_max = max(STALE_ALARMS_MIN, len(self._alarms))
 
-    def on_batch(self, begins: bool) -> None:  # as the server calls it
-        """Whatever news a batch of requests brings is told at its end."""
+    def on_batch(self, begins: bool) -> None:  # positional, as the RPC server calls it
+        """At the end of a batch of requests, answer the fetches that it woke: many produces, one
+        answer to each follower (decision 0016)."""
         self._is_batch = begins
         if not begins:
             self.look()
 
     def look(self) -> None:
-        """Now, wherever there is news: nothing more is coming in a moment."""
+        """Check all woken fetches now."""
+        # Swapped first: checking may wake others, which have their turn next.
         woken, self._woken = self._woken, {}
         for fetch in woken:
             if not fetch.is_ended:
                 _look(fetch)
 
     def start_soon(self, work: Callable[[], Awaitable[None]]) -> None:
-        """What has to wait for a disk."""
+        """Run work that waits for the disk."""
         assert self._nursery is not None, "only while it runs"
         self._nursery.start_soon(work)
 
@@ -326,11 +340,13 @@ class WaitingFetches:
     async def _watch_news(self) -> NoReturn:
         while True:
             if not self._woken:
+                # Until `wake` is called.
                 await self._asleep.park()
             self.look()
 
     async def _watch_clock(self) -> NoReturn:
         while True:
+            # Until the earliest deadline; `wake_at` may move it forward.
             with trio.CancelScope() as self._alarm:
                 self._alarm.deadline = self._alarms[0][0] if self._alarms else math.inf
                 await trio.sleep_forever()
@@ -344,5 +360,5 @@ class WaitingFetches:
 def _look(fetch: WaitingFetch) -> None:
     try:
         fetch.look()
-    except Exception as error:  # of this fetch alone; whoever answers it knows what to make of it
+    except Exception as error:  # this fetch alone fails; the server answers or logs it
         fetch.fail(error)

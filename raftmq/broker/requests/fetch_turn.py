@@ -1,11 +1,11 @@
-"""The answer to one fetch: look where there is news, wait while there is too little, tell.
+"""One fetch in progress: reads partitions with new data, long-polls for `bytes_min`, answers.
 
-Owns the limits of an answer and its deadline, however many partitions there are. It has no task:
-whoever has news, and the clock, have it look again (`WaitingFetches`). What a reader may see is for
-`ReaderView` to say; records are never touched, they are named as parts of files.
+Owns the limits of an answer and its deadline, for any number of partitions. It has no task: new
+data and the clock make it check again (`WaitingFetches`; Kafka: DelayedFetch in the purgatory).
+`ReaderView` says what a reader may see; records are never touched, only named as file slices.
 
-Invariants: what was found is told once, or given back to the session. A first batch comes whole,
-whatever the limits say; no other makes an answer larger than they do.
+Invariants: what was found is answered once, or given back to the session. A first batch is answered
+whole, whatever the limits say; no further batch makes an answer exceed them.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import LogSlice, PartitionLog
 
-PARTITIONS_TOLD_MAX = 1000  # by one answer, which has to fit into a header
-MESSAGE_CHARS_MAX = 300
-ANSWER_BYTES_MAX = 48 << 20  # it has to fit into a frame, and others wait behind it
-WAIT_SECONDS_MAX = 60.0
-# A high watermark alone waits so long for records to go with.
+PARTITIONS_TOLD_MAX = 1000  # of one answer, which must fit into `header_bytes_max`
+MESSAGE_CHARS_MAX = 300  # of an error text, a thousand of which fit into the header
+ANSWER_BYTES_MAX = 48 << 20  # below `frame_bytes_max`, and others wait behind it
+WAIT_SECONDS_MAX = 60.0  # of a long poll; a client that asks for more is answered empty
+# A new high watermark alone waits so long for records to travel with it.
 BOUNDS_LINGER_SECONDS = 0.01
 
 logger = logging.getLogger("raftmq.broker")
 
 
 class HostedReplicas(Protocol):
-    """Where the replicas are found."""
+    """The replicas on this broker, see `replicas.Replicas`."""
 
     def get(self, topic_id: bytes, partition: int) -> Replica:
-        """Raises RaftmqError: it is not here."""
+        """Raises RaftmqError: it is not on this broker."""
 
     def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
-        """Who leads in which epoch, as the metadata says; -1 where nobody does."""
+        """Leader and leader epoch in the metadata; -1 where there is none."""
 
 
 class PartitionView(NamedTuple):
-    """What a reader may know of a partition now; records up to `end_offset`, unless it diverged."""
+    """What a reader may see of a partition now; records up to `end_offset`, unless it diverged."""
 
     end_offset: int
     bounds: AnsweredBounds
@@ -65,20 +65,20 @@ class PartitionView(NamedTuple):
 
 
 class ReaderView(Protocol):
-    """What one kind of reader may see.
+    """What one kind of reader, consumers or followers, may see.
 
     Attributes:
-        tells_bounds: whether a new high watermark is worth an answer without any records.
+        tells_bounds: a new high watermark is worth an answer without records.
     """
 
     tells_bounds: bool
 
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
-        """Raises RaftmqError: what to tell in place of records."""
+        """Raises RaftmqError: the answer in place of records."""
 
 
 class AnswerLimits(NamedTuple):
-    """Of one answer, as whoever asked said."""
+    """Of one answer, as the reader asked."""
 
     max_wait_ms: int
     bytes_min: int
@@ -86,7 +86,8 @@ class AnswerLimits(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """`is_cut`: more is there than fits; to wait for news would bring nothing of it."""
+    """What one partition has to answer. `is_cut`: more records are there than fit, so waiting for
+    new ones would be pointless."""
 
     partition: SessionPartition
     seen: PartitionView | None
@@ -100,7 +101,7 @@ class _Found(NamedTuple):
 
 
 class FetchTurn:
-    """One request: `start` answers it, at once or later. A `Waiting`."""
+    """One request: `start` answers it, at once or later. A `WaitingFetch`."""
 
     def __init__(
         self,
@@ -119,17 +120,19 @@ class FetchTurn:
         self._deadline = trio.current_time() + wait_seconds
         self._found: dict[PartitionKey, _Found] = {}
         self._bytes = 0
-        self._looked_at: PartitionKey | None = None  # while the disk is waited for
+        self._looked_at: PartitionKey | None = None  # its records are being read from disk
         self._slow_look = trio.CancelScope()
+        # Urgent: answer without waiting for `bytes_min`. Full: nothing more fits.
         self._is_urgent = self._is_full = self._is_woken = False
         self.is_ended = False
         self._pending = PendingReply(self._abandon)
 
     def start(self) -> PendingReply:
-        """Look at once, or whoever asked waits although there is something."""
+        """Check at once; registers for the deadline if that did not answer."""
         self._session.begin(self)
         try:
             self.look()
+        # The session must not keep a request that failed.
         except BaseException:
             self._abandon()
             raise
@@ -146,17 +149,19 @@ class FetchTurn:
         self._give_back()
         self._session.end(self)
 
-    # -- waking up -------------------------------------------------------------------------
+    # -- new data --------------------------------------------------------------------------
 
     def on_news(self, partition: SessionPartition) -> None:
-        """Wakes up only for what would be told: most appends are not committed yet."""
+        """Wake up only for what can be answered: most appends are not committed yet."""
         if self._is_woken:
             return
         try:
             seen = self._look(partition)
+        # The error is the answer, for example that this broker is not the leader any more.
         except RaftmqError:
             self._wake()
             return
+        # Records are worth waking for; a high watermark alone may wait a moment for some.
         if _has_records(partition, seen):
             self._wake()
         elif self._has_bounds(partition, seen):
@@ -167,15 +172,18 @@ class FetchTurn:
         self._waiting.wake(self)
 
     def _linger(self) -> None:
-        """Bounds alone are told in a moment."""
+        """Answer in a moment, even without records."""
         lingered = trio.current_time() + BOUNDS_LINGER_SECONDS
         if lingered < self._deadline:
             self._deadline = lingered
             self._waiting.wake_at(self, lingered)
 
     def on_superseded(self) -> None:
-        """Whoever comes next looks at once: what was found has to be there by then."""
+        """The reader's next request is here and checks at once, so what this one has found must be
+        given back to the session first.
+        """
         self._give_back()
+        # While it reads from disk the read has been cancelled; that task concludes.
         if not self._is_reading:
             self._conclude()
 
@@ -188,6 +196,7 @@ class FetchTurn:
         return self._looked_at is not None
 
     def _is_over(self) -> bool:
+        # Five reasons to stop waiting; the last two are the long poll's own (bytes, deadline).
         return (
             self._is_urgent
             or self._is_full
@@ -196,10 +205,10 @@ class FetchTurn:
             or trio.current_time() >= self._deadline
         )
 
-    # -- looking ---------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Wherever there is news, in order, until nothing more fits; answer if that is enough."""
+        """Read partitions with new data, in order, until nothing more fits; answer if enough."""
         self._is_woken = False
         if self.is_ended or self._is_reading:
             return
@@ -208,6 +217,7 @@ class FetchTurn:
                 break
             self._session.news.pop(key, None)
             partition = self._session.partitions.get(key)
+            # Not in the page cache: one task reads it, and goes on with the others afterwards.
             if partition is not None and not partition.rests and not self._look_at(key, partition):
                 self._looked_at, self._slow_look = key, trio.CancelScope()
                 self._waiting.start_soon(partial(self._look_slowly, key, partition))
@@ -223,30 +233,34 @@ class FetchTurn:
             self._pending.settle(reply)
 
     def _look_at(self, key: PartitionKey, partition: SessionPartition) -> bool:
-        """False if a disk has to be waited for."""
+        """False if the disk must be waited for."""
+        # An earlier finding of this very request is replaced by a newer one.
         before = self._found.pop(key, None)
         self._bytes -= before.length if before else 0
         try:
             found = self._find_now(partition, self._look(partition))
         except RaftmqError as error:
             found = _Found(partition, None, error=without_frames(error))
+        # Also the signal of `read_now` that the page cache lacks it.
         except WouldBlock:
             return False
         self._judge(key, found)
         return True
 
     async def _look_slowly(self, key: PartitionKey, partition: SessionPartition) -> None:
+        # The request was answered before this task began.
         if self.is_ended:
             return  # its session may have ended, and would watch again
         try:
+            # Cancelled by `_give_back`, when the request is superseded or abandoned.
             with self._slow_look:
                 found = await self._find_slowly(partition)
             if not self.is_ended:
                 self._looked_at = None
                 self._judge(key, found)
-                self._conclude()  # or news that come while a disk is read would put it off for ever
+                self._conclude()  # or new data during every disk read would postpone it for ever
                 self.look()
-        except Exception as error:  # whoever answers it knows what to make of it
+        except Exception as error:  # `fail` hands it to the server, which answers or logs it
             self.fail(error)
 
     async def _find_slowly(self, partition: SessionPartition) -> _Found:
@@ -256,14 +270,15 @@ class FetchTurn:
             return _Found(partition, None, error=without_frames(error))
 
     def _judge(self, key: PartitionKey, found: _Found) -> None:
-        """1. Too late. 2. What cannot wait. 3. Records. 4. What is told for the first time.
-        5. What goes along with records, or is told in a moment. 6. Nothing.
+        """Six cases: 1. superseded: drop it; 2. error or divergence: answer at once; 3. records;
+        4. bounds for the first time; 5. new bounds, with records or in a moment; 6. nothing.
         """
         partition, seen, piece = found[:3]
         if self._is_superseded:
             return
         if seen is None or seen.diverged:
             self._add(key, found, is_urgent=True)
+        # The next batch does not fit: it stays new data for the next request.
         elif piece is not None and self._bytes and self._bytes + piece.length > self._bytes_max:
             self._session.news[key] = None
             self._is_full = True
@@ -279,6 +294,7 @@ class FetchTurn:
         wanted = partition.wanted
         try:
             replica = self._hosting.get(wanted.topic_id, wanted.partition)
+        # Not on this broker: do not watch the replica it was.
         except RaftmqError:
             self._session.watch(partition, None)
             raise
@@ -311,6 +327,7 @@ class FetchTurn:
     def _wanted(self, partition: SessionPartition) -> tuple[PartitionLog, int, int]:
         replica, wanted = partition.replica, partition.wanted
         assert replica is not None, "looked at, and not watched"
+        # At least 1, as the first batch is read whole in any case.
         bytes_max = max(1, min(wanted.bytes_max, self._bytes_max - self._bytes))
         return replica.log, wanted.fetch_offset, bytes_max
 
@@ -323,10 +340,10 @@ class FetchTurn:
     def _has_bounds(self, partition: SessionPartition, seen: PartitionView) -> bool:
         return self._reading.tells_bounds and seen.bounds != partition.told
 
-    # -- telling ---------------------------------------------------------------------------
+    # -- answering -------------------------------------------------------------------------
 
     def _reply(self) -> Reply:
-        """What was found for a request that nobody waits for any more is the next one's."""
+        """An empty answer if superseded: what was found belongs to the next request."""
         if self._is_superseded:
             return Reply(FetchReply(self._session.session_id))
         found, self._found = self._found, {}
@@ -339,7 +356,8 @@ class FetchTurn:
         if error is not None:
             return self._tell_error(key, partition, error)
         assert seen is not None, "neither seen nor failed"
-        partition.told = None if seen.diverged else seen.bounds  # whoever cuts is told anew
+        partition.told = None if seen.diverged else seen.bounds  # after truncation all is new
+        # Until the reader names its next offset, another answer would repeat this one.
         partition.rests = piece is not None or seen.diverged is not None
         return PartitionFetched(
             *key,
@@ -352,14 +370,16 @@ class FetchTurn:
     def _tell_error(
         self, key: PartitionKey, partition: SessionPartition, error: RaftmqError
     ) -> PartitionFetched:
-        """Of what is not here nothing is remembered, or names alone would fill the memory."""
+        """Nothing is remembered of partitions that are not here: names alone would fill memory."""
         replica, leader, leader_epoch = partition.replica, ABSENT, ABSENT
         is_known = replica is not None and replica.log.is_rotten_at(partition.wanted.fetch_offset)
+        # Known rot was logged when it was found; every reader would repeat it.
         if replica is not None and isinstance(error, CorruptRecord | StorageError) and not is_known:
             logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
         partition.rests, partition.told = True, None
         if replica is None:
             self._session.drop(key)
+        # Errors that mean "ask the leader" name it, which saves a metadata request.
         if error.refresh_metadata:
             leader, leader_epoch = self._hosting.leader_of(*key)
         return PartitionFetched(
@@ -374,6 +394,7 @@ class FetchTurn:
 
     def _give_back(self) -> None:
         unanswered, self._found = list(self._found), {}
+        # A disk read under way is cancelled, and its partition checked again.
         if self._looked_at is not None:
             unanswered.append(self._looked_at)
             self._looked_at = None
@@ -388,6 +409,7 @@ def _has_records(partition: SessionPartition, seen: PartitionView) -> bool:
 
 
 def _found(partition: SessionPartition, seen: PartitionView, part: LogSlice) -> _Found:
+    # No whole batch ends before `end_offset`.
     if not part.bytes.length:
         return _Found(partition, seen)
     return _Found(partition, seen, part.bytes, is_cut=part.end_offset < seen.end_offset)

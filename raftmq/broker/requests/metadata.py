@@ -1,9 +1,9 @@
-"""Which topics there are, who leads them, and where to find the brokers: from this broker's image.
+"""Metadata requests: topics, partition leaders, brokers, cluster and topic descriptions, paged.
 
-Owns the requests Metadata and DescribeCluster. Addresses are those of the listener on which was
-asked. All topics come in pages; a page ends early enough to be sent, whatever was asked for, but
-holds one topic at least. A large answer is made in slices, between which others have their turn;
-all of it is of one image.
+Owns Metadata, DescribeCluster and DescribeTopics, answered from this broker's image, with addresses
+of the listener over which the client asked. A page ends early enough to be sent, but holds one
+topic at least. A large answer is built in slices, between which other tasks run; all of it is of
+one image.
 """
 
 from __future__ import annotations
@@ -57,19 +57,20 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import DescribeTopics
 
 
-PAGE_BYTES = 1 << 19  # of topics in one answer, estimated: half of what a header may have
+# Sizes are estimates of the encoded form, on the high side.
+PAGE_BYTES = 1 << 19  # of topics in one answer: a quarter of `header_bytes_max`
 TOPIC_BYTES = 40
 PARTITION_BYTES = 24
-REPLICA_BYTES = 15  # a broker's id in three lists
-NOBODY: Mapping[int, Address] = MappingProxyType({})
-SLICE_PARTITIONS = 500  # told in one go, in a millisecond or two
+REPLICA_BYTES = 15  # a broker id in three lists
+NOBODY: Mapping[int, Address] = MappingProxyType({})  # no voters
+SLICE_PARTITIONS = 500  # built in one step, in a millisecond or two
 
 
 class MetadataRequests:
     """
     Args:
-        voters: of the quorum, where they listen for each other.
-        wrong_clocks: whose clocks are wrong, as far as is known here.
+        voters: of the quorum, with the addresses at which they listen for each other.
+        wrong_clocks: brokers with wrong clocks, as far as this broker knows.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class MetadataRequests:
     ) -> Reply | Awaitable[Reply]:
         image = self._quorum.image
         view = _View(image, context.listener.name)
+        # One more than the page: it tells whether there is a next page.
         if request.topics is None:
             names = self._names_after(image, request.after, limit=request.topics_max + 1)
         else:
@@ -104,6 +106,7 @@ class MetadataRequests:
             controller_id=self._controller_id(),
             brokers=view.brokers(),
         )
+        # Small answers need no task.
         if next(slices, None) is None:
             return _with_topics(body, told, asked=len(names))
         return _finish(body, slices, told, asked=len(names))
@@ -126,11 +129,12 @@ class MetadataRequests:
         return Reply(body)
 
     def _controller_id(self) -> int:
+        # The controller is the leader of the quorum; for a moment there may be none.
         leader_id = self._quorum.leadership.leader_id
         return ABSENT if leader_id is None else leader_id
 
     def _names_after(self, image: MetadataImage, after: str, *, limit: int) -> list[str]:
-        """Sorted once for each set of topics, and not for each page."""
+        """Sorted once for each set of topics, not for each page."""
         if image.topic_ids is not self._topic_ids:
             self._topic_ids, self._names = image.topic_ids, sorted(image.topic_ids)
         first = bisect_right(self._names, after)
@@ -145,7 +149,8 @@ def _with_topics(body: MetadataReply, told: Sequence[TopicMetadata], *, asked: i
 async def _finish(
     body: MetadataReply, slices: Iterator[int], told: Sequence[TopicMetadata], *, asked: int
 ) -> Reply:
-    """One slice after the other; what is asked meanwhile is answered meanwhile."""
+    """The remaining slices; other requests are answered in between."""
+    # The first slice was built in the handler.
     await trio.lowlevel.checkpoint()
     for _ in slices:
         await trio.lowlevel.checkpoint()
@@ -153,9 +158,9 @@ async def _finish(
 
 
 class _View:
-    """An image as it looks from one listener.
+    """An image as seen from one listener.
 
-    A broker that has no such listener, or is fenced, is not there.
+    Brokers that are fenced, or have no such listener, are left out: a client cannot use them.
     """
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
@@ -174,19 +179,21 @@ class _View:
         )
 
     def tell(self, names: Sequence[str], told: list[TopicMetadata]) -> Iterator[int]:
-        """Adds the first of these topics to `told`, as many as fit.
+        """Adds as many of these topics to `told` as fit, in order.
 
-        Yields, how many are there, wherever a slice ends.
+        Yields their number after each slice but the last.
         """
         size, left = 0, SLICE_PARTITIONS
         for name in names:
             topic = self._image.topic_named(name)
             size += len(name.encode()) + TOPIC_BYTES + self._partitions_size(topic)
+            # The first topic comes whole, or paging would not proceed.
             if told and size > PAGE_BYTES:
                 return
             left -= 1  # a topic costs as much as a partition
             partitions: list[PartitionMetadata] = []
             while topic is not None and len(partitions) < topic.partition_count:
+                # A slice may end in the middle of a topic with many partitions.
                 if left <= 0:
                     yield len(told)
                     left = SLICE_PARTITIONS
@@ -196,6 +203,7 @@ class _View:
             told.append(_topic(name, topic, partitions))
 
     def _partitions_size(self, topic: TopicState | None) -> int:
+        # An unknown name is answered with an error and has no partitions.
         if topic is None:
             return 0
         replicas = self._image.partitions[PartitionId(topic.topic_id, 0)].replicas
@@ -206,6 +214,7 @@ class _View:
 
     def _partition(self, key: PartitionId) -> PartitionMetadata:
         state = self._image.partitions[key]
+        # A leader that is fenced or not on this listener is none for this client.
         is_led = state.leader in self._endpoints
         return PartitionMetadata(
             error=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -249,16 +258,16 @@ def _fields(endpoint: Endpoint) -> tuple[str, str, int]:
 
 
 # -- Descriptions ---------------------------------------------------------------------------------
-# DescribeTopics: everything that the metadata knows of topics, partition by partition, in pages.
+# DescribeTopics: everything the metadata knows about topics, partition by partition, in pages.
 #
-# Owns the request and its cursor. Each page is of the image at its time: what is deleted or grows
-# between two pages shows as it is then. A page always gets further than the one before.
+# Owns the request and its cursor. Each page is of the image at its time: deletions and growth
+# between two pages show as they happen. Each page gets further than the one before.
 
 
-PAGE_BYTES = 1 << 19  # of one answer, estimated: half of what a header may have
+PAGE_BYTES = 1 << 19  # of one answer, estimated: a quarter of `header_bytes_max`
 DESCRIBED_TOPIC_BYTES = 50
 DESCRIBED_PARTITION_BYTES = 40
-BROKER_ID_BYTES = 5
+BROKER_ID_BYTES = 5  # the longest form of an integer in msgpack
 
 
 class TopicDescriptions:
@@ -271,10 +280,11 @@ class TopicDescriptions:
     def describe(
         self, _context: RequestContext, request: DescribeTopics, _payload: Buffer
     ) -> Reply:
-        """Raises InvalidRequest where the cursor is at a topic that was not asked for."""
+        """Raises InvalidRequest if the cursor names a topic that is not among those asked for."""
         page = _Page(self._quorum.image, request.partitions_max)
         following: Cursor | None = None
         for cursor in _cursors(request):
+            # The page ends before this topic, or within it.
             following = cursor if page.is_full else page.add(cursor)
             if following is not None:
                 break
@@ -282,7 +292,7 @@ class TopicDescriptions:
 
 
 def _cursors(request: DescribeTopics) -> list[Cursor]:
-    """Where to begin in each topic that is left."""
+    """Where to begin in each of the remaining topics."""
     names = list(dict.fromkeys(request.topics))
     first = request.first
     if first is None:
@@ -297,7 +307,7 @@ def _cursors(request: DescribeTopics) -> list[Cursor]:
 
 class _Page:
     """Attributes:
-    topics: what is on it so far.
+    topics: on this page so far.
     """
 
     def __init__(self, image: MetadataImage, partitions_max: int) -> None:
@@ -310,8 +320,9 @@ class _Page:
         return self._partitions_left <= 0 or self._bytes_left <= 0
 
     def add(self, cursor: Cursor) -> Cursor | None:
-        """The topic from there on; where the next page begins, if this one ends within it."""
+        """Add the topic from there on; returns where the next page begins if it ends within it."""
         topic = self._image.topic_named(cursor.topic)
+        # Deleted between two pages, or never there.
         if topic is None:
             self.topics.append(_unknown(cursor.topic))
             self._bytes_left -= DESCRIBED_TOPIC_BYTES + 3 * len(cursor.topic)
@@ -331,7 +342,7 @@ class _Page:
         return Cursor(topic.name, end) if end < topic.partition_count else None
 
     def _partitions(self, topic: TopicState, first: int) -> list[PartitionDescription]:
-        """One at least, if there is one."""
+        """At least one, if there is one, so that paging proceeds."""
         described: list[PartitionDescription] = []
         for number in range(first, topic.partition_count):
             if described and self.is_full:
@@ -353,7 +364,7 @@ def _configs_size(topic: TopicState) -> int:
 
 
 def _size(state: PartitionState) -> int:
-    """Who is in several lists costs several ids."""
+    """A replica that is in several lists costs several ids."""
     lists = (state.replicas, state.isr, state.eligible, state.last_known_eligible)
     return DESCRIBED_PARTITION_BYTES + BROKER_ID_BYTES * sum(
         map(len, (*lists, state.adding, state.removing))

@@ -1,8 +1,8 @@
-"""Which offset belongs to a time, and where a leader epoch ends: what only the leader can tell.
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offsets that only the leader knows.
 
-Owns both requests. Nothing at or beyond the high watermark is given away. While a new leader's
-high watermark has not reached its epoch, what is committed ends at an unknown place: then the end
-is not told at all (KIP-207), so that it never goes back.
+Nothing at or beyond the high watermark is answered. Until the high watermark of a new leader has
+reached its epoch, the end of what is committed is unknown: then the latest offset is refused
+(KIP-207), so that it never goes back.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ListOffsetsRequests:
     def list_offsets(
         self, _context: RequestContext, request: ListOffsets, _payload: Buffer
     ) -> Reply | Awaitable[Reply]:
-        """Only a search by time has to wait for the disk."""
+        """Only a search by time needs the disk, and so a task."""
         if any(wanted.timestamp >= 0 for wanted in request.partitions):
             return self._search(request)
         found = [self._found_at_end(wanted) for wanted in request.partitions]
@@ -83,6 +83,7 @@ class ListOffsetsRequests:
 
     async def _search(self, request: ListOffsets) -> Reply:
         found = [
+            # One after the other: a request with many partitions should not flood the disk.
             await self._found_by_time(wanted)
             if wanted.timestamp >= 0
             else self._found_at_end(wanted)
@@ -107,7 +108,8 @@ class ListOffsetsRequests:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             leader = replica.leading(wanted.leader_epoch)
             answer = await self._directory.offset_for_timestamp(replica.log, wanted.timestamp)
-            replica.leading(leader.leader_epoch)  # of another epoch the log may be another, too
+            # Another epoch may have another log: what was found there is void.
+            replica.leading(leader.leader_epoch)
             return _committed(wanted, replica, leader, answer)
         except RaftmqError as error:
             return _not_found(wanted, error)
@@ -120,6 +122,7 @@ class ListOffsetsRequests:
             return FoundEpoch(wanted.topic_id, wanted.partition, error.code)
         log = replica.log
         end = log.epochs.end_of(wanted.leader_epoch, log.log_end_offset)
+        # An epoch that this log does not know.
         if end is None:
             return FoundEpoch(wanted.topic_id, wanted.partition)
         return FoundEpoch(
@@ -133,7 +136,7 @@ class ListOffsetsRequests:
 def _committed(
     wanted: WantedOffset, replica: Replica, leader: Leader, answer: TimestampOffset | None
 ) -> FoundOffset:
-    """1. A committed record. 2. There may be one, nobody knows yet. 3. There is none."""
+    """Three cases: 1. a committed record; 2. there may be one, not known yet; 3. there is none."""
     if answer is not None and answer.offset < replica.high_watermark:
         return _found(wanted, replica, offset=answer.offset, timestamp=answer.timestamp)
     _check_established(replica, leader)
@@ -141,6 +144,7 @@ def _committed(
 
 
 def _check_established(replica: Replica, leader: Leader) -> None:
+    # Followers may hold more than this new leader knows to be committed.
     if not leader.is_established:
         raise OffsetNotAvailable(
             f"{replica.log.name}: the leader of epoch {leader.leader_epoch} does not know yet what"
@@ -165,16 +169,16 @@ def _not_found(wanted: WantedOffset, error: RaftmqError) -> FoundOffset:
 
 
 # -- Record deletion ------------------------------------------------------------------------------
-# DeleteRecords: a partition starts later from now on, whoever leads it.
+# DeleteRecords: raise the log start of a partition, for every later leader.
 #
-# Owns the request. Only what is committed is deleted: an uncommitted record may never have been.
-# The new start stands in the quorum first (docs/decisions/0024), which takes it from the leader of
-# this epoch only; then this log begins there; then it is answered. Whoever leads next lets its log
-# begin there before it shows anything.
+# Owns the request. Only committed records are deleted: an uncommitted one may never have existed.
+# The new start is committed in the quorum first (decision 0024), which accepts it from the leader
+# of this epoch only; then this log is trimmed; then it is answered. A later leader trims its log
+# before it answers any reader.
 
 
 class RecordDeletion:
-    """`broker_epoch`: of this process; -1 before it is registered. `voters`: of the quorum."""
+    """`broker_epoch`: of this process; -1 while not registered. `voters`: of the quorum."""
 
     def __init__(
         self,
@@ -195,9 +199,7 @@ class RecordDeletion:
     async def delete(
         self, _context: RequestContext, request: DeleteRecords, _payload: Buffer
     ) -> Reply:
-        """In the quorum several at a time; on the disk one after the other, a few operations on
-        files each.
-        """
+        """In the quorum several at a time; on disk one by one, a few file operations each."""
         deadline = trio.current_time() + request.timeout_ms / 1000
         planned = plan_each(
             request.partitions, self._plan, key=lambda it: (it.topic_id, it.partition)
@@ -210,10 +212,11 @@ class RecordDeletion:
         return Reply(DeleteRecordsReply(tuple(told)))
 
     def _plan(self, wanted: RecordsToDelete) -> Change:
-        """What retention has deleted here is answered as well, and so it has to stand as well."""
+        """At least the present log start: what retention has deleted must not come back either."""
         _check_level(self._changes.image, self._voters)
         replica = self._replicas.get(wanted.topic_id, wanted.partition)
         leader_epoch = replica.leading().leader_epoch
+        # ABSENT: everything that is committed.
         is_all = wanted.before_offset == ABSENT
         offset = _committed_end(replica) if is_all else wanted.before_offset
         _check_committed(replica, offset)
@@ -224,7 +227,7 @@ class RecordDeletion:
             return state is not None and state.log_start_offset >= start
 
         command = RaiseLogStart(self._broker_id, self._broker_epoch(), *key, leader_epoch, start)
-        # It need not show here yet: an image that lets this broker lead in another epoch is newer.
+        # No wait for the image: one that lets this broker lead in another epoch is newer anyway.
         return (ChangeStep(command, lambda _image: True, proves=stands),)
 
     async def _told(
@@ -249,19 +252,20 @@ class RecordDeletion:
         return RecordsDeleted(wanted.topic_id, wanted.partition, error.code, message)
 
     async def _trim(self, command: RaiseLogStart, deadline: float) -> None:
-        """What has begun is not given up, however long the disk takes. Whoever leads in a later
-        epoch has done so before.
+        """A deletion that has begun goes on, however long the disk takes. A leader of a later
+        epoch has trimmed its log already.
 
         Raises:
-            RequestTimedOut: the start stands, but this log may still show what is before it.
+            RequestTimedOut: committed, but this log may still show what is before the start.
         """
         try:
             replica = self._replicas.get(command.topic_id, command.partition)
             replica.leading(command.leader_epoch)
         except RaftmqError:
-            return
+            return  # not the leader of that epoch any more: the next one trims its log
         reason = "the disk took too long"
         try:
+            # Gives up the wait only; the operation on the files is not interrupted.
             with trio.move_on_at(deadline):
                 await self._directory.delete_records(replica.log, command.start_offset)
                 return
@@ -272,6 +276,7 @@ class RecordDeletion:
 
 def _check_level(image: MetadataImage, voters: Collection[int]) -> None:
     level = FeatureLevel.LOG_STARTS
+    # Older nodes would not keep the start across an election (decision 0024).
     if image.feature_level >= level:
         return
     older = sorted(b.broker_id for b in image.brokers.values() if b.feature_level_max < level)
@@ -300,10 +305,11 @@ def _committed_end(replica: Replica) -> int:
 
 
 def _check_committed(replica: Replica, offset: int) -> None:
-    """Beyond the high watermark, a new leader cannot tell what is committed and what is not."""
+    """Beyond its high watermark a new leader cannot tell what is committed."""
     leader = replica.leading()
     if offset <= replica.high_watermark:
         return
+    # In the log and perhaps committed: ask again, rather than an error for good.
     if offset <= replica.log.log_end_offset and not leader.is_established:
         raise _not_known(replica)
     raise OffsetOutOfRange(

@@ -1,8 +1,8 @@
-"""Produce: the whole promise of an acknowledgement on one screen.
+"""Produce: append batches, wait for acks, answer. (Kafka: DelayedProduce)
 
-Owns the request from its bytes to its answer. Batches of one partition are appended in the order in
-which the requests came, because `produce` itself never waits; what waits is only the answer, and no
-task of its own does so.
+Owns the request from its bytes to its answer. Batches of one partition are appended in the order of
+the requests, because `produce` itself never waits; only the answer does, without a task of its own
+(decision 0016).
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 # -- Acknowledging --------------------------------------------------------------------------------
 # One request that waits until what it appended is held: the last acknowledgement answers it.
 #
-# Owns the waiting. No task of its own does so, as thousands of requests may wait.
+# Owns the wait. It needs no task, as thousands of requests may wait.
 
 
 class PendingAppend(Protocol):
-    """In a log, and perhaps not held by enough replicas yet."""
+    """In a log, and possibly not held by enough replicas yet."""
 
     @property
     def replica(self) -> Replica: ...
     @property
     def leader_epoch(self) -> int:
-        """In which it was appended."""
+        """Under which it was appended."""
 
     @property
     def end_offset(self) -> int: ...
 
 
 class PendingAcknowledgements:
-    """`answer` is given the errors, by place in the request; whatever has none is held as `acks`
+    """`answer` gets the errors by place in the request; an entry without one is held as `acks`
     demands.
 
     Attributes:
-        pending: the answer.
+        pending: the reply.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class PendingAcknowledgements:
         self._answer = answer
         self._errors: dict[int, RaftmqError] = {}
         self._waiters: list[Waiter] = []
-        self._missing = 1  # whoever is told at once does not answer before all have been asked
+        self._missing = 1  # this constructor: acks that are there at once must not answer early
         for at, one in awaited:
             self._wait(at, one, acks, deadline)
         self._count_down()
@@ -83,6 +83,7 @@ class PendingAcknowledgements:
             leader_epoch=one.leader_epoch,
             deadline=deadline,
         )
+        # None: settled at once, by `_on_end`.
         if waiter is not None:
             self._waiters.append(waiter)
 
@@ -93,6 +94,7 @@ class PendingAcknowledgements:
 
     def _count_down(self) -> None:
         self._missing -= 1
+        # The last one: acknowledgement, timeout or end of the leader epoch.
         if not self._missing:
             self.pending.settle(self._answer(self._errors))
 
@@ -104,18 +106,18 @@ class PendingAcknowledgements:
 # -- Produce --------------------------------------------------------------------------------------
 
 
-TOLD_LIMITS = (MessageTooLarge, InvalidTimestamp)
+TOLD_LIMITS = (MessageTooLarge, InvalidTimestamp)  # the producer may split, or learns the limit
 
 
 class _Appended(NamedTuple):
-    """In the log, now or since an earlier request, and perhaps not held by enough replicas yet."""
+    """In the log, from now or an earlier request, and possibly not held by enough replicas yet."""
 
     wanted: ProducePartition
     replica: Replica
-    leader_epoch: int  # in which it was appended
+    leader_epoch: int  # under which it was appended
     base_offset: int
     end_offset: int
-    base_offsets: tuple[int, ...]  # where some of its batches stood in the log already
+    base_offsets: tuple[int, ...]  # of duplicates: where the batches stand in the log
 
     def is_held(self, acks: int) -> bool:
         epoch = self.leader_epoch
@@ -137,8 +139,10 @@ class ProduceRequests:
             self._append(wanted, data, request.acks)
             for wanted, data in zip(request.partitions, buffers, strict=True)
         ]
+        # The producer wants no answer at all, not even an error.
         if request.acks == 0:
             return None
+        # Nothing to wait for: acks=1, a single replica, or only refusals.
         if all(_is_over(one, request.acks) for one in appended):
             return self._answer(appended, {})
         deadline = trio.current_time() + request.timeout_ms / 1000
@@ -155,6 +159,7 @@ class ProduceRequests:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             leader_epoch = replica.leading(wanted.leader_epoch).leader_epoch
             appended = replica.append(data, acks=acks, leader_epoch=leader_epoch)
+        # One partition's refusal is its own outcome; the others are appended.
         except RaftmqError as error:
             return self._refused(wanted, error)
         return _Appended(wanted, replica, leader_epoch, *appended)
@@ -162,7 +167,7 @@ class ProduceRequests:
     def _refused(
         self, wanted: ProducePartition, error: RaftmqError, appended: _Appended | None = None
     ) -> PartitionProduced:
-        """A base offset says that it was appended, and may stay or not."""
+        """With a base offset: it was appended, and may be committed or not."""
         leader, leader_epoch = self._replicas.leader_of(wanted.topic_id, wanted.partition)
         return PartitionProduced(
             wanted.topic_id,
@@ -185,8 +190,10 @@ class ProduceRequests:
     def _outcome(
         self, one: _Appended | PartitionProduced, error: RaftmqError | None
     ) -> PartitionProduced:
+        # Refused before it was appended.
         if isinstance(one, PartitionProduced):
             return one
+        # Appended, and not acknowledged: its outcome is unknown.
         if error is not None:
             return self._refused(one.wanted, error, one)
         return PartitionProduced(

@@ -1,7 +1,8 @@
-"""FenceProducer: who writes under a name from now on, and what stands in the partitions already.
+"""FenceProducer: fences earlier processes of a named producer; returns what each partition holds.
 
 Owns the request from its name to its answer, which comes once every fence is committed: what it
-says of a partition is then true of whoever leads it next (docs/decisions/0022).
+says about a partition is then true for any later leader (decision 0022). (Kafka: InitProducerId of
+a transactional producer)
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class _Fenced(NamedTuple):
-    """In the log, and perhaps not committed yet."""
+    """A fence in the log, possibly not committed yet."""
 
     wanted: PartitionToFence
     replica: Replica
-    leader_epoch: int  # in which it was appended
+    leader_epoch: int  # under which it was appended
     producer: ProducerState
     end_offset: int
 
@@ -50,7 +51,7 @@ class ProducerFencing:
     def fence(
         self, _context: RequestContext, request: FenceProducer, _payload: Buffer
     ) -> PendingReply:
-        """Raises InvalidRequest: there is no name."""
+        """Raises InvalidRequest: no name is given."""
         if not request.name:
             raise InvalidRequest("the name of a producer is empty: give it 1 to 255 characters")
         producer_id = named_producer_id(request.name)
@@ -58,6 +59,7 @@ class ProducerFencing:
         awaited = [(at, one) for at, one in enumerate(outcomes) if isinstance(one, _Fenced)]
         answer = partial(self._answer, producer_id, outcomes)
         deadline = trio.current_time() + request.timeout_ms / 1000
+        # acks=all: a fence that a new leader lacks would fence nothing.
         return PendingAcknowledgements(awaited, answer, acks=ACKS_ALL, deadline=deadline).pending
 
     def _append(
@@ -72,12 +74,13 @@ class ProducerFencing:
                 partition_count=request.partition_count,
                 leader_epoch=leader_epoch,
             )
+        # One partition's refusal is its own outcome; the others are fenced.
         except RaftmqError as error:
             return self._refused(wanted, error)
         return _Fenced(wanted, replica, leader_epoch, *fenced)
 
     def _refused(self, wanted: PartitionToFence, error: RaftmqError) -> PartitionFenced:
-        """A fence that was appended may stay or not; in either case another one may follow."""
+        """The fence may be in the log all the same; another one may follow in any case."""
         leader, leader_epoch = self._replicas.leader_of(wanted.topic_id, wanted.partition)
         return PartitionFenced(
             wanted.topic_id,
@@ -100,8 +103,10 @@ class ProducerFencing:
     def _outcome(
         self, one: _Fenced | PartitionFenced, error: RaftmqError | None
     ) -> PartitionFenced:
+        # Refused before it was appended.
         if isinstance(one, PartitionFenced):
             return one
+        # Appended, and not acknowledged in time.
         if error is not None:
             return self._refused(one.wanted, error)
         return PartitionFenced(

@@ -1,12 +1,12 @@
-"""InitProducerId: ids for producers, out of blocks that the quorum gives to this broker.
+"""InitProducerId: ids of idempotent producers, from blocks that the quorum gives to this broker.
 
-Owns the ids that this broker may give out, and one proposal at a time for more of them: whoever
-asks meanwhile waits for that one. Blocks are fetched ahead, at the first registration and whenever
-the stock is low, so that new producers are served while the quorum is not to be reached. What is
-left of a block is lost with the process, and a block whose proposal has an unknown outcome is, too:
-there are more than enough. None is given out twice.
+Owns the ids that this broker may give out, and one proposal at a time for more; requests that come
+meanwhile wait for that one. Blocks are fetched ahead, at the first registration and when few ids
+are left, so that new producers are served while the quorum cannot be reached. The rest of a block
+is lost with the process, and so is a block whose proposal has an unknown outcome: there are enough.
+No id is given out twice. (Kafka: ProducerIdManager)
 
-Invariant: LOW_COUNT ids are there, or more are being asked for, as long as it is registered.
+Invariant: LOW_COUNT ids are there, or more are being asked for, while this broker is registered.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.producers import InitProducerId
 
-BLOCK_COUNT = 1000
-LOW_COUNT = 500  # with fewer left the next block is asked for: so many producers need no quorum
-PROPOSE_SECONDS = 5.0  # then those who wait had better ask another broker
-AGAIN_SECONDS = 5.0  # after an attempt to fetch ahead that failed, if nobody asks before
+BLOCK_COUNT = 1000  # of one command, as in Kafka; a restart wastes at most so many of 2^62
+LOW_COUNT = 500  # fewer left: fetch the next block; so many producers can start without a quorum
+PROPOSE_SECONDS = 5.0  # then waiting clients had better ask another broker
+AGAIN_SECONDS = 5.0  # after an attempt to fetch ahead that failed, if no client asks before
 
 logger = logging.getLogger("raftmq.broker")
 
@@ -51,11 +51,11 @@ class ProducerIdLink(Protocol):
         *,
         timeout: float,  # noqa: ASYNC109  # part of the outcome
     ) -> AnyResult:
-        """On whichever node leads the quorum; raises RaftmqError."""
+        """To the leader of the quorum, on any node; raises RaftmqError."""
 
 
 class _Round:
-    """One proposal, and those who wait for it."""
+    """One proposal, and the requests that wait for it."""
 
     def __init__(self) -> None:
         self.is_over = trio.Event()
@@ -72,7 +72,7 @@ class ProducerIdAllocation:
         self._ids: deque[int] = deque()
         self._round = _Round()
         self._wanted, self._is_asking = trio.Event(), False
-        self._said = ""  # why there are none; once, not at each attempt
+        self._said = ""  # last problem logged, so that attempts do not repeat it
 
     def handlers(self) -> dict[ApiKey, Handler]:
         return {ApiKey.INIT_PRODUCER_ID: self.init}
@@ -83,7 +83,7 @@ class ProducerIdAllocation:
         return self._give() if self._ids else self._wait(request.timeout_ms / 1000)
 
     def on_epoch(self) -> None:
-        """This broker is registered, under another epoch than before, or not any more."""
+        """This broker was registered under a new epoch, or lost its registration."""
         if self._is_low:
             self._want()
 
@@ -93,12 +93,14 @@ class ProducerIdAllocation:
 
     async def run(self) -> NoReturn:
         while True:
+            # Until a client wants ids; while few are left also after a pause, to try again.
             with trio.move_on_after(AGAIN_SECONDS if self._is_low else inf):
                 await self._wanted.wait()
             self._wanted, self._is_asking = trio.Event(), True
             try:
                 self._take_in(await self._propose())
                 self._said = ""
+            # The clients of this round are refused; the next one asks anew.
             except RaftmqError as error:
                 if str(error) != self._said:
                     self._said = str(error)
@@ -115,6 +117,7 @@ class ProducerIdAllocation:
         return Reply(InitProducerIdReply(producer_id=producer_id))
 
     async def _wait(self, seconds: float) -> Reply:
+        # Ends with ids, with a failed round, or at the client's timeout.
         problem: RaftmqError | None = None
         with trio.move_on_after(seconds):
             while not self._ids and problem is None:
@@ -125,11 +128,12 @@ class ProducerIdAllocation:
         return self._give() if self._ids else self._refused(problem)
 
     def _want(self) -> None:
+        # A round under way serves those who come meanwhile.
         if not self._is_asking:
             self._wanted.set()
 
     def _refused(self, problem: RaftmqError | None) -> Reply:
-        """Nothing has happened, and another broker may have some, or this one in a moment."""
+        """Definite: nothing has happened, and another broker may have ids."""
         reason = problem or "the quorum has not answered in time"
         error = NotController(f"broker {self._broker_id} has no producer ids to give: {reason}")
         return Reply(InitProducerIdReply(error.code, clip_message(str(error))))
@@ -139,7 +143,7 @@ class ProducerIdAllocation:
         return await self._link.propose(command, timeout=PROPOSE_SECONDS)
 
     def _take_in(self, result: AnyResult) -> None:
-        """Raises RaftmqError: it was refused."""
+        """Raises RaftmqError: the quorum refused."""
         match result:
             case Block(first, count):
                 assert not is_named(first + count - 1), "those are of names"

@@ -1,7 +1,7 @@
-"""What brokers ask of the controller's node: commands for the quorum, heartbeats, read barriers.
+"""Controller requests of brokers: proposals (commands for the quorum), heartbeats, read barriers.
 
-Owns these requests, who may ask for what, and the bytes of results. A broker speaks for itself
-only, and what follows from the state of brokers the controller alone proposes.
+Owns these requests, who may send which command, and the encoding of results. A broker speaks for
+itself only; what follows from the state of brokers the controller alone proposes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from raftmq.rpc.server import Handler
     from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose, ReadBarrier
 
-PROPOSE_SECONDS_LONGEST = 60.0  # whoever asks for more waits so long
-# What the controller concludes from what it hears. Nobody else hears it.
+PROPOSE_SECONDS_LONGEST = 60.0  # a longer wait is cut to this; the sender may repeat it
+# Conclusions of the controller from heartbeats and probes, which no other node receives.
 OF_CONTROLLER = (
     FenceBroker,
     UnfenceBroker,
@@ -54,6 +54,7 @@ OF_CONTROLLER = (
     AssignSlot,
     SetFeatureLevel,
 )
+# Commands that name the broker they are about, which must be the sender.
 OF_SENDER = (RegisterBroker, AlterPartition, AllocateProducerIds, ReportDamage, RaiseLogStart)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -65,10 +66,10 @@ def encode_result(result: AnyResult) -> bytes:
 
 
 def decode_result(data: bytes) -> AnyResult:
-    """The other way.
+    """The inverse of `encode_result`.
 
     Raises:
-        InvalidRequest: bytes that no version of ours wrote, or only a newer one.
+        InvalidRequest: bytes of no version, or of a newer one.
     """
     try:
         return _decoder.decode(data)
@@ -77,7 +78,7 @@ def decode_result(data: bytes) -> AnyResult:
 
 
 class ControllerRequests:
-    """Where this node neither leads nor is in office, all requests raise NotController."""
+    """On a node that is not the controller all requests raise NotController."""
 
     def __init__(self, quorum: MetadataQuorum, office: ControllerLeadership) -> None:
         self._quorum, self._office = quorum, office
@@ -95,7 +96,7 @@ class ControllerRequests:
         """
         Raises:
             InvalidCommand: it does not decode.
-            ClusterAuthorizationFailed: not for this broker to say.
+            ClusterAuthorizationFailed: this broker may not send it.
         """
         envelope = decode_command(request.command)
         _check_sender(context, envelope)
@@ -103,7 +104,8 @@ class ControllerRequests:
         return self._propose(envelope, seconds)
 
     async def _propose(self, envelope: Envelope, seconds: float) -> Reply:
-        """Raises what `MetadataQuorum.propose` raises; the server answers with it."""
+        """Raises what `MetadataQuorum.propose` raises; the server answers with that."""
+        # Until it is committed and applied, or `seconds` are over.
         result = await self._quorum.propose(
             envelope.command, command_id=envelope.command_id, timeout=seconds
         )
@@ -127,6 +129,7 @@ class ControllerRequests:
     async def read_barrier(
         self, _context: RequestContext, _request: ReadBarrier, _payload: bytes | memoryview
     ) -> Reply:
+        # Ends with a round of answers from a majority, or when this node is deposed.
         """Raises what `MetadataQuorum.read_barrier` raises."""
         return Reply(ReadBarrierReply((await self._quorum.read_barrier()).version))
 
@@ -138,12 +141,13 @@ def _check_sender(context: RequestContext, envelope: Envelope) -> None:
         raise ClusterAuthorizationFailed(f"{name}: the controller alone decides on it")
     if isinstance(command, OF_SENDER):
         _check_self(context, command.broker_id, name)
+    # A command id names its origin: a retry must not be taken for another broker's.
     if command_id is not None:
         _check_self(context, command_id.origin, f"the command id of {name}")
 
 
 def _check_self(context: RequestContext, broker_id: int, what: str) -> None:
-    """The name is the one that it gave itself: this finds mistakes, it does not keep out liars."""
+    """The sender named itself in Hello: this finds mistakes, and does not stop an attacker."""
     if broker_id != context.node_id:
         raise ClusterAuthorizationFailed(
             f"{what} of broker {broker_id}, on a connection of node {context.node_id}"

@@ -1,9 +1,9 @@
-"""Topics and partitions: made, grown and deleted, as clients ask for it.
+"""Topic administration: create, grow and delete topics, alter configs, elect leaders on demand.
 
-Owns these requests from their wishes to their outcomes: each topic stands for itself. An answer
-comes when this broker's own metadata shows the change, or when the time is up. Who asks again for
-a topic that was made learns that it exists already. That there are too few brokers is said only by
-one that has asked the controller's node how much there is to know, and knows that.
+Owns these requests from wish to outcome; each topic or partition stands for itself. An answer comes
+when this broker's own image shows the change, or at the deadline. A repeated request for a topic
+that was created gets TopicAlreadyExists. "Too few brokers" is answered only after a read barrier,
+so that it is not a sign of old metadata.
 """
 
 from __future__ import annotations
@@ -86,35 +86,35 @@ if TYPE_CHECKING:
 
 
 # -- Topic plans ----------------------------------------------------------------------------------
-# What a wish for topics or partitions comes to: the commands, and how to see that they had effect.
+# From wishes for topics or partitions to commands, and how to see their effect.
 #
-# Owns the defaults of new topics and the bound of one request. Pure: the chance is handed in. Looks
-# at this broker's image only to place replicas and to read what cannot go back; whatever may have
-# changed since is left to the controller to refuse. The image may be behind, and then brokers that
-# came are missing: a planner tells where it would have used more (`lacks_brokers`), so that its
-# plan can be made again from an image that is known to be new.
+# Owns the defaults of new topics and the limit of one request. Pure: randomness is an argument. It
+# reads this broker's image only to place replicas and to read what never decreases; whatever may
+# have changed since, the controller refuses. An old image may lack brokers that have come: the
+# planner says where it would have used more (`lacks_brokers`), so that the caller can plan again
+# with an image that is known to be new.
 
 
-REQUEST_PARTITIONS_MAX = 10_000  # that one request makes: placing them holds up the broker
+REQUEST_PARTITIONS_MAX = 10_000  # created by one request: placing them blocks the event loop
 
 
 class TopicDefaults(NamedTuple):
-    """Of a new topic. A cluster of fewer nodes than `replication_factor` has one on each."""
+    """Of a new topic. With fewer nodes than `replication_factor` each of them has a replica."""
 
     partition_count: int = 1
     replication_factor: int = 3
 
 
 class TopicPlanner:
-    """For one request: each wish is placed as if those before it were carried out.
+    """Plans one request: each wish is placed as if those before it had been carried out.
 
     Args:
-        voters: of the quorum: nodes of this cluster, whether they have registered yet or not.
-        doubt: why nobody knows whether the image is new enough; raised for each wish of which that
-            would have to be known.
+        voters: of the quorum: nodes of this cluster, registered or not.
+        doubt: why it is unknown whether the image is new enough; raised for each wish that
+            depends on it.
 
     Attributes:
-        lacks_brokers: some wish was refused, or cut down, because so few brokers are active.
+        lacks_brokers: a wish was refused, or cut down, because few brokers are active.
     """
 
     def __init__(
@@ -130,19 +130,20 @@ class TopicPlanner:
         self._voters = frozenset(voters)
         self._doubt, self.lacks_brokers = doubt, False
         self._known_hosts: list[BrokerUsage] | None = None
-        self._left = REQUEST_PARTITIONS_MAX
+        self._left = REQUEST_PARTITIONS_MAX  # partitions that this request may still create
 
     def plan_topic(self, wanted: NewTopic) -> Change:
         """
         Raises:
             InvalidConfig, InvalidPartitions, InvalidReplicationFactor, InvalidRequest
-            TopicAlreadyExists: and could not be made now.
+            TopicAlreadyExists: it does; in addition it could not be created now.
         """
         parse_topic_config(wanted.configs, feature_level=self._image.feature_level)
         try:
             assignments = self._assignments_of(wanted)
+        # A client that wants the topic to exist is not helped by "too few brokers".
         except InvalidReplicationFactor:
-            if wanted.name in self._image.topic_ids:  # who wants it to be there misses no broker
+            if wanted.name in self._image.topic_ids:
                 raise TopicAlreadyExists(f"topic {wanted.name} exists already") from None
             raise
         topic_id = self._chance.randbytes(ID_BYTES)
@@ -163,6 +164,7 @@ class TopicPlanner:
 
     def _assignments_of(self, wanted: NewTopic) -> Assignments:
         partition_count, replication_factor = wanted.partition_count, wanted.replication_factor
+        # Three cases: replicas given, numbers given, or defaults.
         if wanted.assignments:
             if (partition_count, replication_factor) != (ABSENT, ABSENT):
                 raise InvalidRequest(
@@ -176,14 +178,16 @@ class TopicPlanner:
         return self._place(partition_count, replication_factor=replication_factor)
 
     def _default_factor(self, name: str) -> int:
-        """One for each node of a small cluster, whether that is there now or not: replicas cannot
-        be added later, and who did not ask for a number would not look whether there are fewer.
+        """One replica for each node of a small cluster, active now or not: replicas cannot be
+        added later, and a client that named no number does not check how many it got.
         """
         self._note_hosts(self._defaults.replication_factor)
+        # Voters that never registered are nodes too: a cluster that is just starting.
         nodes = self._voters.union(self._image.brokers)
         factor = min(self._defaults.replication_factor, max(1, len(nodes)))
         active = {host.broker_id for host in self._hosts}
         if factor <= len(active):
+            # Fewer are active than belong to the cluster: name the missing ones and the ways out.
             return factor
         missing = ", ".join(map(str, sorted(nodes - active)))
         replicas = "1 replica" if factor == 1 else f"{factor} replicas"
@@ -198,6 +202,7 @@ class TopicPlanner:
 
     def _added(self, topic: TopicState, wanted: MorePartitions) -> Assignments:
         count = topic.partition_count
+        # Partitions never become fewer: keys would map to others, and records would be lost.
         if not count < wanted.partition_count <= PARTITIONS_MAX:
             raise InvalidPartitions(
                 f"topic {topic.name} has {count} partitions, wanted are {wanted.partition_count}:"
@@ -205,6 +210,7 @@ class TopicPlanner:
             )
         added = wanted.partition_count - count
         if not wanted.assignments:
+            # As partition 0 has, less what a reassignment is about to remove.
             first = self._image.partitions[PartitionId(topic.topic_id, 0)]
             factor = len(first.replicas) - len(first.removing)
             return self._place(added, replication_factor=factor)
@@ -228,7 +234,8 @@ class TopicPlanner:
         return self._spend(assignments)
 
     def _note_hosts(self, replication_factor: int) -> None:
-        """Raises what is doubted."""
+        """Raises `doubt` where more brokers would change the plan."""
+        # More than REPLICAS_MAX is refused in any case.
         if len(self._hosts) < replication_factor <= REPLICAS_MAX:
             self.lacks_brokers = True
             if self._doubt is not None:
@@ -240,6 +247,7 @@ class TopicPlanner:
         return assignments
 
     def _check_left(self, partition_count: int) -> None:
+        # A single wish over PARTITIONS_MAX has an error of its own.
         if self._left < partition_count <= PARTITIONS_MAX:
             raise InvalidPartitions(
                 f"{partition_count} partitions: one request makes {REQUEST_PARTITIONS_MAX} at most,"
@@ -247,6 +255,7 @@ class TopicPlanner:
             )
 
     @property
+    # Counted once, then kept up to date with what this request has placed.
     def _hosts(self) -> list[BrokerUsage]:
         if self._known_hosts is None:
             self._known_hosts = hosts_of(self._image)
@@ -266,7 +275,8 @@ def _hosting_also(hosts: list[BrokerUsage], assignments: Assignments) -> list[Br
 
 
 def _step(command: CreateTopic | AddPartitions) -> ChangeStep:
-    """An id that was drawn here is in no other command; partitions never become fewer."""
+    """How the image proves a step: ids drawn here are in no other command, and partitions never
+    become fewer."""
     topic_id = command.topic_id
     if isinstance(command, CreateTopic):
         is_made = partial(_is_made, topic_id)
@@ -275,6 +285,7 @@ def _step(command: CreateTopic | AddPartitions) -> ChangeStep:
 
     def is_shown(image: MetadataImage) -> bool:
         topic = image.topics.get(topic_id)
+        # A topic that is gone was deleted meanwhile: waiting for more would last for ever.
         return topic is None or topic.partition_count >= end
 
     return ChangeStep(command, is_shown, partial(_is_grown, command))
@@ -379,10 +390,12 @@ class TopicRequests:
         begin, doubt = trio.current_time(), None
         planner = self._planner()
         planned = plan(planner)
+        # The usual case: no round to the controller.
         if not planner.lacks_brokers:
             return planned, timeout_ms
         try:
             await self._changes.catch_up(timeout_ms=timeout_ms)
+        # Not certain: the planner then refuses what depends on it, with this reason.
         except NotController as error:
             doubt = error
         spent_ms = int((trio.current_time() - begin) * 1000)
@@ -395,7 +408,7 @@ class TopicRequests:
 
 
 def _deletion(before: MetadataImage, topic_id: bytes) -> ChangeStep:
-    """A topic that was here and is not is gone for good. One that was not here may be new."""
+    """Gone counts as proof only if it was here before: an unknown topic may be about to come."""
 
     def is_gone(image: MetadataImage) -> bool:
         return topic_id not in image.topics
@@ -408,9 +421,10 @@ def _refused(wanted: NewTopic, outcome: ChangeOutcome) -> TopicCreated:
 
 
 def _created(wanted: NewTopic, change: Change, outcome: ChangeOutcome) -> TopicCreated:
-    """Where nobody knows whether it was made, whoever asked can look for the id."""
+    """With the id where it may have been created, so that the client can look for it."""
     create, assignments = change[0].command, _assignments(change)
     assert isinstance(create, CreateTopic), f"a topic begins with {create}"
+    # The partitions that were created before the error came.
     if outcome.error is not None:
         assignments = _assignments(change[: outcome.done])
     may_be_there = outcome.done > 0 or outcome.is_uncertain  # after a dry run it is neither
@@ -426,7 +440,7 @@ def _created(wanted: NewTopic, change: Change, outcome: ChangeOutcome) -> TopicC
 
 
 def _message(change: Change | RaftmqError, outcome: ChangeOutcome) -> str:
-    """Says as well what was made before the error came."""
+    """The error, and how much was created before it."""
     if isinstance(change, Exception) or outcome.error is None or not outcome.done:
         return outcome.message
     made, wanted = len(_assignments(change[: outcome.done])), len(_assignments(change))
@@ -434,7 +448,7 @@ def _message(change: Change | RaftmqError, outcome: ChangeOutcome) -> str:
 
 
 def _assignments(steps: Sequence[ChangeStep]) -> Assignments:
-    """Of all partitions that these steps make."""
+    """Of all partitions that these steps create."""
     made: list[tuple[int, ...]] = []
     for step in steps:
         assert isinstance(step.command, CreateTopic | AddPartitions), f"{step.command}"
@@ -443,10 +457,10 @@ def _assignments(steps: Sequence[ChangeStep]) -> Assignments:
 
 
 # -- Configs --------------------------------------------------------------------------------------
-# The configuration of topics: told with its defaults, and changed key by key.
+# Topic configs: described with their defaults, and changed key by key.
 #
-# Owns both requests. What is told is as of this broker's image; what is changed goes through the
-# controller, and is answered once it shows here.
+# Owns both requests. A description is of this broker's image; a change goes through the controller
+# and is answered once this image shows it.
 
 
 class TopicConfigRequests:
@@ -485,6 +499,7 @@ def _describe(image: MetadataImage, topic_id: bytes) -> TopicConfigDescription:
     if topic is None:
         message = f"topic {topic_id.hex()} is not known here: look it up"
         return TopicConfigDescription(topic_id, ErrorCode.UNKNOWN_TOPIC_ID, message)
+    # Keys of a newer feature level cannot be set yet, so they are not shown.
     keys = [key for key in TOPIC_KEYS if key.since_level <= image.feature_level]
     return TopicConfigDescription(
         topic_id,
@@ -501,8 +516,9 @@ def _entry(topic: TopicState, key: TopicKey) -> ConfigEntry:
 
 
 @cache
+# Cached: the same for every topic, and found by trying.
 def default_text(key: TopicKey) -> str:
-    """As somebody would write it."""
+    """The default as a user would write it."""
     default = getattr(TopicConfig(), key.field)
     for choice in key.choices:
         if getattr(parse_topic_config({key.name: choice}), key.field) == default:
@@ -511,10 +527,10 @@ def default_text(key: TopicKey) -> str:
 
 
 def _alteration(before: MetadataImage, wanted: ConfigChange) -> Change:
-    """Nothing proves that it was this command: another may have set the same.
+    """No proof: another command may have set the same values.
 
     Raises:
-        InvalidConfig: of what is set; what is removed is looked at where it is applied.
+        InvalidConfig: of values that are set; removals are checked where they are applied.
     """
     kept = {key: value for key, value in wanted.changes.items() if value is not None}
     parse_topic_config(kept, feature_level=before.feature_level)
@@ -525,6 +541,7 @@ def _alteration(before: MetadataImage, wanted: ConfigChange) -> Change:
         topic = image.topics.get(topic_id)
         if topic is None:
             return known is not None  # deleted meanwhile
+        # An unknown topic shows the change by its values, as its old epoch is not known.
         is_newer = known is None or topic.config_epoch > known.config_epoch
         return is_newer or all(topic.configs.get(key) == changes[key] for key in changes)
 
@@ -532,10 +549,10 @@ def _alteration(before: MetadataImage, wanted: ConfigChange) -> Change:
 
 
 # -- Elections ------------------------------------------------------------------------------------
-# Elections of leaders on demand.
+# Leader elections on demand.
 #
-# Owns the request: the preferred leaders back, or with `is_unclean` anybody who is there. Each
-# partition stands for itself. Who may lead is the metadata's business.
+# Owns the request: preferred leaders, or with `is_unclean` any replica that is active. Each
+# partition stands for itself. Which replica may lead, the metadata's rules say.
 
 
 class ElectionRequests:
@@ -564,7 +581,7 @@ class ElectionRequests:
 
 
 def _election(before: MetadataImage, wanted: WantedElection, kind: ElectionKind) -> ChangeStep:
-    """Each election has an epoch of its own; that it was this one, nothing proves."""
+    """Every election raises the leader epoch; that it was this one cannot be proved."""
     key = PartitionId(wanted.topic_id, wanted.partition)
     known = before.partitions.get(key)
 
