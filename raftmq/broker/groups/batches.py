@@ -1,7 +1,7 @@
-"""Many commits into one command: which ones may share it, and what of it concerns each of them.
+"""Commit batching: which offset commits share one command, and each commit's part of the result.
 
-Pure. Of several commits of a partition the last one counts. One that expects an offset stands for
-itself: whatever else is about its partition goes into another command, before it or after it.
+Pure. Of several commits for a partition the last one counts. A commit that expects an offset does
+not share its partition: other commits of it go into another command, before or after.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 # -- Entries --------------------------------------------------------------------------------------
-# What waits in the line of a slot: commits, changes, and decisions that need a fresh look.
+# What waits in the pipeline of a slot: commits, changes, and decisions that need a read barrier.
 #
-# Pure. An entry says what it wants and whom to tell; the line (`pipeline.py`) says when.
+# Pure. An entry says what it wants and which callback gets the outcome; `pipeline.py` says when.
 
 
-COMMIT_BYTES = 64  # of one in a command, beside its metadata
-CHANGE_BYTES = 1_000  # of anything else that waits: it is no commit, and there are few
+COMMIT_BYTES = 64  # estimate of one in a command, without its metadata
+CHANGE_BYTES = 1_000  # estimate of anything else; there are few, so it need not be exact
 
-# What it came to: a result that is no refusal, or an error that says whether it may have happened.
+# A result that is no refusal, or an error that says whether the entry may have been applied.
 Outcome: TypeAlias = AnyResult | RaftmqError
 
 
 class CommitEntry:
     """Attributes:
-    tell: called once with the outcome, unless it was withdrawn.
-    size: the bytes that it takes, about.
+    tell: called once with the outcome, unless the entry was withdrawn.
+    size: about how many bytes it takes.
     is_sent: it may have reached the quorum.
     """
 
@@ -47,7 +47,7 @@ class CommitEntry:
 
 
 class Commits(CommitEntry):
-    """Offsets of one group, each partition once. `OffsetsCommitted` names those of this entry."""
+    """Offsets of one group, each partition once. `OffsetsCommitted` names those refused."""
 
     __slots__ = ("commits", "group")
 
@@ -59,7 +59,7 @@ class Commits(CommitEntry):
 
 
 class GroupChange(CommitEntry):
-    """One command, which stands for itself."""
+    """One command, alone."""
 
     __slots__ = ("command",)
 
@@ -69,8 +69,8 @@ class GroupChange(CommitEntry):
 
 
 class Decision(CommitEntry):
-    """A command that depends on what is there: `decide` is given an image that shows all that was
-    in line before it, and nothing comes in between. It returns None if there is nothing to do.
+    """A command that depends on the state: `decide` gets an image with everything that was in line
+    before it, and nothing comes in between. It returns None if there is nothing to do.
     """
 
     __slots__ = ("decide",)
@@ -92,8 +92,8 @@ def size_of(commit: StoredOffset) -> int:
 # -- Batches --------------------------------------------------------------------------------------
 
 
-BATCH_BYTES_MAX = 1 << 19  # half of what a command may have
-BATCH_COMMITS_MAX = 4_000  # it blocks every node while it is applied
+BATCH_BYTES_MAX = 1 << 19  # half of `COMMAND_BYTES_MAX`, as sizes are estimates
+BATCH_COMMITS_MAX = 4_000  # applying a command blocks every node for as long
 
 
 class CommitBatch:
@@ -107,9 +107,10 @@ class CommitBatch:
         self._size = self._count = self._expected = 0
 
     def maybe_add(self, entry: Commits) -> bool:
-        """False: it belongs into the next one. The first one always fits."""
+        """False: it belongs into the next batch. The first entry always fits."""
         known = self._groups.get(entry.group, {})
         expected = sum(commit.expected is not None for commit in entry.commits)
+        # The first one must fit, or it would stay in line for ever.
         if self.entries and not (
             self._has_room(entry, expected) and _can_share(known, entry.commits)
         ):
@@ -117,6 +118,7 @@ class CommitBatch:
         known = self._groups.setdefault(entry.group, known)
         for commit in entry.commits:
             key = (commit.topic_id, commit.partition)
+            # Popped and set again: the last commit of a partition counts, and comes last.
             before = known.pop(key, None)
             self._size += size_of(commit) - (0 if before is None else size_of(before))
             self._count += before is None
@@ -140,18 +142,20 @@ class CommitBatch:
 
 
 def batch_of(line: Iterable[CommitEntry]) -> CommitBatch:
-    """What of the front of the line goes into one command."""
+    """As much of the front of the line as goes into one command."""
     batch = CommitBatch()
     for entry in line:
         if entry.is_withdrawn:
             continue
+        # Order: a change or decision in between has to be applied in between.
         if not isinstance(entry, Commits) or not batch.maybe_add(entry):
             break
     return batch
 
 
 def part_of(result: OffsetsCommitted, entry: Commits) -> OffsetsCommitted:
-    """What the command's result says of this entry."""
+    """The part of the command's result that concerns this entry."""
+    # The usual case: nothing was refused, and nothing needs to be sorted out.
     if not result.refused:
         return result
     own = {(commit.topic_id, commit.partition) for commit in entry.commits}
@@ -169,6 +173,7 @@ def _can_share(
 ) -> bool:
     for commit in commits:
         before = known.get((commit.topic_id, commit.partition))
+        # An expected offset has to be compared with what was applied, not with a commit beside it.
         if before is not None and (before.expected is not None or commit.expected is not None):
             return False
     return True

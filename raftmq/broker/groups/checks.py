@@ -1,4 +1,4 @@
-"""What is refused of requests about groups before anything is done, and errors as bodies say them.
+"""Checks of group requests before anything is done: names, emptiness, late deletions.
 
 Pure.
 """
@@ -25,12 +25,12 @@ def check_name(group: str) -> None:
 
 
 def told(error: RaftmqError) -> dict[str, Any]:
-    """The fields of a body that tell of it."""
+    """The fields of a reply body that report the error."""
     return {"error": error.code, "message": clip_message(str(error))}
 
 
 def check_unchanged(slot: OwnedSlot, group: str, last_change: int) -> None:
-    """For a deletion by whoever saw the group with that change. Raises InvalidUpdateVersion."""
+    """For a deletion by a client that read the group then. Raises InvalidUpdateVersion."""
     if slot.order.is_changed_since(group, last_change):
         raise InvalidUpdateVersion(
             f"group {group} was changed, or offsets were committed for it, after whoever wants"

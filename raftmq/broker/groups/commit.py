@@ -1,4 +1,4 @@
-"""One request to commit: into entries of the line, and their outcomes into one answer.
+"""OffsetCommit requests: split into pipeline entries, and their outcomes joined into one reply.
 
 Pure. A request that is too large for one command becomes several entries, which follow each other.
 """
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.group_offsets import OffsetCommit as CommitRequest
     from raftmq.wire.messages.group_offsets import OffsetToCommit
 
-PART_BYTES_MAX = 1 << 18
-PART_COMMITS_MAX = 1_000  # as many as may expect something, at most
+PART_BYTES_MAX = 1 << 18  # two parts share a batch, see BATCH_BYTES_MAX
+PART_COMMITS_MAX = 1_000  # all of them may expect an offset, see EXPECTED_COMMITS_MAX
 
 Key = tuple[bytes, int]
 
 
 def plan(request: CommitRequest, *, now_ms: int) -> list[list[StoredOffset]]:
-    """What is to be committed, in parts for one command each. Leaves out what is `_too_large`.
+    """The commits, in parts for one command each, without those that are `_too_large`.
 
     Raises:
-        InvalidRequest: a partition is named twice; nobody could tell which one counts.
+        InvalidRequest: a partition is named twice: it is unclear which offset counts.
     """
     keys = {(wanted.topic_id, wanted.partition) for wanted in request.partitions}
     if len(keys) < len(request.partitions):
@@ -58,9 +58,9 @@ def _parts(commits: Sequence[StoredOffset]) -> Iterator[list[StoredOffset]]:
 def answer(
     request: CommitRequest, parts: Sequence[tuple[Sequence[StoredOffset], Outcome]]
 ) -> OffsetCommitReply:
-    """`parts`: what was to be committed, with what became of it."""
+    """`parts`: the commits with their outcomes."""
     errors = [outcome for _, outcome in parts if isinstance(outcome, RaftmqError)]
-    if errors and len(errors) == len(parts):  # the one that promises least speaks for all
+    if errors and len(errors) == len(parts):  # the least certain one speaks for all
         return OffsetCommitReply(**told(min(errors, key=lambda error: error.definite)))
     found: dict[Key, CommitOutcome] = {}
     for commits, outcome in parts:
@@ -84,6 +84,7 @@ def _outcomes(
         refused = {(one.topic_id, one.partition): one.offset for one in outcome.refused}
     for commit in commits:
         key = (commit.topic_id, commit.partition)
+        # Another offset was committed than expected: answer with that one.
         if key in refused:
             yield key, CommitOutcome(*key, ErrorCode.INVALID_UPDATE_VERSION, refused[key])
         else:
@@ -103,7 +104,7 @@ def _command_of(wanted: OffsetToCommit, now_ms: int) -> StoredOffset:
 
 
 def _is_too_large(wanted: OffsetToCommit) -> bool:
-    """The wire counts characters, the quorum bytes."""
+    """The wire format limits characters, the quorum bytes."""
     return len(wanted.metadata.encode()) > OFFSET_METADATA_BYTES_MAX
 
 

@@ -1,11 +1,12 @@
-"""The groups that this broker coordinates: taken over, carried along, and let go.
+"""Group coordinator: takes over slots of groups, loads them, performs their effects, lets them go.
 
-Owns the composition: slots as the metadata gives them, a line of changes for each, the groups in
-memory and their clock. What a group does, `group.py` decides; what it asks for is done here, at
-once and in order. No handler waits in between, so that two requests never meet half-way.
+Owns the composition: slots as the metadata assigns them, a command pipeline for each, the groups in
+memory and their timers. `group.py` decides what a group does; what it asks for is done here, at
+once and in order. No handler waits in between, so that two requests never interleave.
+(Kafka: GroupCoordinator)
 
 Invariant: a group is dropped from memory only once this broker's metadata shows what was saved of
-it last, so that it is never loaded again as it was before.
+it last, so that it is never loaded in an older state.
 """
 
 from __future__ import annotations
@@ -51,36 +52,36 @@ logger = logging.getLogger("raftmq.broker")
 
 
 # -- Slots ----------------------------------------------------------------------------------------
-# Which slots this broker coordinates, and what it keeps of their groups while it does.
+# Which slots this broker coordinates, and what it keeps about their groups meanwhile.
 #
-# Owns the way from images to tenures: one begins when the metadata gives the slot to this process,
-# and ends when it gives it to anybody else. Whoever registers gives up all slots with the same
-# command, so that no process takes over what another one of the same broker had in hand.
+# Owns the ownership of slots: it begins when the metadata assigns a slot to this process, and ends
+# when the metadata assigns it to another. A registration gives up all slots of the broker in the
+# same command, so that no process takes over what another process of the same broker began.
 #
-# Invariants: a slot takes requests only after a look that began when it was given to this broker:
-# it shows all that whoever had it before has changed, and that it was not taken away meanwhile. Two
-# tenures never have the same slot epoch: so a request that says under which epoch it was made, and
-# comes when the slot has been elsewhere since, is refused. What comes late within one tenure,
-# numbers tell, which live as long as the tenure (decision 0025): those of senders, and for
-# deletions, which have no order of their own, that of the changes in line.
+# Invariants: a slot takes requests only after a read barrier that began when it was assigned to
+# this broker: its image shows everything the owner before has changed, and that the slot was not
+# taken away meanwhile. No two ownerships have the same slot epoch, so a request that names its
+# epoch is refused if the slot has been elsewhere since. Late copies within one ownership are told
+# by numbers, which live as long as it (decision 0025): those of senders, and for deletions, which
+# have no order of their own, that of the changes in line.
 
 
-# In place of a slot epoch, or of the last change: an older client, whose requests are all taken.
+# Instead of a slot epoch, or of the last change: an older client, whose requests are all accepted.
 NOT_SAID = 0
-OUTSIDERS_MAX = 1_000  # of one slot, whose numbers are known
-CHANGED_MAX = 1_000  # groups of one slot of which it is known when they changed last
+OUTSIDERS_MAX = 1_000  # of one slot, whose last commit numbers are remembered (decision 0025)
+CHANGED_MAX = 1_000  # groups of one slot whose last change is remembered (decision 0025)
 
 
 def is_of_another_tenure(slot_epoch: int, own: int) -> bool:
-    """Whether a request was made for a coordinator that is none any more, or none yet."""
+    """Whether a request was made for an earlier ownership of the slot, or a later one."""
     return slot_epoch not in (NOT_SAID, own)
 
 
 class CoordinatedGroups:
-    """A group in memory.
+    """A group in memory, with its timer.
 
     Attributes:
-        look_at: when the clock looks at it next; infinity if it does not.
+        look_at: when its timer rings next; infinity if it is not set.
     """
 
     __slots__ = ("group", "look_at")
@@ -90,16 +91,17 @@ class CoordinatedGroups:
 
 
 class Outsiders:
-    """Who commits in groups without members, and the number of the last commit of each.
+    """Senders that commit without being members, with the number of the last commit of each.
 
-    Whoever has been silent for longest is forgotten first. Of his commits one that comes later than
-    those of so many others would be taken, though he has committed again since.
+    The one that was silent for longest is forgotten first. A late copy of its commits would then be
+    accepted, although it has committed again since.
     """
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def is_late(self, group: str, sender: str, number: int) -> bool:
+        # 0: an older client, which does not number its commits.
         return 0 < number < self._numbers.get((group, sender), 0)
 
     def note(self, group: str, sender: str, number: int) -> None:
@@ -112,13 +114,13 @@ class Outsiders:
 
 
 class ChangeOrder:
-    """Which groups were changed in which order, since the tenure began.
+    """The order in which groups were changed during this ownership.
 
-    A change has the number of its entry in the line of the slot. Whoever deletes has looked before,
-    and says the number of the last entry that was settled then: a group that was changed since is
-    not what he has seen, nor is what was in line. The group that was changed longest ago is
-    forgotten first, and counts as changed together with the last one that was forgotten: rather one
-    deletion too many is refused than one too few.
+    A change has the number of its entry in the slot's pipeline. A client that deletes names the
+    number of the last entry that was settled when it read the group: a group that was changed since
+    is not what it has read, nor is one with changes in line. The group changed longest ago is
+    forgotten first, and then counts as changed with the last forgotten one: a deletion may be
+    refused needlessly, never accepted wrongly (decision 0025).
     """
 
     def __init__(self) -> None:
@@ -126,7 +128,7 @@ class ChangeOrder:
         self._forgotten = NOT_SAID
 
     def note(self, group: str, number: int) -> None:
-        """Numbers rise."""
+        """Numbers only rise."""
         self._changed[group] = number
         self._changed.move_to_end(group)
         if len(self._changed) > CHANGED_MAX:
@@ -137,11 +139,13 @@ class ChangeOrder:
 
 
 class OwnedSlot:
-    """Attributes:
-    groups: those in memory: whoever has members, or may have some soon.
-    outsiders: who commits in the others.
-    order: of the changes that were put in line.
-    is_loaded: it takes requests.
+    """One slot while this broker coordinates it.
+
+    Attributes:
+        groups: in memory: those with members, or with some about to join.
+        outsiders: senders of commits in the other groups.
+        order: of the changes that were put in line.
+        is_loaded: it takes requests.
     """
 
     pipeline: Pipeline
@@ -153,17 +157,18 @@ class OwnedSlot:
         self.is_loaded = False
 
     def is_current(self, image: MetadataImage) -> bool:
-        """Whether nobody else has had it since, as far as the image knows."""
+        """Whether the slot was not assigned anew since, as far as the image knows."""
         return image.slots[self.slot].epoch == self.slot_epoch
 
 
 class Slots:
-    """Takes and lets go what the images say; `find` is for requests."""
+    """The slots of this broker: follows the images; `find` serves requests."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self._owned: dict[int, OwnedSlot] = {}
-        self._lost_epochs = [0] * SLOT_COUNT  # up to these others have had them since, for certain
+        # Up to these epochs the slots have certainly gone to others, by answers of the quorum.
+        self._lost_epochs = [0] * SLOT_COUNT
 
     def __iter__(self) -> Iterator[OwnedSlot]:
         return iter(list(self._owned.values()))
@@ -175,7 +180,7 @@ class Slots:
     def follow(
         self, image: MetadataImage, broker_epoch: int
     ) -> tuple[list[OwnedSlot], list[OwnedSlot]]:
-        """What this process gets now, not loaded yet, and what it loses."""
+        """Slots assigned to this process now, not loaded yet, and slots that it lost."""
         wanted = set(self._given(image, broker_epoch))
         gone = [slot for slot in self if (slot.slot, slot.slot_epoch) not in wanted]
         for slot in gone:
@@ -189,7 +194,7 @@ class Slots:
         return given, gone
 
     def _given(self, image: MetadataImage, broker_epoch: int) -> Iterable[tuple[int, int]]:
-        """An image that knows another process of this broker says nothing of this one."""
+        """Slots with their epochs. An image of another process of this broker gives none."""
         registered = image.brokers.get(self._broker_id)
         if broker_epoch == NO_EPOCH or registered is None:
             return
@@ -198,10 +203,11 @@ class Slots:
         for number, state in enumerate(image.slots):
             is_ours = state.broker_id == self._broker_id
             if is_ours and state.epoch > self._lost_epochs[number]:
+                # The image may be older than the answer that reported the loss.
                 yield number, state.epoch
 
     def lose(self, slot: OwnedSlot) -> bool:
-        """The quorum said so, before the image here does; False if that is known already."""
+        """The quorum has refused a command of it; False if the image showed the loss before."""
         self._lost_epochs[slot.slot] = max(self._lost_epochs[slot.slot], slot.slot_epoch)
         if self._owned.get(slot.slot) is not slot:
             return False
@@ -209,11 +215,11 @@ class Slots:
         return True
 
     def find(self, group: str, slot_epoch: int = NOT_SAID) -> OwnedSlot:
-        """The slot of a group, if it is this broker's under that epoch.
+        """The slot of a group, if this broker owns it under that epoch.
 
         Raises:
-            NotCoordinator: it is not.
-            CoordinatorLoadInProgress: it is, and has just become so.
+            NotCoordinator: it does not.
+            CoordinatorLoadInProgress: it does since a moment ago.
         """
         slot = self._owned.get(slot_of(group))
         if slot is None or is_of_another_tenure(slot_epoch, slot.slot_epoch):
@@ -228,19 +234,19 @@ class Slots:
         return slot
 
 
-# -- Clock ----------------------------------------------------------------------------------------
-# When each group is looked at: at its deadline, or later if that has moved.
+# -- Group timers ---------------------------------------------------------------------------------
+# Ticks each group at its deadline, or later if the deadline has moved.
 #
-# Owns one alarm for each group in memory. Heartbeats move deadlines away all the time, and nobody
-# tells this clock of that: it looks too early then, and asks for the next time.
+# Owns one alarm for each group in memory. Heartbeats postpone deadlines all the time without moving
+# the alarm: it rings too early then, and is set again.
 
 
-LATE_SECONDS = 1.0  # whoever is woken later than that did not run, or hardly
-REST_SECONDS_MAX = 3.0  # so that what members said meanwhile is read before they are judged
+LATE_SECONDS = 1.0  # woken later than this: the process was suspended or starved
+REST_SECONDS_MAX = 3.0  # then read requests that arrived meanwhile before any session expires
 
 
 class GroupClock:
-    """`look` ticks a group of a slot. Nothing is looked at before `run`."""
+    """`look` ticks a group of a slot. Nothing is ticked before `run`."""
 
     def __init__(self, look: Callable[[OwnedSlot, CoordinatedGroups], None]) -> None:
         self._look = look
@@ -249,10 +255,10 @@ class GroupClock:
         self._sleep = trio.CancelScope()
 
     def set(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
-        """After whatever may have brought the deadline of the group nearer."""
+        """After an input that may have brought the group's deadline forward."""
         deadline = hosted.group.deadline
-        # A group that was dropped from memory before its slot was lost is not abandoned with it,
-        # and is ticked no more: its deadline would be due for ever, and this task never sleep.
+        # After the slot was lost the groups are not ticked any more: the deadline of one that was
+        # dropped before, and so not abandoned, would stay due and keep this task awake.
         if deadline >= hosted.look_at or slot.pipeline.is_lost:
             return
         hosted.look_at = deadline
@@ -263,9 +269,12 @@ class GroupClock:
     async def run(self) -> NoReturn:
         while True:
             due = self._alarms[0][0] if self._alarms else math.inf
+            # Until the earliest alarm; `set` may bring it forward.
             with trio.CancelScope(deadline=due) as self._sleep:
                 await trio.sleep_forever()
             late_seconds = trio.current_time() - self._sleep.deadline
+            # Members' heartbeats are waiting in sockets: their sessions must not end before these
+            # are read.
             if late_seconds > LATE_SECONDS:
                 await trio.sleep(min(late_seconds, REST_SECONDS_MAX))
             self._look_at_due(trio.current_time())
@@ -276,22 +285,22 @@ class GroupClock:
             due.append(heappop(self._alarms))
         for look_at, _, slot, hosted in due:
             if hosted.look_at != look_at:
-                continue  # an earlier one took its place
+                continue  # it was set anew, for an earlier time
             hosted.look_at = math.inf
             if hosted.group.deadline <= now:
                 self._look(slot, hosted)
             self.set(slot, hosted)
 
 
-# -- Shared look ----------------------------------------------------------------------------------
-# A look at the newest metadata that many share: one read barrier for all who ask meanwhile.
+# -- Read barrier batching ------------------------------------------------------------------------
+# One read barrier for all requests that come in the meantime.
 #
-# Owns the barriers: one is under way, and whoever comes then waits for the next one, as the one
-# under way may not show what was answered before he asked.
+# Owns the barriers: one is in flight, and later requests wait for the next one, as the one in
+# flight may not show what was acknowledged before they came.
 
 
 class _Round:
-    """One barrier, and all who wait for it."""
+    """One barrier, and all requests that wait for it."""
 
     def __init__(self) -> None:
         self.is_over = trio.Event()
@@ -302,7 +311,7 @@ class _Round:
 class ReadBarrierBatching:
     """
     Args:
-        catch_up: returns once this broker's image shows all that was answered before the call.
+        catch_up: returns once this image shows all that was acknowledged before the call.
         image: that image.
     """
 
@@ -314,13 +323,15 @@ class ReadBarrierBatching:
         self._wanted = trio.Event()
 
     async def look(self) -> MetadataImage:
-        """An image that shows everything that was answered, by anybody, before this call.
+        """An image with everything that was acknowledged, by any broker, before this call.
 
         Raises:
-            CoordinatorNotAvailable: nobody could tell in time; definite.
+            CoordinatorNotAvailable: the quorum did not confirm it in time; definite.
         """
+        # Always the next barrier: the one in flight began before this call.
         waited_for = self._next
         self._wanted.set()
+        # Ends with that barrier, or its timeout.
         await waited_for.is_over.wait()
         if waited_for.image is None:
             raise CoordinatorNotAvailable(waited_for.problem)
@@ -329,7 +340,7 @@ class ReadBarrierBatching:
     async def run(self) -> NoReturn:
         while True:
             await self._wanted.wait()
-            await trio.lowlevel.checkpoint()  # all that this moment brings goes together
+            await trio.lowlevel.checkpoint()  # requests of this turn share the barrier
             current, self._next, self._wanted = self._next, _Round(), trio.Event()
             try:
                 await self._catch_up()
@@ -342,21 +353,21 @@ class ReadBarrierBatching:
 # -- Coordinator ----------------------------------------------------------------------------------
 
 
-NEVER_SAVED = 0  # the generation of a group of which the metadata knows nothing
-GROUPS_MAX = 10_000  # in the memory of one broker: with members, or with some on the way
-# That are saved, before a new one is turned away: whoever is on the way still fits in.
+NEVER_SAVED = 0  # generation of a group that the metadata does not know
+GROUPS_MAX = 10_000  # in memory of one broker: with members, or with some about to join
+# Saved groups, above which new ones are refused; those in memory that are not saved yet still fit.
 GROUPS_SAVED_MAX = limits.GROUPS_MAX - GROUPS_MAX
-LOOK_MS_MAX = 5_000
-LOAD_PAUSE_SECONDS = 0.2  # before a slot that could not be loaded is tried again
-SLICE_GROUPS = 500  # without members, or others', looked at in one go
+LOOK_MS_MAX = 5_000  # for a read barrier; longer than an election of the quorum takes
+LOAD_PAUSE_SECONDS = 0.2  # before another attempt to load a slot: its groups stand still
+SLICE_GROUPS = 500  # without members, or of other slots, passed over in one step of the loop
 
 
 class GroupCoordinator:
     """
     Args:
-        broker_epoch: under which this process is registered; -1 while it is not.
-        sequences: of the ids of all commands of this broker.
-        now_ms: the wall clock, for what the metadata remembers.
+        broker_epoch: of this process's registration; -1 while there is none.
+        sequences: of all command ids of this broker.
+        now_ms: the wall clock, for timestamps in the metadata.
     """
 
     def __init__(
@@ -403,11 +414,13 @@ class GroupCoordinator:
         while True:
             self.follow()
             before = image
+            # Most versions of the metadata change neither slots nor registrations.
             while image.slots is before.slots and image.brokers is before.brokers:
                 image = await self._quorum.wait_changed(image.version)
 
     def follow(self) -> None:
-        """After anything that says which slots are this process's: images, registrations."""
+        """After any change that may assign slots to this process: images, registrations."""
+        # A registration before `run`, which follows the image itself.
         if self._nursery is None:
             return
         given, gone = self.slots.follow(self._quorum.image, self._broker_epoch())
@@ -434,7 +447,7 @@ class GroupCoordinator:
             self._let_go(slot)
 
     def _let_go(self, slot: OwnedSlot) -> None:
-        """Whoever waits for others looks for the new coordinator at once."""
+        """Members that wait get an error at once, and look up the new coordinator."""
         logger.info("slot let go: slot=%d epoch=%d", slot.slot, slot.slot_epoch)
         slot.pipeline.abandon()
         error = NotCoordinator(f"slot {slot.slot} belongs to another broker now: look it up again")
@@ -445,20 +458,25 @@ class GroupCoordinator:
     # Loading
 
     async def _load(self, slots: list[OwnedSlot]) -> None:
-        """All groups with members: somebody has to notice it when none of them asks any more."""
+        """Load all groups with members: their sessions must be able to expire, even if no member
+        asks again.
+        """
         while True:
             try:
                 image = await self.looks.look()
+                # The slots' requests are refused with CoordinatorLoadInProgress until this
+                # succeeds.
                 break
             except RaftmqError as error:
                 logger.info("slots not loaded yet: slots=%d reason=%s", len(slots), error)
                 await trio.sleep(LOAD_PAUSE_SECONDS)
-        self.follow()  # what was taken away meanwhile is let go
-        # Nobody else changes these groups while the slots are this broker's: slices do no harm.
+        self.follow()  # slots that the new image has taken away are let go
+        # Slicing is safe: no other broker changes these groups while the slots are this broker's.
         wanted = {slot.slot: slot for slot in slots}
         for at, (name, state) in enumerate(image.groups.items(), 1):
             slot = wanted.get(slot_of(name))
             is_wanted = slot is not None and bool(state.members)
+            # Creating a group costs more than passing one over, so each is a slice of its own.
             if is_wanted or not at % SLICE_GROUPS:
                 await trio.lowlevel.checkpoint()
             if slot and state.members and not slot.pipeline.is_lost:
@@ -480,12 +498,12 @@ class GroupCoordinator:
         return hosted
 
     async def confirm(self, slot: OwnedSlot, group: str, *, seconds: float) -> MetadataImage:
-        """An image that shows all that was changed before this was called, under which the slot is
-        this broker's still.
+        """An image with all changes made before this call, under which this broker still owns the
+        slot.
 
         Raises:
             NotCoordinator: the slot was lost before that was known.
-            CoordinatorNotAvailable: it was not known in time.
+            CoordinatorNotAvailable: the quorum did not confirm it in time.
         """
         with trio.move_on_after(seconds):
             image = await self.looks.look()
@@ -497,16 +515,17 @@ class GroupCoordinator:
     # Groups
 
     def joined_group(self, slot: OwnedSlot, name: str) -> CoordinatedGroups:
-        """The group, whoever has been in it before.
+        """The group that a member joins: in memory, as it was saved, or new.
 
         Raises:
-            CoordinatorNotAvailable: this broker has too many.
-            GroupMaxSizeReached: it is new, and the metadata has too many.
+            CoordinatorNotAvailable: this broker has too many groups in memory.
+            GroupMaxSizeReached: it is new, and there are too many saved groups.
         """
         hosted = slot.groups.get(name)
         if hosted is not None:
             return hosted
         count = len(self.image.groups)
+        # The metadata of every node holds all saved groups.
         if name not in self.image.groups and count >= GROUPS_SAVED_MAX:
             raise GroupMaxSizeReached(
                 f"group {name} is new, and there are {count} groups already: delete groups that"
@@ -522,7 +541,7 @@ class GroupCoordinator:
     def perform(
         self, slot: OwnedSlot, hosted: CoordinatedGroups, effects: Iterable[GroupEffect]
     ) -> None:
-        """What a group has asked for; then the clock is told, and the group forgotten if it can."""
+        """Perform a group's effects; then set its timer, and drop it from memory if possible."""
         for effect in effects:
             match effect:
                 case AnswerRequest():
@@ -542,14 +561,17 @@ class GroupCoordinator:
 
     def _save(self, slot: OwnedSlot, hosted: CoordinatedGroups, save: SavePlan) -> None:
         command = save.command(slot_epoch=slot.slot_epoch, changed_at_ms=self.now_ms())
+        # Nothing is saved any more: the next coordinator loads what was saved before.
         if not slot.pipeline.is_lost:
             entry = GroupChange(command, partial(self._on_saved, slot, hosted, save))
+            # `is_owed`: members wait for it, so a full pipeline must not refuse it.
             slot.pipeline.put(entry, is_owed=True)
             slot.order.note(save.group, slot.pipeline.newest)
 
     def _on_saved(
         self, slot: OwnedSlot, hosted: CoordinatedGroups, save: SavePlan, outcome: Outcome
     ) -> None:
+        # The group was abandoned, and its members answered.
         if slot.pipeline.is_lost:
             return
         now = trio.current_time()
@@ -575,19 +597,19 @@ class GroupCoordinator:
             del slot.groups[group.name]
 
     def _is_shown(self, group: Group) -> bool:
-        """Whether this broker's metadata has what was saved of it last."""
+        """Whether this broker's metadata shows what was saved of the group last."""
         state = self.image.groups.get(group.name)
         if state is None:
             return group.generation == NEVER_SAVED
         return state.generation == group.generation and not state.members
 
     def drop_idle(self, slot: OwnedSlot) -> None:
-        """Those that could not be dropped when they became idle, as the metadata was behind."""
+        """Groups that stayed in memory when they became idle, as the metadata was behind."""
         for hosted in list(slot.groups.values()):
             self._maybe_drop(slot, hosted)
 
     async def wait_gone(self, slot: OwnedSlot, name: str, deadline: float) -> None:
-        """Until a group that was deleted is gone from the metadata here, or the time is over."""
+        """Until a deleted group is gone from this broker's metadata, or the time is up."""
         image = self.image
         with trio.move_on_at(deadline):
             while name in image.groups or name in image.offsets:

@@ -1,15 +1,16 @@
-"""One consumer group, as its coordinator sees it: Kafka's classic protocol, without I/O.
+"""The rules of one consumer group: Kafka's classic rebalance protocol, without I/O.
 
-Owns what each request means and who is told what; the metadata hold what must outlive the
-coordinator. The parts: `members.py` who is in it, `rebalance.py` the phases, `joins.py` who may
-join. Time and new ids are handed in; effects come back, to be performed in their order.
+Owns what each request means and who is answered what; the metadata keeps what must outlive the
+coordinator. `members.py` holds the members, `rebalance.py` the phases, `joins.py` the admission.
+Time and new ids are arguments; effects are returned, to be performed in order.
+(Kafka: ClassicGroup, GroupMetadataManager)
 
-Invariants, asserted by `check` after every input of tests and simulations (R1 to R5 stand in
+Invariants, asserted by `check` after every input in tests and simulations (R1 to R5 are in
 `rebalance.py`):
   G1  A token is answered once, or forgotten: it waits with one member, in the group.
-  G2  No part of a plan is told to anybody before the plan stands in the metadata.
-  G3  Offsets are committed by members of the current generation only; by nobody while a new plan
-      is made; by whoever is no member only while there are none.
+  G2  No assignment is sent to a member before the plan is saved in the metadata.
+  G3  Offsets are committed by members of the current generation only; by no member while a new
+      plan is made; by senders that are not members only while the group has none.
   G4  `deadline` is not later than anything that time alone brings about.
 """
 
@@ -55,11 +56,11 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Every input hands back effects. `now` in seconds never goes back."""
+    """Every input returns effects. `now`, in seconds, never goes back."""
 
     def __init__(self, name: str, settings: GroupSettings, *, slot_epoch: int = NO_EPOCH) -> None:
-        """A group of which the metadata knows nothing. `slot_epoch` makes ids comparable with those
-        of other coordinators.
+        """A group that the metadata does not know. `slot_epoch` makes member ids comparable with
+        those of other coordinators.
         """
         self.name = name
         self._members, self._outbox = Members(name), GroupOutbox(name)
@@ -77,10 +78,11 @@ class Group:
         now: float,
         slot_epoch: int = NO_EPOCH,
     ) -> Self:
-        """The group as the coordinator before saved it: Stable, or Empty. No rebalance; every
-        member has a whole session to show up.
+        """The group as the previous coordinator saved it: Stable, or Empty. No rebalance; every
+        member gets a whole session to send its next heartbeat.
         """
         group = cls(name, settings, slot_epoch=slot_epoch)
+        # What each member knew: the saved plan is the generation that it was told of.
         for saved in state.members:
             member = MemberState(saved.member_id, saved.instance_id)
             member.client_id, member.host = saved.client_id, saved.host
@@ -94,7 +96,7 @@ class Group:
         group._rebalance.load(state)
         return group
 
-    # -- questions -------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------
 
     @property
     def generation(self) -> int:
@@ -107,18 +109,19 @@ class Group:
 
     @property
     def deadline(self) -> float:
-        """When `on_tick` is due, at the latest; `math.inf` while nothing can happen by itself.
+        """When `on_tick` is due at the latest; `math.inf` while time alone changes nothing.
 
-        Ask again after every input: it moves either way.
+        Read it again after every input: it moves both ways.
         """
+        # The new coordinator keeps the sessions now.
         if self._is_abandoned:
             return math.inf
         return min(self._members.next_end, self._rebalance.deadline)
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is in it or on the way, nothing is being saved: it may be dropped from memory, and
-        be made anew (`loaded`, where the metadata knows it) when somebody asks.
+        """No members, none about to join, nothing being saved: it may be dropped from memory, and
+        made again when a request comes (`loaded`, if the metadata knows it).
         """
         is_empty = self._rebalance.phase is Phase.EMPTY and not self._members.pending
         return is_empty and self._rebalance.is_saved
@@ -126,16 +129,19 @@ class Group:
     def commit_refusal(
         self, member_id: str, generation: int, instance_id: str | None, number: int = 0
     ) -> RaftmqError | None:
-        """Why offsets of this member may not be committed now; None if they may.
+        """Why this member may not commit offsets now; None if it may.
 
-        `number`: of the commit; one that is lower than another's before it comes late.
+        `number`: of the commit; a lower one than an earlier commit's is a late copy.
         """
+        # A program that only stores offsets, without joining (G3).
         is_nobody = not member_id and instance_id is None and generation < 0
         if is_nobody and self._rebalance.phase is Phase.EMPTY:
             return None
         refusal = self._refusal(member_id, generation, instance_id)
+        # A commit between join and sync would count for the generation before (G3).
         if refusal is None and self._rebalance.phase is Phase.COMPLETING:
             return self._rebalancing()
+        # 0: an older client, which does not number its commits.
         if refusal is None and 0 < number < self._members[member_id].commit_number:
             return InvalidUpdateVersion(
                 f"group {self.name}: {member_id} has committed again since commit {number}; nothing"
@@ -144,7 +150,7 @@ class Group:
         return refusal
 
     def note_commit(self, member_id: str, number: int) -> None:
-        """It was taken. Whoever is no member is not known here."""
+        """The commit was accepted. Senders that are not members are `Outsiders`."""
         member = self._members.get(member_id)
         if member is not None and number:
             member.commit_number = number
@@ -159,10 +165,11 @@ class Group:
     def _refusal(
         self, member_id: str, generation: int, instance_id: str | None
     ) -> RaftmqError | None:
-        """Why somebody may not speak as this member, in this generation."""
+        """Why a request may not be made as this member, in this generation."""
         refusal = self._members.refusal(member_id, instance_id)
         if refusal is not None:
             return refusal
+        # Told: a lost coordinator may have used the same number for another generation.
         if generation == self.generation == self._members[member_id].told_generation:
             return None
         return IllegalGeneration(
@@ -175,12 +182,12 @@ class Group:
 
     # -- requests --------------------------------------------------------------------------
     #
-    # Copies that come late, within this tenure (of other tenures none arrives here). JoinGroup and
-    # OffsetCommit have numbers. The others do no harm, as they name a member and a generation, and
-    # one tenure has each generation once. SyncGroup: the plan is the one of that generation, or a
-    # retry of it, and of both the first counts; whoever waits for the same is told to join again.
-    # Heartbeat: a member that is dead is missed one session after it; its own clock ended earlier.
-    # LeaveGroup: the id that it names is not used again by whoever wanted to leave.
+    # Late copies within this ownership of the slot (those of others do not arrive here): JoinGroup
+    # and OffsetCommit have numbers. The others do no harm, as they name a member and a generation,
+    # and one ownership has each generation once. SyncGroup: it brings the plan of that generation,
+    # of which the first copy counts; a member that waits for the same one is told to join again.
+    # Heartbeat: a dead member's session ends one session later; its own clock ended earlier.
+    # LeaveGroup: a member that wanted to leave does not use that id again.
 
     def on_join(
         self,
@@ -192,7 +199,7 @@ class Group:
         new_member_id: str,
         now: float,
     ) -> list[GroupEffect]:
-        """`new_member_id`: never used before; a part of the id that whoever has none will get."""
+        """`new_member_id`: never used before; part of the id that a newcomer gets."""
         assert not self._is_abandoned, f"group {self.name} is somebody else's"
         self._joins.on_join(Join(request, token, client_id, host, new_member_id, now))
         return self._outbox.take()
@@ -207,11 +214,12 @@ class Group:
         return self._outbox.take()
 
     def on_heartbeat(self, request: Heartbeat, token: Token, *, now: float) -> list[GroupEffect]:
-        """Answered at once."""
+        """Answered at once. A heartbeat is how members learn of a rebalance."""
         assert not self._is_abandoned, f"group {self.name} is somebody else's"
         refusal = self._refusal(request.member_id, request.generation, request.instance_id)
         if refusal is None:
             self._members.start_session(self._members[request.member_id], now)
+            # The session goes on, and the member is told to join.
             if self._rebalance.phase is Phase.PREPARING:
                 refusal = self._rebalancing()
         body = HeartbeatReply() if refusal is None else refused(HeartbeatReply, refusal)
@@ -219,7 +227,7 @@ class Group:
         return self._outbox.take()
 
     def on_leave(self, request: LeaveGroup, token: Token, *, now: float) -> list[GroupEffect]:
-        """Answered at once; whatever those who leave were waiting for is answered, too."""
+        """Answered at once, and so are the requests of the leaving members that wait."""
         assert not self._is_abandoned, f"group {self.name} is somebody else's"
         count = len(self._members)
         left = tuple(self._leave(leaving, now) for leaving in request.members)
@@ -234,6 +242,7 @@ class Group:
             return refusal
         if self._rebalance.phase is Phase.PREPARING:
             return self._rebalancing()
+        # A plan made by another assignor could not be decoded.
         if request.protocol not in ("", protocol):
             return InconsistentGroupProtocol(
                 f"group {self.name} uses {protocol}, not {request.protocol}: join again"
@@ -241,10 +250,12 @@ class Group:
         return None
 
     def _sync(self, member: MemberState, request: SyncGroup, token: Token, now: float) -> None:
+        # It asks again, so the earlier request was given up.
         if member.is_waiting:
             self._rebalance.refuse(member, self._rebalancing(), now)
         self._members.wait_sync(member, token)
         self._rebalance.on_sync(member)
+        # Stable: a retry after the plan was saved. Completing: only the leader brings the plan.
         if self._rebalance.phase is Phase.STABLE:
             self._rebalance.tell_synced(member, now)
         elif member.member_id == self._rebalance.leader:
@@ -252,9 +263,11 @@ class Group:
 
     def _leave(self, leaving: LeavingMember, now: float) -> MemberLeft:
         member_id, instance_id = leaving.member_id, leaving.instance_id
+        # An id that was given out and not used: nothing to take away from the others.
         if self._members.expects(member_id, instance_id):
             del self._members.pending[member_id]
             return MemberLeft(member_id, instance_id)
+        # An administrator removes a static member by its instance id alone.
         if instance_id is not None and not member_id:
             known = self._members.of_instance(instance_id)
             member_id = known.member_id if known is not None else ""
@@ -266,17 +279,18 @@ class Group:
         return MemberLeft(member_id, instance_id, ErrorCode.NONE)
 
     def _after_leaving(self, count: int, now: float) -> None:
-        """`count`: how many there were."""
+        """`count`: members before."""
         if len(self._members) < count:
             self._rebalance.on_leaving(now)
         else:
-            self._rebalance.maybe_complete(now)  # somebody may have been on the way
+            self._rebalance.maybe_complete(now)  # it may have waited for an id not used yet
 
-    # -- what else happens -----------------------------------------------------------------
+    # -- time and outcomes -----------------------------------------------------------------
 
     def on_tick(self, now: float) -> list[GroupEffect]:
-        """Any time; needed at `deadline`."""
+        """May be called at any time; must be called at `deadline`."""
         assert not self._is_abandoned, f"group {self.name} is somebody else's"
+        # `next_end` is a bound, so this is cheap between ends of sessions.
         if self._members.next_end <= now:
             self._end_sessions(now)
         self._rebalance.on_tick(now)
@@ -299,18 +313,18 @@ class Group:
     def on_save_failed(
         self, save: SavePlan, error: RaftmqError, *, now: float
     ) -> list[GroupEffect]:
-        """It certainly does not stand in the metadata, and never will. Whoever waited for it is
-        told `error`, and the group begins another rebalance.
+        """The plan is certainly not in the metadata, and never will be. Members that wait for it
+        get `error`, and another rebalance begins.
         """
         if not self._is_abandoned:
             self._rebalance.on_save_failed(save, error, now)
         return self._outbox.take()
 
     def forget(self, token: Token, *, now: float) -> None:
-        """Nobody waits under `token` any more: its connection ended. Unknown tokens are fine.
+        """The connection of the request with this token has ended. Unknown tokens are ignored.
 
-        Whoever asked is a member still, and has a session to ask again in. Others wait for it, but
-        if it does not come in time, its join counts: it believes that it has what it has claimed.
+        Its sender stays a member, with a session to ask again in. The rebalance waits for it; if it
+        does not come in time its join counts, as it believes that it owns what it has claimed.
         """
         member = self._members.waiter(token)
         if member is not None:
@@ -318,8 +332,8 @@ class Group:
             self._members.start_session(member, now)
 
     def abandon(self, error: RaftmqError) -> list[GroupEffect]:
-        """The slot was lost: whoever waits is told `error` (NotCoordinator as a rule). The group
-        takes no requests and no ticks afterwards; outcomes of saves and `forget` do nothing.
+        """The slot was lost: requests that wait get `error`, usually NotCoordinator. No requests
+        and no ticks afterwards; outcomes of saves and `forget` are ignored.
         """
         for member in self._members:
             if member.is_waiting:

@@ -1,7 +1,7 @@
-"""Groups as a whole: who coordinates them, which there are, what they are, and their end.
+"""Group requests: FindCoordinator, list, describe and delete; join, sync, heartbeat and leave.
 
-Owns these requests. Who coordinates, any broker says as far as its metadata goes; all else is for
-the coordinator.
+Owns these requests. Any broker answers which one coordinates a group, as far as its metadata goes;
+everything else is answered by the coordinator.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ if TYPE_CHECKING:
 
 
 EMPTY = "Empty"
-SLICE_GROUPS = 1_000  # looked at in one go
-PAGE_BYTES_MAX = 1 << 20  # of a list, of which an answer holds 2 MiB
-LISTED_BYTES = 50  # of one group, at most, beside names
+SLICE_GROUPS = 1_000  # names passed over in one step of the loop
+PAGE_BYTES_MAX = 1 << 20  # of a list, estimated: half of `header_bytes_max`
+LISTED_BYTES = 50  # of one group, at most, without its names
 
 
 class GroupRequests:
@@ -93,10 +93,11 @@ class GroupRequests:
         found = [_coordinator_of(image, group) for group in request.groups]
         return Reply(FindCoordinatorReply(tuple(found)))
 
-    # Which there are
+    # List
 
     async def list(self, _context: RequestContext, request: ListGroups, _payload: Buffer) -> Reply:
         slots = {slot.slot: slot for slot in self._coordinator.slots}
+        # A partial list would look like groups that are gone.
         if not all(slot.is_loaded for slot in slots.values()):
             error = CoordinatorLoadInProgress("this broker is taking over groups: ask again")
             return Reply(ListGroupsReply(**told(error)))
@@ -105,13 +106,14 @@ class GroupRequests:
         for at, name in enumerate(_known(image), 1):
             if name > after and slot_of(name) in slots:
                 found.add(name)
+            # Tens of thousands of names: other tasks need turns.
             if not at % SLICE_GROUPS:
                 await trio.lowlevel.checkpoint()
         listed = (_listed(slots[slot_of(name)], image, name) for name in sorted(found))
         page = _page(listed)
         return Reply(ListGroupsReply(groups=page, has_more=len(page) < len(found)))
 
-    # What they are
+    # Describe
 
     def describe(
         self, _context: RequestContext, request: DescribeGroups, _payload: Buffer
@@ -130,12 +132,12 @@ class GroupRequests:
         except RaftmqError as error:
             return DescribedGroup(name, **told(error))
 
-    # Their end
+    # Delete
 
     async def delete(
         self, _context: RequestContext, request: DeleteGroups, _payload: Buffer
     ) -> Reply:
-        """All at once; each stands for itself."""
+        """All of them at once; each has its own outcome."""
         deadline = trio.current_time() + request.timeout_ms / 1000
         begun = {name: self._begin_deletion(name, request) for name in request.groups}
         outcomes = []
@@ -159,13 +161,15 @@ class GroupRequests:
     async def _end_deletion(
         self, name: str, deletion: _Deletion | RaftmqError, deadline: float
     ) -> RaftmqError | None:
-        """Once it is gone here as well, as far as there is time for that."""
+        """Returns once the group is gone from this image as well, if there is time for that."""
         if isinstance(deletion, RaftmqError):
             return deletion
+        # Until it is applied, or the deadline.
         slot, waiting = deletion
         outcome = await waiting.wait(slot.pipeline, deadline)
         if isinstance(outcome, RaftmqError):
             return outcome
+        # So that a client that lists next on this broker does not see it.
         await self._coordinator.wait_gone(slot, name, deadline)
         return None
 
@@ -180,6 +184,7 @@ def _coordinator_of(image: MetadataImage, group: str) -> CoordinatorFound:
         check_name(group)
         number = slot_of(group)
         slot = image.slots[number]
+        # Between a broker's end and the new assignment of its slots.
         if slot.broker_id == NO_BROKER or not image.is_unfenced(slot.broker_id):
             raise CoordinatorNotAvailable(
                 f"group {group}: nobody coordinates slot {number} for the moment: ask again"
@@ -190,7 +195,7 @@ def _coordinator_of(image: MetadataImage, group: str) -> CoordinatorFound:
 
 
 def _known(image: MetadataImage) -> Iterator[str]:
-    """Saved, or with offsets; some of them twice."""
+    """Groups that were saved or have offsets; some twice."""
     yield from image.groups
     yield from image.offsets
 
@@ -201,6 +206,7 @@ def _page(listed: Iterable[ListedGroup]) -> tuple[ListedGroup, ...]:
     size = 0
     for one in listed:
         size += LISTED_BYTES + len(one.group.encode()) + len(one.protocol_type.encode())
+        # The first one always fits, or paging would not proceed.
         if page and (size > PAGE_BYTES_MAX or len(page) == GROUPS_LISTED_MAX):
             break
         page.append(one)
@@ -208,6 +214,7 @@ def _page(listed: Iterable[ListedGroup]) -> tuple[ListedGroup, ...]:
 
 
 def _listed(slot: OwnedSlot, image: MetadataImage, name: str) -> ListedGroup:
+    # In memory its state is newer than in the image.
     hosted = slot.groups.get(name)
     if hosted is not None:
         return hosted.group.listed()
@@ -226,21 +233,22 @@ def _described(image: MetadataImage, name: str) -> DescribedGroup:
             protocol_type=state.protocol_type,
             protocol=state.protocol,
         )
+    # Offsets alone make a group: programs commit without joining.
     if name not in image.offsets:
         raise GroupIdNotFound(f"group {name} does not exist: nobody joined it or committed for it")
     return DescribedGroup(name, state=EMPTY)
 
 
-# -- Requests -------------------------------------------------------------------------------------
-# What members ask of the coordinator of their group: to join, to have a part, to stay, to leave.
+# -- Member requests ------------------------------------------------------------------------------
+# JoinGroup, SyncGroup, Heartbeat and LeaveGroup, from the connection to the rules of the group.
 #
-# Owns these requests from the connection to the rules of the group. They are handled in the order
-# in which they arrive, without waiting; an answer comes when the rules say so.
+# Owns these requests. They are handled in the order of arrival, without waiting; an answer comes
+# when the rules say so.
 
 
-MEMBER_ID_BYTES = 16  # drawn by chance; the client's name stands in front of it, for people
-CONFIRM_SECONDS_MAX = 10.0  # for a look under way, and the one that follows it
-CLIENT_CHARS_MAX = 150  # of that name: the rules of the group put more in front
+MEMBER_ID_BYTES = 16  # random, so that ids are unique; the client's name precedes them for people
+CONFIRM_SECONDS_MAX = 10.0  # for the read barrier in flight and the next one
+CLIENT_CHARS_MAX = 150  # of that name; epoch and time are put in front, and ids are limited
 
 
 class MemberRequests:
@@ -260,25 +268,29 @@ class MemberRequests:
     def join(
         self, context: RequestContext, request: JoinGroup, _payload: Buffer
     ) -> Reply | PendingReply | Awaitable[Reply]:
+        # A static member's first step, in which it gets its id.
         if request.instance_id is not None and not request.member_id:
             return self._join_confirmed(context, request)
         return self._join(context, request)
 
     async def _join_confirmed(self, context: RequestContext, request: JoinGroup) -> Reply:
-        """Of two processes of a static member the one that was given its id earlier is fenced. So
-        nobody gives one out who was deposed and does not know: it would look older than that of a
-        process which has ended since, and the only one that there is would be fenced.
+        """Of two processes of a static member the one with the earlier id is fenced. So an id is
+        given out only behind a read barrier: a coordinator that was deposed without knowing it
+        would give one that looks older than that of an ended process, and the only living process
+        would be fenced (decision 0025).
         """
         try:
             check_name(request.group)
             slot = self._coordinator.slots.find(request.group, request.slot_epoch)
             timeout_ms, rules = request.session_timeout_ms, self._coordinator.settings.rules
+            # Checked before the wait, as `on_join` would do after it.
             rules.check_session_timeout(request.group, timeout_ms)
             seconds = min(timeout_ms / 1000, CONFIRM_SECONDS_MAX)
             await self._coordinator.confirm(slot, request.group, seconds=seconds)
         except RaftmqError as error:
             return Reply(JoinGroupReply(**told(error)))
         answer = self._join(context, request)
+        # The slot may have been lost during the wait.
         if isinstance(answer, Reply):
             return answer
         assert isinstance(answer.outcome, Reply), "whoever has no id yet is answered at once"
@@ -360,7 +372,7 @@ class MemberRequests:
         return pending
 
     def _parked(self, hosted: CoordinatedGroups) -> PendingReply:
-        """An answer that may take minutes; the group is told if nobody waits for it any more."""
+        """An answer that may take minutes; the group is notified if the connection ends."""
         pending = PendingReply()
         pending.on_dropped = partial(self._forget, hosted, pending)
         return pending

@@ -1,16 +1,16 @@
-"""Who may join a group, and what each JoinGroup means to it.
+"""JoinGroup: admission to a group; newcomers, members that join again, returning static members.
 
-Owns the cases: newcomers, members who come again, static members who are back as other processes.
-What follows from them is the rebalance's business.
+Owns the cases; what follows from them is the rebalance's business.
 
-    no id                   gets one to come back with: a retry, or a copy that comes late, is no
-                            second member, and no second process of a static one
-    an id that was given    a new member; of a known instance: takes the place of the process that
-                            had it. That one is fenced, and so is whoever got an id before
-    a member                preparing: has joined. completing: hears the same again.
-                            stable: the same again; from the leader it is a wish to rebalance
-    a change of what it subscribes to, at any time: rebalance
-    an earlier number       changes nothing: what it claims, its sender may not hold any more
+    no id                   gets an id to join with: a retry or a late copy is then no second
+                            member, and no second process of a static one
+    an id given out         a new member; of a known instance: replaces the process that had it.
+                            That one is fenced, and so are processes with earlier ids
+    a member                preparing: has joined. completing: gets the same answer again.
+                            stable: the same answer; from the leader it asks for a rebalance
+    a changed subscription  at any time: rebalance
+    an earlier number       a late copy, changes nothing: its sender may not own any more what it
+                            claims
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Join(NamedTuple):
-    """A request, who waits for its answer, and what the broker knows of its sender."""
+    """A request, the token of its answer, and what the broker knows about its sender."""
 
     request: JoinGroup
     token: Token
@@ -73,10 +73,12 @@ class Joins:
             self._refuse(join, RebalanceInProgress(f"{request.member_id} has joined again since"))
             return
         refusal = self._refusal(join, known)
+        # Members of the time before are asked for their assignors; see `_protocol_refusal`.
         if isinstance(refusal, RebalanceInProgress):
             self._rebalance.begin(join.now)
         if refusal is not None:
             self._refuse(join, refusal)
+            # Its id is void then, and the group need not wait for it.
             self._give_up(request.member_id, join.now)
         elif not request.member_id:
             self._give_id(join)
@@ -88,13 +90,14 @@ class Joins:
             self._on_return(join, known)
 
     def _is_late(self, request: JoinGroup) -> bool:
-        """Its sender has given it up: the answer is for nobody."""
+        """A copy of an earlier request: its sender does not wait for that answer any more."""
         member = self._members.get(request.member_id)
         return member is not None and 0 < request.number < member.join_number
 
     def _known(self, request: JoinGroup) -> MemberState | None:
-        """Who it is already, or takes the place of; that it may, is not said."""
+        """The member that it is, or whose place it wants to take; not whether it may."""
         member_id, instance_id = request.member_id, request.instance_id
+        # A new process of an instance has an id of its own, so the instance finds the member.
         is_new = not member_id or self._members.expects(member_id, instance_id)
         if is_new and instance_id is not None:
             return self._members.of_instance(instance_id)
@@ -112,6 +115,7 @@ class Joins:
 
     def _identity_refusal(self, request: JoinGroup) -> RaftmqError | None:
         member_id = request.member_id
+        # A newcomer, or one with an id that was just given to it: nothing to compare.
         if not member_id or self._members.expects(member_id, request.instance_id):
             return None
         return self._members.refusal(member_id, request.instance_id)
@@ -124,12 +128,14 @@ class Joins:
         return None
 
     def _protocol_refusal(self, join: Join, known: MemberState | None) -> RaftmqError | None:
-        """There must be an assignor that everybody else knows, too. Of members who have not joined
-        since this coordinator came, only one is known: they are asked for the others first.
+        """There must be an assignor that all members know. Of members that have not joined since
+        this coordinator took over, only the saved one is known: they are asked for theirs first.
         """
         request, names = join.request, join.protocols
+        # A plan names its protocol, so an empty name could not be told from none.
         if not request.protocol_type or "" in names:
             return InconsistentGroupProtocol(f"group {self._name}: a protocol needs a name")
+        # The first member decides.
         if not len(self._members):
             return None
         if request.protocol_type != self._rebalance.protocol_type:
@@ -137,6 +143,7 @@ class Joins:
                 f"group {self._name} is of type {self._rebalance.protocol_type}, not"
                 f" {request.protocol_type}: use another group"
             )
+        # `known` leaves its own protocols behind when it joins again.
         if self._members.common(names, without=known):
             return None
         if self._members.may_know_more(without=known):
@@ -153,10 +160,12 @@ class Joins:
         members, most = self._members, self._settings.size_max
         if known is None and len(members) >= most:
             return GroupMaxSizeReached(f"group {self._name} has {len(members)} members already")
+        # Ids cost nothing to ask for: bound them too.
         if not join.request.member_id and len(members.pending) >= most:
             return GroupMaxSizeReached(
                 f"group {self._name}: {len(members.pending)} are about to join: try later"
             )
+        # Half of a command, see SUBSCRIPTION_BYTES_MAX: a plan that cannot be saved helps nobody.
         longest = max(map(len, join.protocols.values()), default=0)
         total = members.subscription_bytes + longest - (known.subscription_bytes if known else 0)
         if total <= SUBSCRIPTION_BYTES_MAX:
@@ -168,12 +177,13 @@ class Joins:
 
     def _refuse(self, join: Join, error: RaftmqError, *, member_id: str = "") -> None:
         body = refused(JoinGroupReply, error)
+        # Also with an error the client learns its id.
         if member_id:
             body = JoinGroupReply(error=body.error, message=body.message, member_id=member_id)
         self._outbox.answer(join.token, body)
 
     def _give_up(self, member_id: str, now: float) -> None:
-        """Whoever is turned away is not waited for."""
+        """A refused newcomer is not waited for."""
         if self._members.pending.pop(member_id, None) is not None:
             self._rebalance.maybe_complete(now)
 
@@ -182,12 +192,14 @@ class Joins:
     def _give_id(self, join: Join) -> None:
         request = join.request
         member_id = self._ids.new(join.new_member_id, join.now)
+        # The id expires like a session: the group waits for it that long.
         until = join.now + request.session_timeout_ms / 1000
         self._members.expect(member_id, request.instance_id, until)
         error = MemberIdRequired(f"group {self._name}: join once more, as {member_id}")
         self._refuse(join, error, member_id=member_id)
 
     def _add(self, join: Join, member_id: str) -> None:
+        # The first member of an empty group defines its type.
         if not len(self._members):
             self._rebalance.protocol_type = join.request.protocol_type
         member = MemberState(member_id, join.request.instance_id)
@@ -216,9 +228,11 @@ class Joins:
         is_leader = member.member_id == self._rebalance.leader
         is_same = _same(member.protocols, join.protocols)
         self._update(member, join)
+        # Retried after a lost answer: the generation is not over, so the same answer does.
         if phase is Phase.COMPLETING and is_same:
             self._rebalance.on_unsynced(member, join.now)
             self._tell_again(member, join)
+        # Same again for a follower; a leader joins to make a new plan, as partitions changed.
         elif phase is Phase.STABLE and is_same and not is_leader:
             self._tell_again(member, join)
         else:
@@ -230,17 +244,18 @@ class Joins:
         self._rebalance.tell_joined(member, join.now)
 
     def _withdraw(self, member: MemberState, now: float) -> None:
-        """It has asked again: whatever it asked before, it does not wait for any more."""
+        """It has asked again, so its earlier request was given up."""
         if member.is_waiting:
             error = RebalanceInProgress(f"group {self._name}: {member.member_id} joined again")
             self._rebalance.refuse(member, error, now)
 
     def _on_return(self, join: Join, member: MemberState) -> None:
-        """A static member is back. If nothing changes for the others they need not know: it takes
-        up the part that it had, as soon as its new id stands in the metadata. The plan goes on
-        standing beside the subscription that it was made with.
+        """A static member is back as another process. If nothing changes for the others no
+        rebalance is needed: it gets the assignment it had, as soon as its new id is saved. The plan
+        stays next to the subscription that it was made with.
         """
         rebalance, old = self._rebalance, member.member_id
+        # The process before is still connected: two have the same instance id.
         if member.is_waiting:
             error = FencedInstanceId(
                 f"group {self._name}: another process has joined as instance {member.instance_id}"
@@ -252,6 +267,7 @@ class Joins:
         self._members.rename(member, join.request.member_id)
         rebalance.on_renamed(old, member.member_id)
         self._update(member, join)
+        # Another protocol would win the vote: then the plan could not be decoded by all.
         stays = rebalance.phase is Phase.STABLE and is_same and self._members.vote() == protocol
         if stays and planned is not None:
             self._members.set_protocols(member, join.protocols | {protocol: planned})
@@ -263,7 +279,7 @@ class Joins:
 
 
 def _wants_the_same(known: bytes | None, told: bytes | None) -> bool:
-    """Whoever was away claims nothing any more: that changes nothing for the others."""
+    """A process that was away claims nothing: a change of claims alone concerns no other."""
     if known is None or told is None:
         return False
     interest = interest_in(told)
@@ -271,5 +287,5 @@ def _wants_the_same(known: bytes | None, told: bytes | None) -> bool:
 
 
 def _same(known: dict[str, bytes], protocols: dict[str, bytes]) -> bool:
-    """In the same order, too: it is an order of preference."""
+    """Also in the same order, which is the order of preference."""
     return list(known.items()) == list(protocols.items())

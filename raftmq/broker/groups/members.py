@@ -1,9 +1,9 @@
-"""Who is in a group, or on the way into it, and which of their requests wait.
+"""Members of a group: subscriptions, sessions, static instances, ids given out, waiting requests.
 
 Owns each member's facts, its session, and the counts that make questions about all of them cheap:
 which assignors they know, how many have joined. Knows nothing of generations.
 
-A session runs only while no request of its member waits: whoever is waited for cannot speak.
+A session runs only while no request of its member waits: the client sends nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from raftmq.broker.groups.phases import Token
     from raftmq.errors import RaftmqError
 
-NEVER = -1  # was it told of any generation
-REBALANCE_SECONDS_MIN = 0.1  # whatever members say: nobody answers in no time
+NEVER = -1  # as a generation: the member was told of none
+# A rebalance waits at least this long, also for members that ask for less: answers take time.
+REBALANCE_SECONDS_MIN = 0.1
 
 
 class Given(NamedTuple):
-    """An id that was given out and not used yet: to which instance, and when it expires."""
+    """An id that was given out and not used yet: for which instance, and when it expires."""
 
     instance_id: str | None
     until: float
@@ -35,16 +36,16 @@ class Given(NamedTuple):
 class MemberState:
     """Attributes:
     protocols: the assignors that it knows, with its subscription for each; its favourite first.
-    is_remembered: it has not joined since this coordinator came, and may know other assignors than
-        the one that the metadata name.
-    assignment: its part in the last plan that was saved.
+    is_remembered: it has not joined since this coordinator took over, and may know other assignors
+        than the saved one.
+    assignment: from the last plan that was saved.
     joining, syncing: its requests that wait; not both.
-    has_come: it has joined this time, but its connection has ended: nobody waits for the answer.
-    session_end: when it will be given up, unless it waits or speaks.
-    told_generation: the last one that this coordinator told it of, or found in the metadata.
-        Another coordinator may have told it of one with the same number as ours, and was lost.
-    join_number, commit_number: of its last JoinGroup and OffsetCommit in this tenure: whatever has
-        a lower one comes late.
+    has_come: it has joined this time, but its connection has ended: the answer went nowhere.
+    session_end: when it is put out, unless a request of it waits or a heartbeat comes.
+    told_generation: the last one that this coordinator told it of, or found in the metadata. A
+        coordinator that was lost may have told it of another one with the same number.
+    join_number, commit_number: of its last JoinGroup and OffsetCommit during this ownership: a
+        lower one is a late copy.
     """
 
     __slots__ = (
@@ -78,9 +79,9 @@ class MemberState:
 
 class Members:
     """Attributes:
-    pending: ids that were given out and not used yet, in the order in which they were.
-    subscription_bytes: of all, each with its longest.
-    next_end: no session ends, and no pending id expires, before.
+    pending: ids that were given out and not used yet, in that order.
+    subscription_bytes: of all members, each with its longest.
+    next_end: a lower bound: no session ends and no pending id expires before.
     """
 
     def __init__(self, group: str) -> None:
@@ -91,7 +92,7 @@ class Members:
         self._members: dict[str, MemberState] = {}
         self._instances: dict[str, MemberState] = {}
         self._waiting: dict[Token, MemberState] = {}
-        self._knowing: Counter[str] = Counter()  # how many know a protocol
+        self._knowing: Counter[str] = Counter()  # how many members know each protocol
         self._joining = 0
 
     def __len__(self) -> int:
@@ -113,7 +114,9 @@ class Members:
         return self._instances.get(instance_id)
 
     def refusal(self, member_id: str, instance_id: str | None) -> RaftmqError | None:
-        """Why nobody may speak as this member; None if it is one."""
+        """Why no request may be made as this member; None if it is one."""
+        # A static member, three cases: the id is newer than the member's (the coordinator that gave
+        # it out was lost), older (fenced), or the instance is unknown.
         if instance_id is not None:
             current = self._instances.get(instance_id)
             if current is not None and is_later(member_id, current.member_id):
@@ -152,7 +155,7 @@ class Members:
         self._count(member, -1)
 
     def rename(self, member: MemberState, member_id: str) -> None:
-        """Another process is this member now."""
+        """Another process is this member now; its numbers and generation begin anew."""
         self._use(member_id, member.instance_id)
         del self._members[member.member_id]
         member.member_id, member.told_generation = member_id, NEVER
@@ -160,8 +163,8 @@ class Members:
         self._members[member_id] = member
 
     def _use(self, member_id: str, instance_id: str | None) -> None:
-        """Of an instance, what was given out before is void: that process came earlier, or did not
-        wait for it.
+        """A used id voids the earlier ones of its instance: those processes came before, or gave
+        up waiting.
         """
         if self.pending.pop(member_id, None) is None or instance_id is None:
             return
@@ -177,20 +180,21 @@ class Members:
         self._count(member, 1)
 
     def common(self, names: Iterable[str], *, without: MemberState | None) -> set[str]:
-        """Which of `names` all members know, leaving one of them out."""
+        """Which of `names` all members know; `without` is left out of the count."""
         count = len(self) - (without is not None)
         own = without.protocols if without else {}
         return {name for name in names if self._knowing[name] - (name in own) == count}
 
     def may_know_more(self, *, without: MemberState | None) -> bool:
-        """Whether somebody, leaving one of them out, has not said which assignors it knows."""
+        """Whether a member other than `without` has not named its assignors yet."""
         return any(one.is_remembered for one in self._members.values() if one is not without)
 
     def vote(self) -> str:
-        """Of the protocols that all know, the one that most like best; of equals, the one that
-        was named first.
+        """Of the protocols that all know, the one that most members prefer; among equals the one
+        that was named first.
         """
         votes: dict[str, int] = {}
+        # `_protocol_refusal` guarantees a common one.
         for member in self._members.values():
             favourite = next(
                 name for name in member.protocols if self._knowing[name] == len(self._members)
@@ -200,7 +204,7 @@ class Members:
 
     @property
     def rebalance_seconds(self) -> float:
-        """As long as the most patient member would wait."""
+        """As long as the most patient member allows."""
         timeouts_ms = [member.rebalance_timeout_ms for member in self._members.values()]
         return max(REBALANCE_SECONDS_MIN, max(timeouts_ms, default=0) / 1000)
 
@@ -215,7 +219,7 @@ class Members:
 
     @property
     def have_all_joined(self) -> bool:
-        """And nobody is on the way. A static member that is back is waited for as what it was."""
+        """And no newcomer is about to. A returning static member counts as the member it was."""
         return self._joining == len(self._members) and all(
             given.instance_id in self._instances for given in self.pending.values()
         )
@@ -240,7 +244,7 @@ class Members:
         return token
 
     def forget(self, member: MemberState) -> None:
-        """Nobody is there to be answered. A newcomer has nothing that would be kept for it."""
+        """Its connection has ended. A newcomer owns nothing that others would have to respect."""
         member.has_come = member.joining is not None and member.told_generation != NEVER
         self.end_wait(member)
 
@@ -262,7 +266,7 @@ class Members:
         return given is not None and given.instance_id == instance_id
 
     def drop_pending(self, now: float) -> bool:
-        """Whether any id has expired."""
+        """Remove expired ids; whether there were any."""
         expired = [member_id for member_id, given in self.pending.items() if given.until <= now]
         for member_id in expired:
             del self.pending[member_id]
@@ -272,7 +276,7 @@ class Members:
         return [m for m in self._members.values() if m.session_end <= now and not m.is_waiting]
 
     def look_ahead(self) -> None:
-        """Find out `next_end` anew: it is a bound, and speaking only moves the truth away."""
+        """Compute `next_end` anew: heartbeats move the true end away from the bound."""
         ends = [m.session_end for m in self._members.values() if not m.is_waiting]
         self.next_end = min([*ends, *self._pending_ends()], default=math.inf)
 

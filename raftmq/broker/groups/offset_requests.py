@@ -1,8 +1,8 @@
-"""Offsets of groups: committed, fetched, forgotten.
+"""Offset requests of groups (OffsetCommit, OffsetFetch, OffsetDelete), and offset expiry.
 
-Owns these requests. A commit is put in line where it arrives, so that commits of one connection
-keep their order, and is answered once it is applied. A fetch shows every commit that was answered
-before it. Who gives up waiting for a change is told whether it may still happen.
+Owns these requests. A commit is put in line when it arrives, so that commits of one connection keep
+their order, and is answered once it is applied. A fetch shows every commit that was answered before
+it came. A client whose wait ends without an outcome learns whether the change may still happen.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.broker")
 
 
-# What groups have committed is in the memory of every node of the cluster.
+# Limits of what every node of the cluster keeps in memory.
 GROUPS_WITH_OFFSETS_MAX = 100_000
-OFFSETS_OF_GROUP_MAX = 100_000
+OFFSETS_OF_GROUP_MAX = 100_000  # partitions
 NO_OFFSETS: Map[PartitionId, CommittedOffset] = Map()
 
 
@@ -78,18 +78,19 @@ class OffsetRequests:
     def commit(
         self, _context: RequestContext, request: OffsetCommit, _payload: Buffer
     ) -> Reply | Awaitable[Reply]:
-        """In line before this returns."""
+        """Put in line before this returns."""
         deadline = trio.current_time() + request.timeout_ms / 1000
         try:
             slot = self._admitted(request)
             parts = commit.plan(request, now_ms=self._coordinator.now_ms())
             waiting = [PendingEntry(partial(Commits, request.group, part)) for part in parts]
+            # A commit without partitions waits for all that is in line before it (decision 0025).
             if not request.partitions and not slot.pipeline.is_idle:
                 waiting.append(
                     PendingEntry(partial(Decision, _nothing))
                 )  # behind all that is in line
             _put_all(slot, waiting)
-            _note_number(slot, request)  # one without partitions settles what is on its way
+            _note_number(slot, request)  # also of a commit without partitions: it voids late ones
             if parts:
                 slot.order.note(request.group, slot.pipeline.newest)
         except RaftmqError as error:
@@ -100,6 +101,7 @@ class OffsetRequests:
         self, request: OffsetCommit, slot: OwnedSlot, waiting: list[PendingEntry], deadline: float
     ) -> Reply:
         parts = []
+        # In order; each wait ends with its outcome or at the common deadline.
         for one in waiting:
             outcome = await one.wait(slot.pipeline, deadline)
             if isinstance(one.entry, Commits):
@@ -109,10 +111,11 @@ class OffsetRequests:
         return Reply(commit.answer(request, parts))
 
     def _admitted(self, request: OffsetCommit) -> OwnedSlot:
-        """The slot of the group, if this member may commit now. Raises RaftmqError."""
+        """The slot of the group, if this sender may commit now. Raises RaftmqError."""
         check_name(request.group)
         slot = self._coordinator.slots.find(request.group, request.slot_epoch)
         hosted = slot.groups.get(request.group)
+        # Not in memory means no members: only senders that claim no membership may commit.
         if hosted is not None:
             refusal = hosted.group.commit_refusal(
                 request.member_id, request.generation, request.instance_id, request.number
@@ -138,9 +141,10 @@ class OffsetRequests:
         try:
             check_name(request.group)
             slot = self._coordinator.slots.find(request.group)
+            # All partitions: as an administrator asks before deleting (decision 0025).
             if request.partitions == ():
                 await _settle(slot, deadline)
-            # What is in line may be shown or not, so it does not count as seen.
+            # Changes in line may be in the image or not, so they do not count as seen.
             last_change = slot.pipeline.settled
             image = await self._newest(slot, request, deadline)
             found = tuple(_fetched(image, request))
@@ -153,13 +157,14 @@ class OffsetRequests:
     async def _newest(
         self, slot: OwnedSlot, request: OffsetFetch, deadline: float
     ) -> MetadataImage:
-        """An image that shows every commit that was answered before the request came.
+        """An image with every commit that was answered before the request came.
 
         Raises:
             NotCoordinator, CoordinatorNotAvailable: see `GroupCoordinator.confirm`.
-            UnknownMemberId, IllegalGeneration: of whoever asks.
+            UnknownMemberId, IllegalGeneration: of the sender.
         """
         seconds = max(0.0, deadline - trio.current_time())
+        # A read barrier: this broker's image alone may be behind.
         image = await self._coordinator.confirm(slot, request.group, seconds=seconds)
         _check_member(slot, request)
         return image
@@ -179,12 +184,14 @@ class OffsetRequests:
             wanted = tuple(key for key in keys if key.topic_id not in read)
             command = DeleteOffsets(slot.slot_epoch, request.group, wanted)
             waiting = PendingEntry(partial(GroupChange, command))
+            # Put in line at once: a check after a wait could be overtaken by a commit.
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:
             return Reply(OffsetDeleteReply(**told(error)))
         outcome = await waiting.wait(slot.pipeline, deadline)
         if isinstance(outcome, RaftmqError):
             return Reply(OffsetDeleteReply(**told(outcome)))
+        # Partitions of topics that members read are kept, and refused one by one.
         kept = told(GroupSubscribedToTopic(f"members of group {request.group} read the topic"))
         outcomes = [
             PartitionOutcome(*key, **(kept if key.topic_id in read else {})) for key in keys
@@ -195,13 +202,14 @@ class OffsetRequests:
         """The ids of topics that members subscribe to.
 
         Raises:
-            NonEmptyGroup: it has members, and what they subscribe to only they know.
+            NonEmptyGroup: members use an assignor whose subscriptions only they can read.
         """
         hosted = slot.groups.get(group)
         members = () if hosted is None else hosted.group.describe().members
         topic_ids, read = self._coordinator.image.topic_ids, set[bytes]()
         for member in members:
             interest = interest_in(member.subscription)
+            # Not our encoding of subscriptions.
             if interest is None:
                 raise NonEmptyGroup(
                     f"group {group} has {len(members)} members, and only they know what they read:"
@@ -212,11 +220,11 @@ class OffsetRequests:
 
 
 async def _settle(slot: OwnedSlot, deadline: float) -> None:
-    """Return when all that is in line has its outcome: whoever looks in order to delete is not to
-    be refused for what had been asked before, like the leaving of the last member.
+    """Wait until everything in line has its outcome: a client that reads in order to delete should
+    not be refused for changes that were asked for before, such as the last member's leaving.
 
     Raises:
-        NotCoordinator, CoordinatorNotAvailable, QuorumBusy: that is not known in time.
+        NotCoordinator, CoordinatorNotAvailable, QuorumBusy: not known in time.
     """
     if slot.pipeline.is_idle:
         return
@@ -228,11 +236,12 @@ async def _settle(slot: OwnedSlot, deadline: float) -> None:
 
 
 def _nothing(_image: MetadataImage) -> None:
-    """To be decided by whoever only waits for what is in line before it."""
+    """The decision of an entry that only waits for those before it."""
 
 
 def _note_number(slot: OwnedSlot, request: OffsetCommit) -> None:
     hosted = slot.groups.get(request.group)
+    # Members' numbers are kept with the member, those of other senders with the slot.
     if request.member_id and hosted is not None:
         hosted.group.note_commit(request.member_id, request.number)
     else:
@@ -253,7 +262,7 @@ def _put_all(slot: OwnedSlot, waiting: Iterable[PendingEntry]) -> None:
 
 
 def _check_room(image: MetadataImage, request: OffsetCommit) -> None:
-    """What is there already may be committed anew, however much there is. Raises QuorumBusy."""
+    """Known partitions may always be committed again, however many there are. Raises QuorumBusy."""
     known = image.offsets.get(request.group)
     if known is None:
         if len(image.offsets) >= GROUPS_WITH_OFFSETS_MAX:
@@ -271,7 +280,7 @@ def _check_room(image: MetadataImage, request: OffsetCommit) -> None:
 
 
 def _check_member(slot: OwnedSlot, request: OffsetFetch) -> None:
-    """Whoever is a member may fetch while partitions are dealt out."""
+    """A member may fetch offsets while the group rebalances: it is how it prepares to read."""
     if not request.member_id and request.generation == ABSENT:
         return
     hosted = slot.groups.get(request.group)
@@ -293,6 +302,7 @@ def _fetched(image: MetadataImage, request: OffsetFetch) -> Iterable[FetchedOffs
     if request.partitions is not None:
         asked = [PartitionId(one.topic_id, one.partition) for one in request.partitions]
         return [_offset(key, known.get(key)) for key in asked]
+    # Only where no partitions are named can the answer exceed the limit of the wire.
     if len(known) > PARTITIONS_MAX:
         raise InvalidRequest(
             f"group {request.group} has offsets of {len(known)} partitions: name those that you"
@@ -313,24 +323,23 @@ def _unknown(group: str, member_id: str) -> UnknownMemberId:
     return UnknownMemberId(f"group {group} has no member {member_id!r}: join it")
 
 
-# -- Expiry ---------------------------------------------------------------------------------------
-# Offsets that nobody needs any more: those of groups that have been without members for long, and
-# those of topics that are gone.
+# -- Offset expiry --------------------------------------------------------------------------------
+# Deletes offsets of groups that have had no members for the retention time, and of deleted topics.
 #
-# Owns what is forgotten, and when it is looked for. Whether it is still so is decided in the line
-# of the slot, by an image that shows every commit that came before: an offset that was committed
-# since stays.
+# Owns what expires and when that is checked. The decision itself is an entry of the slot's
+# pipeline, with an image that shows every commit before it: an offset that was committed since
+# stays. (Kafka: offsets.retention.minutes)
 
 
-LOOK_SECONDS = 600.0
-SLICE = 5_000  # offsets, or names of others' groups, looked at in one go
-DELETED_MAX = 10_000  # offsets of one command
-# A topic that was made a moment ago may be known to whoever commits, and not to this broker yet.
+LOOK_SECONDS = 600.0  # between checks; retention is counted in days
+SLICE = 5_000  # offsets, or names of other brokers' groups, checked in one step of the loop
+DELETED_MAX = 10_000  # offsets in one command; the rest goes with the next check
+# A topic that is unknown here may have been created a moment ago, and be known to the sender.
 GONE_MS = 600_000
 
 
 class OffsetExpiry:
-    """`confirmed_ms`: the wall clock; None while it cannot be believed, and nothing expires."""
+    """`confirmed_ms`: the wall clock; None while it is not confirmed, and nothing expires."""
 
     def __init__(
         self, coordinator: GroupCoordinator, confirmed_ms: Callable[[], int | None]
@@ -343,7 +352,7 @@ class OffsetExpiry:
             await self.look()
 
     async def look(self) -> None:
-        """At all groups of this broker, once."""
+        """Check all groups of this broker, once."""
         coordinator = self._coordinator
         slots = {slot.slot: slot for slot in coordinator.slots if slot.is_loaded}
         for slot in slots.values():
@@ -351,6 +360,7 @@ class OffsetExpiry:
         image, found, seen = coordinator.image, 0, 0
         for name in _names(image):
             owner = slots.get(slot_of(name))
+            # Weights: passing over another broker's group costs a tenth of checking one's own.
             seen += 1 if owner is None else 10 + len(image.offsets.get(name, ()))
             if owner is not None and self._command(owner, name, image) is not None:
                 self._forget(owner, name)
@@ -362,7 +372,7 @@ class OffsetExpiry:
             logger.info("offsets to be forgotten: groups=%d", found)
 
     def _forget(self, slot: OwnedSlot, name: str) -> None:
-        """If it is not taken now, it is found again the next time."""
+        """If the line is full the next check finds it again."""
         try:
             decide = partial(self._command, slot, name)
             slot.pipeline.put(Decision(decide, partial(_note, name)))
@@ -372,16 +382,19 @@ class OffsetExpiry:
     def _command(
         self, slot: OwnedSlot, name: str, image: MetadataImage
     ) -> DeleteGroup | DeleteOffsets | None:
-        """What of the group is to be forgotten now."""
+        """The command that deletes what has expired by now; None if nothing has."""
         if name not in image.groups and name not in image.offsets:
             return None
         now_ms = self._confirmed_ms()
+        # Clock not confirmed: too early a deletion cannot be undone (decision 0026).
         if now_ms is None:
             return None
         count = len(image.offsets.get(name, ()))
         gone = set(_of_gone_topics(image, name, now_ms=now_ms))
+        # Groups in memory have members, or had until a moment ago.
         if name not in slot.groups:
             gone.update(self._expired(image, name, now_ms=now_ms))
+            # Nothing is left: the group goes as a whole.
             if len(gone) == count and self._is_old(image, name, now_ms=now_ms):
                 return DeleteGroup(slot.slot_epoch, name)
         if not gone:
@@ -396,7 +409,7 @@ class OffsetExpiry:
                     yield key
 
     def _is_old(self, image: MetadataImage, name: str, *, now_ms: int) -> bool:
-        """Whether it has had no members for so long. One that was never saved never had any."""
+        """Whether it has had no members for the retention time. One never saved never had any."""
         state = image.groups.get(name)
         if state is None:
             return True
@@ -411,7 +424,7 @@ def _of_gone_topics(image: MetadataImage, name: str, *, now_ms: int) -> Iterator
 
 
 def _names(image: MetadataImage) -> list[str]:
-    """All that were saved, or have offsets."""
+    """All groups that were saved or have offsets."""
     return [*image.groups, *(name for name in image.offsets if name not in image.groups)]
 
 

@@ -1,8 +1,8 @@
-"""How far a group is with dealing out its partitions: the words that users see.
+"""Phases of a consumer group (Empty, PreparingRebalance, ...), its effects, limits and member ids.
 
 Empty ──join──> PreparingRebalance ──all have joined──> CompletingRebalance ──plan saved──> Stable
   ^                  │      ^                                  │                              │
-  └──nobody left─────┘      └──────────somebody comes, goes or changes────────────────────────┘
+  └──no members──────┘      └──────────a member comes, leaves or changes──────────────────────┘
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 # -- Effects --------------------------------------------------------------------------------------
-# What the rules of a group ask their surroundings to do. Data only.
+# What the rules of a group ask the coordinator to do. Data only.
 
 
 Token: TypeAlias = "Hashable"  # names a request that waits for its answer; no two are the same
 
 
 class AnswerRequest(NamedTuple):
-    """Tell whoever waits under `token`. Each token is answered once, unless it was forgotten."""
+    """Answer the request under `token`. Each token is answered once, unless it was forgotten."""
 
     token: Token
     body: Body  # the reply that belongs to the request
 
 
 class SavePlan(NamedTuple):
-    """Bring this into the metadata, behind everything that the group asked for before.
+    """Save this in the metadata, after everything that the group asked for before.
 
-    Owed in return, in the order of the numbers: `on_saved` once it stands there, `on_save_failed`
-    once it certainly never will; neither if the slot is lost, then `abandon`.
+    Owed in return, in the order of the numbers: `on_saved` once it is saved, `on_save_failed` once
+    it certainly never will be; neither if the slot is lost, then `abandon`.
     """
 
-    number: int  # counts up within the life of one object
+    number: int  # counts up during the life of one group object
     group: str
     generation: int
     protocol_type: str
@@ -72,8 +72,8 @@ GroupEffect: TypeAlias = AnswerRequest | SavePlan
 
 
 class Phase(StrEnum):
-    """Empty: no members. Preparing: members join. Completing: the leader plans. Stable: all know
-    what is theirs.
+    """Empty: no members. Preparing: members join. Completing: the leader makes the plan. Stable:
+    the plan is saved, and members have their assignments.
     """
 
     EMPTY = "Empty"
@@ -83,10 +83,10 @@ class Phase(StrEnum):
 
 
 # -- Limits ---------------------------------------------------------------------------------------
-# How large a group may be, and for how long its members may be silent. Pure.
+# How large a group may be, and how long its members may be silent. Pure.
 
 
-# Of all members, each with its longest: with as much again for the plan it fits into one command.
+# Of all members, each with its longest: the other half of a command is left for the assignments.
 SUBSCRIPTION_BYTES_MAX = COMMAND_BYTES_MAX // 2
 
 
@@ -98,9 +98,9 @@ class GroupSettings:
     size_max: members of one group.
     """
 
-    session_timeout_ms_min: int = 6_000
-    session_timeout_ms_max: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
+    session_timeout_ms_min: int = 6_000  # a few heartbeats; shorter, a pause looks like a death
+    session_timeout_ms_max: int = 1_800_000  # half an hour that a dead member's partitions lie idle
+    initial_rebalance_delay_ms: int = 3_000  # for programs that are started together
     size_max: int = MEMBERS_MAX
 
     def __post_init__(self) -> None:
@@ -118,53 +118,56 @@ class GroupSettings:
 
 
 # -- Member ids -----------------------------------------------------------------------------------
-# Ids of members, which tell who came later.
+# Member ids that show which of two was given out later.
 #
-# A coordinator may die before anything stands in the metadata of a static member's new process. The
-# next one knows the process before it: it must fence whoever came earlier than that one, and never
-# whoever came later, who only has to join anew. So an id begins with the slot's epoch and the time.
+# A coordinator may die before the id of a static member's new process is saved. The next
+# coordinator knows the process before it: it must fence processes that came earlier than that one,
+# and never one that came later, which only has to join again. So an id begins with the slot's epoch
+# and the time (decision 0025).
 
 
 _ID = re.compile(r"([0-9a-f]{8,})-([0-9a-f]{16,})-", re.ASCII)
-NO_EPOCH = 0  # of a slot: nobody says when the id was given
-MICROSECONDS = 1_000_000
+NO_EPOCH = 0  # of a slot: it is unknown when the id was given out
+MICROSECONDS = 1_000_000  # in a second: fine enough to order two processes
 
 
 class MemberIds:
-    """Of one group, under one epoch of its slot."""
+    """Ids of one group, under one epoch of its slot."""
 
     def __init__(self, slot_epoch: int) -> None:
         self._slot_epoch, self._number = slot_epoch, 0
 
     def new(self, name: str, now: float) -> str:
         """`name` was never used before."""
+        # Strictly rising, also where the clock stands or this process gives out several at once.
         self._number = max(self._number + 1, round(now * MICROSECONDS))
         return f"{self._slot_epoch:08x}-{self._number:016x}-{name}"
 
 
 def is_later(member_id: str, other: str) -> bool:
-    """Whether `member_id` was surely given out later than `other`."""
+    """Whether `member_id` was certainly given out after `other`."""
     own, its = _order(member_id), _order(other)
     return own is not None and its is not None and own > its
 
 
 def _order(member_id: str) -> tuple[int, int] | None:
     match = _ID.match(member_id)
+    # An id of an older version, or one that a client made up: no order.
     if match is None:
         return None
     slot_epoch, number = int(match[1], 16), int(match[2], 16)
     return None if slot_epoch == NO_EPOCH else (slot_epoch, number)
 
 
-# -- Outbox ---------------------------------------------------------------------------------------
-# What a group wants done, collected while it works on one input.
+# -- Group outbox ---------------------------------------------------------------------------------
+# Effects of a group, collected while it handles one input.
 #
-# Owns the numbers of its saves, and knows how many of them nobody has told the outcome of.
+# Owns the numbers of its saves, and knows how many of them have no outcome yet.
 
 
 class GroupOutbox:
     """Attributes:
-    newest_save: number of the last one; what became of earlier ones does not matter any more.
+    newest_save: number of the last one; outcomes of earlier ones do not matter any more.
     """
 
     def __init__(self, group: str) -> None:
@@ -207,7 +210,7 @@ class GroupOutbox:
 # What a broker is told about coordinating groups: values only (docs/CONFIGURATION.md).
 
 
-OFFSETS_RETENTION_MS = 604_800_000
+OFFSETS_RETENTION_MS = 604_800_000  # a week, as in Kafka
 
 
 @dataclass(frozen=True)

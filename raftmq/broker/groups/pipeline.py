@@ -1,12 +1,12 @@
-"""What the groups of one slot change, one command after the other, in the order in which it came.
+"""Command pipeline of a slot: group changes applied one command at a time, in order of arrival.
 
-Owns the line of a slot. One command is under way; commits that come meanwhile share the next one.
-A command is repeated under the same id until it is certain what became of it, or the slot is lost:
-so nothing that comes late can overtake what came after it.
+Owns the line of a slot. One command is in flight; commits that come meanwhile share the next one.
+A command is repeated under the same id until its outcome is certain or the slot is lost: so a late
+command can never overtake one that came after it (decision 0021).
 
-    not taken by anybody    it stays in line, and may be withdrawn; then again
-    perhaps taken           again, under the same id
-    slot lost               what may have been taken is unknown; the rest certainly was not
+    certainly not applied   it stays in line, and may be withdrawn; then again
+    possibly applied        again, under the same id
+    slot lost               unknown for what may have been applied; the rest certainly was not
 """
 
 from __future__ import annotations
@@ -44,13 +44,16 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage
 
 
-PROPOSE_SECONDS = 5.0
-PAUSE_SECONDS = 0.1  # before the same is tried again
+PROPOSE_SECONDS = 5.0  # of one attempt; an election of the quorum takes about a second
+PAUSE_SECONDS = 0.1  # before the next attempt
 GRACE_SECONDS = 0.5  # for the answer to a command that was sent before the slot was lost
-FORGOTTEN_TRIES_MAX = 3  # for each of them a thousand other commands have to be quicker
+# An id is forgotten after a thousand later commands of this broker: a try that meets that again
+# is very unlikely.
+FORGOTTEN_TRIES_MAX = 3
+# Of one slot; with 64 slots the memory of a broker stays bounded (decision 0021).
 LINE_BYTES_MAX = 8 << 20
 LINE_ENTRIES_MAX = 10_000
-# Refusals after which this process owns the slot no more, whatever its own metadata shows.
+# Refusals after which this process does not own the slot, even if its own metadata says so.
 _LOST = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.STALE_BROKER_EPOCH,
@@ -59,7 +62,7 @@ _LOST = (
 
 
 class EntryProposer(Protocol):
-    """The way to whoever leads the quorum."""
+    """The way to the leader of the quorum."""
 
     async def propose(
         self,
@@ -68,11 +71,11 @@ class EntryProposer(Protocol):
         timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
         command_id: CommandId | None,
     ) -> AnyResult:
-        """What applying the command answered; raises a RaftmqError where there was no answer."""
+        """The result of applying it; raises a RaftmqError where there was no answer."""
 
 
 class SlotOwnership(Protocol):
-    """This broker's right to a slot, from when it was given to when it is lost."""
+    """This broker's right to a slot, from its assignment to its loss."""
 
     @property
     def slot(self) -> int: ...
@@ -87,13 +90,13 @@ class SlotOwnership(Protocol):
 class Pipeline:
     """
     Args:
-        sequences: of the ids of all commands of this broker.
-        look: an image that shows all that was answered before the call.
-        on_lost: the quorum says that the slot is another's.
+        sequences: of all command ids of this broker.
+        look: returns an image with all that was acknowledged before the call.
+        on_lost: called when the quorum says that another broker owns the slot.
 
     Attributes:
-        settled: number of the last entry that has left the line; 1: there was none. They are
-            numbered in the order in which they were put in.
+        settled: number of the last entry that has left the line; 1: there was none. Entries are
+            numbered in the order in which they were put in line.
     """
 
     def __init__(
@@ -119,15 +122,15 @@ class Pipeline:
 
     @property
     def newest(self) -> int:
-        """Number of the entry that was put in last."""
+        """Number of the entry that was put in line last."""
         return self.settled + len(self._line)
 
     def put(self, entry: CommitEntry, *, is_owed: bool = False) -> None:
-        """At the end of the line. What the rules of a group owe to their members always fits.
+        """Append to the line. What the rules of a group owe to their members always fits.
 
         Raises:
             NotCoordinator: the slot is lost.
-            QuorumBusy: too much waits already.
+            QuorumBusy: the line is full.
         """
         if self.is_lost:
             raise self._not_coordinator()
@@ -141,18 +144,21 @@ class Pipeline:
         self._woken.set()
 
     def _is_full(self, entry: CommitEntry) -> bool:
+        # A single entry larger than the limit must be possible.
         if not self._line:
             return False
         too_long = len(self._line) >= LINE_ENTRIES_MAX
         return too_long or self._bytes + entry.size > LINE_BYTES_MAX
 
     def withdraw(self, entry: CommitEntry) -> bool:
-        """Whether it certainly was not, and never will be, carried out. It is told nothing."""
+        """Whether it certainly was not and never will be applied. Its callback is not called."""
         entry.is_withdrawn = True
         return not entry.is_sent
 
     def abandon(self) -> None:
-        """The slot is lost. What may have been carried out is told after a moment, the rest now."""
+        """The slot is lost. Entries that may have been applied get their outcome after a grace
+        period, the others now.
+        """
         if self.is_lost:
             return
         self.is_lost = True
@@ -161,6 +167,7 @@ class Pipeline:
         self._line, self._bytes = deque(sent), sum(entry.size for entry in sent)
         self._woken.set()
         self._scope.deadline = trio.current_time() + (GRACE_SECONDS if sent else 0.0)
+        # Last, as callbacks may call back into this object.
         for entry in unsent:
             _tell(entry, self._not_coordinator())
 
@@ -168,22 +175,25 @@ class Pipeline:
         """Until the slot is lost."""
         with self._scope:
             while not self.is_lost:
+                # Until an entry is put in line.
                 await self._woken.wait()
-                await trio.lowlevel.checkpoint()  # all that this moment brings goes together
+                await trio.lowlevel.checkpoint()  # entries of this turn of the loop go together
                 await self._turn()
                 if not self._line and not self.is_lost:
                     self._woken = trio.Event()
+        # Also after the grace period: its answer did not come.
         if self.is_lost:
             self._tell_front(len(self._line), self._unknown())
 
     # One command
 
     async def _turn(self) -> None:
-        """The front of the line, once: what nobody took stays there."""
+        """One command for the front of the line; if it was not applied the entries stay."""
         self._drop_withdrawn()
         if not self._line:
             return
         first = self._line[0]
+        # Three kinds of entries: decisions, single commands, and commits, which share one.
         if isinstance(first, Decision):
             await self._decide(first)
         elif isinstance(first, GroupChange):
@@ -202,20 +212,22 @@ class Pipeline:
 
     async def _decide(self, entry: Decision) -> None:
         try:
+            # Waits for a read barrier: everything before this entry is in the image.
             image = await self._look()
             command = entry.decide(image)
         except RaftmqError as error:
             self._tell_front(1, error)
             return
         if self.is_lost:
-            return  # it has been told
+            return  # `abandon` has called it back
         if command is None:
             self._tell_front(1, Done())
         elif not await self._carry(command, 1):
-            self._tell_front(1, self._unavailable())  # what it has seen is old by now
+            self._tell_front(1, self._unavailable())  # the image is too old to try again with
 
     async def _carry(self, command: AnyCommand, count: int) -> bool:
-        """The command of the first `count` entries; False if nobody took it."""
+        """Carry out the command of the first `count` entries; False if it was not applied."""
+        # From here on an entry cannot be withdrawn with certainty.
         entries = [entry for entry in islice(self._line, count) if not entry.is_withdrawn]
         for entry in entries:
             entry.is_sent = True
@@ -223,6 +235,7 @@ class Pipeline:
         if outcome is not None:
             self._tell_front(count, outcome)
             return True
+        # Certainly not applied: withdrawing is possible again.
         for entry in entries:
             entry.is_sent = False
         if self.is_lost:
@@ -232,7 +245,7 @@ class Pipeline:
         return False
 
     def _tell_front(self, count: int, outcome: Outcome) -> None:
-        """Out of the line before anybody is told: who is may put in something new."""
+        """Remove entries before calling back: a callback may put a new one in line."""
         front = [self._line.popleft() for _ in range(min(count, len(self._line)))]
         self._bytes -= sum(entry.size for entry in front)
         self.settled += len(front)
@@ -243,8 +256,9 @@ class Pipeline:
                 _tell(entry, outcome)
 
     async def _outcome(self, command: AnyCommand) -> Outcome | None:
-        """None: nobody took it. Else it is settled: it was applied, or never will be."""
+        """The settled outcome: applied, or never will be; None if certainly not applied yet."""
         result = await self._result(command)
+        # Forgotten means certainly settled, not how: an idempotent command can simply be repeated.
         for _ in range(FORGOTTEN_TRIES_MAX):
             if not (_may_be_forgotten(result) and _is_idempotent(command)):
                 break
@@ -254,14 +268,17 @@ class Pipeline:
     def _refusal(self, refused: Refused) -> RaftmqError:
         if _may_be_forgotten(refused):
             return RequestTimedOut(f"it is not known whether this was done: {refused.message}")
+        # An ordinary refusal, such as an unexpected offset.
         if refused.code not in _LOST:
             return error_for(refused.code, refused.message)
         self._on_lost()
+        # The other two codes only say that the registration is gone, not what became of the
+        # command.
         is_certain = refused.code is ErrorCode.NOT_COORDINATOR
         return self._not_coordinator() if is_certain else self._unknown()
 
     async def _result(self, command: AnyCommand) -> AnyResult | RaftmqError | None:
-        """Of one id."""
+        """Propose under one id until the outcome is certain; None: certainly not applied."""
         tenure = self._tenure
         command_id = CommandId(self._broker_id, tenure.broker_epoch, next(self._sequences))
         is_unknown = False
@@ -271,12 +288,13 @@ class Pipeline:
                     command, timeout=PROPOSE_SECONDS, command_id=command_id
                 )
             except RaftmqError as error:
+                # Once one attempt may have been applied, only an answer to the same id settles it.
                 is_unknown |= not error.definite
                 if not is_unknown:
                     return None if error.retriable else error
             await trio.sleep(PAUSE_SECONDS)
 
-    # What is told
+    # Outcomes
 
     def _not_coordinator(self) -> NotCoordinator:
         return NotCoordinator(
@@ -299,14 +317,14 @@ def _tell(entry: CommitEntry, outcome: Outcome) -> None:
 
 
 def _may_be_forgotten(result: object) -> bool:
-    """Whether the id may be too old for the quorum to tell what became of it: nothing comes of it
-    any more, yet it may have been applied. (Nothing that is sent from here is invalid.)
+    """Whether the quorum may have forgotten the id: the command is settled, but it is unknown
+    whether it was applied. (Commands that are sent from here are never invalid.)
     """
     return isinstance(result, Refused) and result.code is ErrorCode.INVALID_REQUEST
 
 
 def _is_idempotent(command: AnyCommand) -> bool:
-    """Whether it comes to the same if it is applied twice, with nothing in between."""
+    """Whether applying it twice in a row is the same as once."""
     if isinstance(command, CommitOffsets):
         return all(
             commit.expected is None for commits in command.groups for commit in commits.commits
@@ -314,15 +332,15 @@ def _is_idempotent(command: AnyCommand) -> bool:
     return not isinstance(command, DeleteGroup)
 
 
-# -- Awaited --------------------------------------------------------------------------------------
-# Waiting for what became of an entry in the line of a slot, for so long and not longer.
+# -- Pending entries ------------------------------------------------------------------------------
+# Waiting for the outcome of an entry in the pipeline of a slot, up to a deadline.
 #
-# Owns what is told when the time is over: who was not sent yet is taken out of the line, and that
-# is certain; of all others nobody can know.
+# Owns what is answered at the deadline: an entry that was not sent yet is withdrawn, which is
+# certain; of others the outcome is unknown.
 
 
 class PendingEntry:
-    """`make` is given the function that the entry has to tell."""
+    """`make` gets the callback for the entry's outcome."""
 
     def __init__(self, make: Callable[[Callable[[Outcome], None]], CommitEntry]) -> None:
         self.entry = make(self._on_outcome)
@@ -334,11 +352,12 @@ class PendingEntry:
         self._told.set()
 
     async def wait(self, pipeline: Pipeline, deadline: float) -> Outcome:
-        """A result, or the error that says whether it may have happened."""
+        """A result, or an error that says whether the entry may have been applied."""
         with trio.move_on_at(deadline):
             await self._told.wait()
         if self._outcome is not None:
             return self._outcome
+        # Time is up. Only what was never sent has certainly not happened.
         if pipeline.withdraw(self.entry):
             return CoordinatorNotAvailable(
                 "the quorum took nothing in time, and nothing was changed: ask again"

@@ -1,16 +1,16 @@
-"""From members who come and go to a plan that all of them know: the phases of a group.
+"""Group rebalance: the phases of a group, its generation and leader, and the saved plan.
 
-Owns the phase, the generation, the leader, and what is waited for until when. Who may join and who
-is told what, it does not judge.
+Owns the phase, the generation, the leader, and the deadlines of joining and syncing. Admission
+(`joins.py`) and refusals (`group.py`) are decided elsewhere.
 
 Invariants, asserted by `check`:
   R1  Joins wait while the group prepares; also while it is stable and the return of a static member
       is being saved. Syncs wait while it completes, and at no other time.
-  R2  It prepares only as long as somebody is missing or on the way, or newcomers are gathered.
-  R3  Empty is who has no members. Of a generation that is not over, the leader is a member, and
-      all members know its protocol.
-  R4  Stable is only a generation whose plan stands in the metadata: no part of another one has been
-      handed out. Without a saved plan, nobody has a part.
+  R2  It prepares only while a member is missing or about to join, or newcomers are gathered.
+  R3  Empty means no members. Of a generation that is not over, the leader is a member, and all
+      members know its protocol.
+  R4  Stable means that the plan of this generation is saved in the metadata: no assignment of
+      another one has been sent. Without a saved plan no member has an assignment.
   R5  A generation belongs to one plan: it rises whenever a rebalance completes.
 """
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import GroupState
 
 
-SAVE_AGAIN_SECONDS = 5.0  # that a group is empty: nobody waits for it
+SAVE_AGAIN_SECONDS = 5.0  # that a group is empty: no member waits for it, so no hurry
 
 
 class GroupRebalance:
     """Attributes:
     generation: of the last rebalance that completed.
-    protocol, leader: of that generation; empty if there is none.
+    protocol, leader: of that generation; empty without one.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class GroupRebalance:
         self._name, self._outbox = name, outbox
         self._delay_seconds = settings.initial_rebalance_delay_ms / 1000
         self._join_end = self._sync_end = self._save_again_at = math.inf
-        self._gather_end: float | None = None  # the first members of an empty group are gathered
-        self._has_grown = False  # since they were last looked at
-        self._unsynced: set[str] = set()  # who was told of this generation, and not its part
-        self._is_planned = False  # the leader's plan is on its way into the metadata
+        self._gather_end: float | None = None  # latest end of gathering an empty group's newcomers
+        self._has_grown = False  # a newcomer came during the present delay
+        self._unsynced: set[str] = set()  # told of this generation, and have not sent SyncGroup
+        self._is_planned = False  # the leader's plan is being saved
         self._saved_generation = 0
 
     def load(self, state: GroupState) -> None:
-        """As it was saved; its members are there already."""
+        """The state as it was saved; the members are there already."""
         self.generation = self._saved_generation = state.generation
         self.protocol_type, self.protocol = state.protocol_type, state.protocol
         self.leader = state.leader
@@ -82,7 +82,8 @@ class GroupRebalance:
     # -- the beginning ---------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Everybody has to join again. Whoever waits for a plan will not get it."""
+        """Start a rebalance: every member has to join again; a plan under way is dropped."""
+        # Several changes share one rebalance.
         if self.phase is Phase.PREPARING:
             return
         error = RebalanceInProgress(f"group {self._name} rebalances: join again")
@@ -94,35 +95,39 @@ class GroupRebalance:
         self._sync_end, self._save_again_at, self._is_planned = math.inf, math.inf, False
         seconds = self.members.rebalance_seconds
         self._join_end, self._gather_end = now + seconds, None
+        # A new group waits for more members first: programs are often started together, and each
+        # newcomer would cost a rebalance.
         if self.phase is Phase.EMPTY and self._delay_seconds:
             self._join_end = now + self._delay_seconds
             self._gather_end = now + max(seconds, self._delay_seconds)
         self.phase, self._has_grown = Phase.PREPARING, False
 
     def on_growth(self) -> None:
-        """Whoever comes first waits a little longer, now that others come."""
+        """A member came: the delay of a new group is prolonged."""
         self._has_grown = True
 
     def put_out(self, member: MemberState, error: RaftmqError, now: float) -> None:
-        """Then `on_leaving`, once for all who go together."""
+        """Remove a member; the caller calls `on_leaving` once for all that go together."""
         if member.is_waiting:
             self.refuse(member, error, now)
         self.members.remove(member)
         self._unsynced.discard(member.member_id)
 
     def on_leaving(self, now: float) -> None:
+        # While it prepares, the missing member only makes it complete sooner.
         if self.phase in (Phase.COMPLETING, Phase.STABLE):
             self.begin(now)
         self.maybe_complete(now)
 
     def on_renamed(self, old: str, new: str) -> None:
-        """A static member is another process now."""
+        """A static member is another process now, with another id."""
         if self.leader == old:
             self.leader = new
+        # That id sends no SyncGroup any more.
         self._synced(old)
 
     def refuse(self, member: MemberState, error: RaftmqError, now: float) -> None:
-        """In place of what it waits for. It is free to speak again, and has to."""
+        """Answer the waiting request with an error; the member's session runs again."""
         body = refused_waiter(member, error)
         self._outbox.answer(self.members.end_wait(member), body)
         self.members.start_session(member, now)
@@ -130,10 +135,12 @@ class GroupRebalance:
     # -- all have joined -------------------------------------------------------------------
 
     def maybe_complete(self, now: float) -> None:
+        # Called after every change; only this phase can complete by it.
         if self.phase is not Phase.PREPARING:
             return
         if not len(self.members):
             self._become_empty()
+        # Gathering ends by time only, or the first member would be alone in its generation.
         elif self._gather_end is None and self.members.have_all_joined:
             self._next_generation(now)
 
@@ -142,17 +149,18 @@ class GroupRebalance:
             self._on_join_end(now)
         if self._sync_end <= now:
             self._on_sync_end(now)
+        # The earlier save failed: until it succeeds the metadata shows members that are gone.
         if self._save_again_at <= now:
             self._save_again_at = math.inf
             self.save({})
 
     def _on_join_end(self, now: float) -> None:
-        """Who has not come is left out; but for static members, who may come back, and for whoever
-        came and was cut off, who may have what it claimed until its session ends.
+        """Members that have not joined are left out; except static members, who may return, and
+        members that joined and lost their connection, who may own what they claimed until their
+        sessions end.
 
-        1. Newcomers are gathered, and there were some: wait a little longer.
-        2. Only static members are left, and none of them is here: nothing to do until one comes
-           back, or their sessions have ended.
+        1. Newcomers are being gathered, and there were some: prolong the delay.
+        2. Only such absent members are left: wait until one returns, or their sessions end.
         """
         if self._gather_end is not None and self._has_grown and self._join_end < self._gather_end:
             self._has_grown = False
@@ -164,6 +172,7 @@ class GroupRebalance:
                 self.members.remove(member)
         if any(member.joining is not None for member in self.members):
             self._next_generation(now)
+        # Nobody is here to be the leader.
         elif len(self.members):
             self._join_end, self._gather_end = now + self.members.rebalance_seconds, None
         else:
@@ -177,8 +186,10 @@ class GroupRebalance:
             self.leader = joined[0].member_id
         self.phase, self._join_end, self._gather_end = Phase.COMPLETING, math.inf, None
         self._sync_end = now + self.members.rebalance_seconds
+        # A member that joins and never asks for its assignment would block the plan of others.
         self._unsynced = {member.member_id for member in joined}
         for member in self.members:
+            # Its connection broke, so it cannot have the answer yet; it must ask again.
             if member.has_come:
                 self._unsynced.add(member.member_id)
             member.assignment, member.has_come = b"", False
@@ -212,21 +223,22 @@ class GroupRebalance:
     # -- the plan --------------------------------------------------------------------------
 
     def on_sync(self, member: MemberState) -> None:
-        """It has come for its part."""
+        """It has sent SyncGroup."""
         self._synced(member.member_id)
 
     def _synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
         if not self._unsynced:
+            # All have asked: no one can be put out for silence any more.
             self._sync_end = math.inf
 
     def on_unsynced(self, member: MemberState, now: float) -> None:
-        """It was told of this generation once more."""
+        """The member was told of this generation again, and has to send SyncGroup again."""
         self._unsynced.add(member.member_id)
         self._sync_end = min(self._sync_end, now + self.members.rebalance_seconds)
 
     def plan(self, assignments: Mapping[str, bytes]) -> None:
-        """The leader's. The first one counts: another may be a retry of it."""
+        """Save the leader's plan. The first one counts: another may be a retry of it."""
         assert self.phase is Phase.COMPLETING, "a plan is for a generation that has none"
         if not self._is_planned:
             self._is_planned = True
@@ -242,7 +254,8 @@ class GroupRebalance:
         )
 
     def save_as_it_is(self) -> None:
-        """The same plan, of which one member has another id now."""
+        """Save the same plan, in which one member has another id."""
+        # Other phases save a new plan anyway.
         assert self.phase is Phase.STABLE, "there is no plan"
         self.save({member.member_id: member.assignment for member in self.members})
 
@@ -265,10 +278,11 @@ class GroupRebalance:
         self.members.start_session(member, now)
 
     def on_saved(self, save: SavePlan, now: float) -> None:
-        """
-        1. Another save follows, or another generation: members will hear of that one.
-        2. The plan stands: everybody gets a part.
-        3. A static member is back for good.
+        """The outcome of a save. Three cases:
+
+        1. A later save or another generation follows: members will hear of that one.
+        2. The plan is saved: send every member its assignment.
+        3. The return of a static member is saved.
         """
         self._outbox.settle(save)
         if not self._is_awaited(save):
@@ -285,15 +299,18 @@ class GroupRebalance:
         self._outbox.settle(save)
         if not self._is_awaited(save):
             return
+        # No member waits: just try again.
         if self.phase is Phase.EMPTY:
             self._save_again_at = now + SAVE_AGAIN_SECONDS
             return
+        # The next generation gets another plan; these members have to join again.
         for member in self.members:
             if member.is_waiting:
                 self.refuse(member, error, now)
         self.begin(now)
 
     def _is_awaited(self, save: SavePlan) -> bool:
+        # Preparing: the plan is void already, and its members were refused.
         is_newest = save.number == self._outbox.newest_save
         is_over = self.phase is Phase.PREPARING
         return is_newest and not is_over and save.generation == self.generation
@@ -307,7 +324,7 @@ class GroupRebalance:
                 self.tell_synced(member, now)
 
     def _on_sync_end(self, now: float) -> None:
-        """Whoever joined and never came for its part is not well."""
+        """Members that joined and did not send SyncGroup are put out, so that others can go on."""
         error = UnknownMemberId(f"group {self._name}: no SyncGroup came in time: join anew")
         for member_id in sorted(self._unsynced):
             self.put_out(self.members[member_id], error, now)
@@ -341,7 +358,7 @@ class GroupRebalance:
 
 
 # -- Answers --------------------------------------------------------------------------------------
-# Replies of a coordinator that say no, and what it tells of a group.
+# Refusing replies of a coordinator, and the description of a group.
 
 
 Refusable = TypeVar("Refusable", JoinGroupReply, SyncGroupReply, HeartbeatReply)
@@ -352,7 +369,7 @@ def refused(reply: type[Refusable], error: RaftmqError) -> Refusable:
 
 
 def refused_waiter(member: MemberState, error: RaftmqError) -> JoinGroupReply | SyncGroupReply:
-    """What a member is told in place of what it waits for."""
+    """The refusal of the request that the member waits for."""
     if member.joining is not None:
         return refused(JoinGroupReply, error)
     return refused(SyncGroupReply, error)
