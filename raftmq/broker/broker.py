@@ -95,7 +95,7 @@ async def follow_addresses(broker_id: int, quorum: MetadataQuorum, peers: Peers)
     while True:
         # Until the next metadata version; most versions change no broker, and then nothing is set.
         before, image = image, await quorum.wait_changed(image.version)
-        if image.brokers is not before.brokers:
+        if image.brokers is not before.brokers:  # only registrations change addresses
             peers.set_addresses(addresses_of_others(broker_id, image))
 
 
@@ -362,10 +362,12 @@ class Broker:
         registration (`lifetime`) makes this broker known only once it listens.
         """
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._peers.run)
+            await nursery.start(self._peers.run)  # ready to dial before any task sends a request
+            # Handlers need it from the first fetch on.
             await nursery.start(self._waiting_fetches.run)
             nursery.start_soon(follow_addresses, self.settings.node_id, self.quorum, self._peers)
             for listener in self.settings.listeners:
+                # Bound before the next one, so that a port in use stops the start.
                 await nursery.start(self._listen, listener)
             for task in (
                 self.office.run,
@@ -407,6 +409,7 @@ class Broker:
     async def flush(self) -> None:
         """Make everything that was appended durable, and say so to the next start."""
         await self.replicas.checkpoint()
+        # Records in the page cache alone reach the disk; slow disks take long.
         await self._directory.flusher.flush_now(self._directory.logs.values())
         # An offline log is not durable; without the mark the next start looks for the damage.
         if all(
@@ -431,13 +434,14 @@ async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncI
         )
         owner = (settings.cluster_id, settings.node_id)
         run_sync = host.run_sync or run_in_thread
-        meta = await open_meta(
+        meta = await open_meta(  # under the lock; a directory of another node stops the start
             host.files, settings.directory, owner, random=host.random, run_sync=run_sync
         )
         high_watermarks = HighWatermarks(host.files, settings.directory, run_sync)
-        await high_watermarks.load()
+        await high_watermarks.load()  # before replicas are made, which begin with them
         # Before logs are opened: a deletion that a crash interrupted would look like a replica.
         await directory.remove_deleted()
+        # A voter replays its journal, an observer fetches a snapshot.
         quorum = await stack.enter_async_context(_open_metadata(settings, host))
         broker = Broker(settings, host, quorum, directory, meta, high_watermarks)
         # Replicas opened under older metadata would belong to topics that it does not know.
@@ -445,9 +449,10 @@ async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncI
         found = directory.found()
         # Drop the high watermarks of partitions whose folders are gone.
         high_watermarks.keep(map("/".join, found))
+        # Recovery scans after a crash; the registration has to know damage.
         await broker.replicas.open_found(found)
         async with open_background() as nursery:
-            await nursery.start(broker.run)
+            await nursery.start(broker.run)  # returns when the broker listens
             yield broker
         # Also where the body was cancelled: without it the next start would scan every log.
         with trio.CancelScope(shield=True):

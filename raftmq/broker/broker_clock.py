@@ -50,7 +50,7 @@ class BrokerClock:
         return self._verdict.wrong if is_new else ()
 
     def on_answer(self, told: ClockReading, verdict: ClockVerdict) -> None:
-        """The controller has answered the heartbeat that carried the reading `told`.
+        """The controller has answered the heartbeat that carried this reading.
 
         The clock counts as off after two such answers in a row: machines that were suspended
         together resume together, and the first one to be heard differs from the others' old times.
@@ -70,9 +70,10 @@ class BrokerClock:
         clock wrong, so the end is only what confirms the clock.
         """
         ahead_ms = dict(verdict.wrong).get(self._broker_id)
-        if self._is_wrong and verdict.is_confirmed:
+        if self._is_wrong and verdict.is_confirmed:  # confirmed by a majority: the alarm is over
             self._is_wrong = False
             logger.info("the clock is wrong no more: broker=%d", self._broker_id)
+        # Named as wrong twice in a row, see `on_answer`.
         elif not self._is_wrong and ahead_ms is not None and self._broker_id in dict(before.wrong):
             self._is_wrong = True
             logger.error(
@@ -91,7 +92,7 @@ class BrokerClock:
         if self._known is None:
             return reading.wall_ms
         expected_ms = self._known.wall_ms + round((reading.now - self._known.now) * 1000)
-        # Somebody has set the clock right since the last answer.
+        # The clock was set right since the last answer.
         is_right = abs(reading.wall_ms - expected_ms) <= JUMP_MS_MAX
         return reading.wall_ms if is_right else expected_ms
 

@@ -93,7 +93,7 @@ class ControllerTerm:
 
     async def run(self) -> NoReturn:
         while True:
-            await trio.sleep(TICK_SECONDS)
+            await trio.sleep(TICK_SECONDS)  # rules about silence need no finer clock
             # The nursery is about to be cancelled: a deposed controller must not decide any more.
             if self.is_current:
                 self._perform(self._controller.on_tick(now=trio.current_time(), image=self._image))
@@ -147,7 +147,7 @@ class ControllerTerm:
         await trio.sleep_until(probe.not_before)
         outcome = await self._outcome(probe)
         logger.info("broker probed: broker=%d outcome=%s", probe.broker_id, outcome.name)
-        if self.is_current:
+        if self.is_current:  # a probe's result in another term would be about old state
             now, image = trio.current_time(), self._image
             self._perform(self._controller.on_probe(probe, outcome, now=now, image=image))
 
@@ -158,6 +158,7 @@ class ControllerTerm:
         if broker is None or broker.broker_epoch != probe.broker_epoch:
             return ProbeOutcome.TIMED_OUT
         address = address_of(broker, self._listener)
+        # No such listener: it cannot be probed.
         return await _dialled(self._network, address) if address else ProbeOutcome.TIMED_OUT
 
 
@@ -173,7 +174,7 @@ async def _dialled(network: Network, address: Address) -> ProbeOutcome:
     with trio.move_on_after(PROBE_SECONDS_MAX):
         try:
             stream = await network.dial(address)
-        except Unreachable as error:
+        except Unreachable as error:  # nothing listens there any more, or the host does not answer
             # Refused: the host answers and no process listens, so the broker is gone.
             return ProbeOutcome.REFUSED if error.was_refused else ProbeOutcome.TIMED_OUT
         await trio.aclose_forcefully(stream)
@@ -186,6 +187,7 @@ def _tell(effect: ProposeCommand, result: AnyResult) -> None:
     command = effect.command
     if isinstance(result, Refused):
         logger.info("proposal refused: command=%s reason=%s", command, result.message)
+    # Changes of a broker's state are logged for the operator.
     elif isinstance(command, FenceBroker | UnfenceBroker | BeginControlledShutdown):
         what = _TOLD[type(command)]
         logger.info("broker %s: broker=%d epoch=%d", what, command.broker_id, command.broker_epoch)
@@ -193,7 +195,7 @@ def _tell(effect: ProposeCommand, result: AnyResult) -> None:
         logger.info("feature level raised: level=%d", command.level)
 
 
-# -- Controller office ----------------------------------------------------------------------------
+# -- Controller leadership ------------------------------------------------------------------------
 # Controller leadership: held by the node that leads the quorum, one term after the other.
 #
 # Owns since when this node is the controller: from a read barrier, after which its image holds all
@@ -238,6 +240,7 @@ class ControllerLeadership:
         while True:
             leadership = self._quorum.leadership
             if leadership.is_leader:
+                # Until another node leads, or this one in a later term.
                 await self._hold(leadership)
             else:
                 # Until an election; an observer waits for ever.
@@ -250,13 +253,15 @@ class ControllerLeadership:
             StaleBrokerEpoch, BrokerIdNotRegistered: the broker must register again.
         """
         term = self._in_office()
-        if said.broker_epoch > self._quorum.image.version:
+        if said.broker_epoch > self._quorum.image.version:  # the broker knows more than this node
             # Its registration is missing here: this node was deposed and has not noticed.
             raise NotController(f"node {self._node_id} is behind broker {said.broker_id}")
         answer = term.on_heartbeat(said)
         who = f"broker {said.broker_id}"
+        # The controller's metadata has lost or never had it.
         if answer.code == ErrorCode.BROKER_ID_NOT_REGISTERED:
             raise BrokerIdNotRegistered(f"{who} is not registered: register it")
+        # A newer process of that broker is registered.
         if answer.code == ErrorCode.STALE_BROKER_EPOCH:
             raise StaleBrokerEpoch(f"{who} is not registered under epoch {said.broker_epoch}")
         assert answer.code == ErrorCode.NONE, f"{answer} to {said}"
@@ -298,6 +303,7 @@ class ControllerLeadership:
             nursery.cancel_scope.cancel()
 
     async def _serve(self, leadership: Leadership, nursery: trio.Nursery) -> None:
+        # A majority has confirmed this leader, and its image is complete.
         image = await self._confirmed()
         term = ControllerTerm(
             self._quorum,
@@ -315,7 +321,7 @@ class ControllerLeadership:
         self._term = term
         logger.info("in office: node=%d term=%d", self._node_id, leadership.term)
         try:
-            await term.run()
+            await term.run()  # until the nursery of the term is cancelled
         finally:
             self._term = None
             logger.info("out of office: node=%d term=%d", self._node_id, leadership.term)
@@ -324,8 +330,10 @@ class ControllerLeadership:
         """An image with all that was acknowledged before this term."""
         while True:
             try:
+                # Needs answers of a majority; fails when deposed.
                 return await self._quorum.read_barrier()
             # Too early after the election, or deposed: then `_hold` cancels this.
             except (NotController, QuorumBusy) as error:
                 logger.info("no office yet: node=%d reason=%s", self._node_id, error)
+            # A busy quorum needs a moment; `_hold` ends the loop.
             await trio.sleep(BARRIER_PAUSE_SECONDS)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 # Between attempts; a change of leader ends a pause at once. Elections take about a second.
 PAUSE_SECONDS_MIN = 0.05
+# A new leader is found at most so late where its election is not noticed here.
 PAUSE_SECONDS_MAX = 1.0
 GRACE_SECONDS = 1.0  # for the answer of a leader that was replaced: it may be dead, or just slow
 # An older heartbeat says nothing new: give it up and send the next one.
@@ -95,7 +96,7 @@ class ControllerLink:
             seen = self._quorum.leadership
             try:
                 return await self._propose_once(command, command_id, deadline)
-            except RaftmqError as error:
+            except RaftmqError as error:  # definite or not decides whether to repeat
                 problem = error
             # Once one attempt may have been applied the whole call stays uncertain, and only a
             # command id, which the quorum applies once, makes another attempt safe.
@@ -103,7 +104,7 @@ class ControllerLink:
             may_repeat = command_id is not None if is_unknown else isinstance(problem, _TRIED_AGAIN)
             # Until the leader changes or a pause has passed.
             if not may_repeat or not await self._rest(seen, pause, deadline):
-                if is_unknown:
+                if is_unknown:  # the caller must not take it for a refusal
                     raise _uncertain(command, problem) from problem
                 raise problem
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
@@ -121,8 +122,8 @@ class ControllerLink:
             RaftmqError: the controller did not get it, or its answer was lost.
         """
         deadline = trio.current_time() + timeout
-        leader = await self._leader(deadline)
-        if leader.is_leader:
+        leader = await self._leader(deadline)  # waits for an election, within the timeout
+        if leader.is_leader:  # the controller is on this very node
             return self._beat(said)
         body = BrokerHeartbeat(
             said.broker_id,
@@ -150,6 +151,7 @@ class ControllerLink:
             seen = self._quorum.leadership
             try:
                 return await self._read_barrier_once(deadline)
+            # Reading twice is harmless, so any retriable error will do.
             except RaftmqError as error:
                 if not error.retriable or not await self._rest(seen, pause, deadline):
                     raise
@@ -157,7 +159,7 @@ class ControllerLink:
 
     async def _read_barrier_once(self, deadline: float) -> int:
         leader = await self._leader(deadline)
-        if not leader.is_leader:
+        if not leader.is_leader:  # only the leader can confirm that it still leads
             version: int = (await self._ask(leader, ReadBarrier(), deadline)).body.metadata_version
             return version
         # A leader that lost its majority would wait for the round for ever.
@@ -166,7 +168,7 @@ class ControllerLink:
         raise NotController(f"node {self._broker_id} is not confirmed as the leader in time")
 
     def _beat(self, said: BrokerContact) -> BrokerHeartbeatReply:
-        if self._beat_here is None:
+        if self._beat_here is None:  # a node without the controller's rules, as in some simulations
             raise NotController(f"node {self._broker_id} holds no office", None)
         return self._beat_here(said)
 
@@ -180,6 +182,7 @@ class ControllerLink:
             return await self._quorum.propose(command, command_id=command_id, timeout=seconds)
         timeout_ms = min(int(seconds * 1000), ID_MAX)
         body = Propose(encode_command(command, command_id), timeout_ms)
+        # An answer, or an error that says whether it may have been applied.
         answer = await self._ask(leader, body, deadline)
         try:
             return decode_result(answer.body.result)
@@ -209,7 +212,7 @@ class ControllerLink:
         if not self._peers.is_connected(leader.leader_id):
             await self._connect(leader, deadline)
         answer = await self._while_leading(leader, body, deadline, grace_seconds=GRACE_SECONDS)
-        if answer is None:
+        if answer is None:  # it may have been applied: the old leader took it and is silent
             raise RequestTimedOut(f"node {leader.leader_id} leads no more, and has not answered")
         return answer
 
@@ -221,9 +224,9 @@ class ControllerLink:
         """
         try:
             answer = await self._while_leading(leader, Ping(), deadline, grace_seconds=0.0)
-        except RaftmqError as error:
+        except RaftmqError as error:  # a Ping changes nothing, so this is definite
             raise Unreachable(str(error)) from error
-        if answer is None:
+        if answer is None:  # replaced while it was dialled
             raise Unreachable(f"node {leader.leader_id} leads no more")
 
     async def _while_leading(
@@ -237,6 +240,7 @@ class ControllerLink:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._give_up, leader, grace_seconds, nursery.cancel_scope)
             try:
+                # Answered, timed out, or cancelled by `_give_up`.
                 outcome = await self._peers.request(leader.leader_id, body, timeout_seconds=seconds)
             except RaftmqError as error:  # would reach the caller in a group otherwise
                 outcome = error
@@ -254,13 +258,14 @@ class ControllerLink:
         while leadership.leader_id in (leader.leader_id, None):
             # Cancelled as soon as the answer is there.
             leadership = await self._quorum.wait_leadership_changed(leadership)
-        await trio.sleep(grace_seconds)
+        await trio.sleep(grace_seconds)  # the answer of a slow old leader may be under way
         scope.cancel()
 
     async def _rest(self, seen: Leadership, seconds: float, deadline: float) -> bool:
         """Until the leader changes, or for `seconds`; False if no time is left."""
         now = trio.current_time()
         with trio.move_on_at(min(now + seconds, deadline)):
+            # Another leader may take it at once; else the pause.
             await self._quorum.wait_leadership_changed(seen)
         return trio.current_time() < deadline
 

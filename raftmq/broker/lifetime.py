@@ -118,7 +118,8 @@ class Lifetime:
             RaftmqError: the cluster refuses this broker as it is; another attempt cannot help.
         """
         while not self._stop_wanted.is_set():
-            await self._register()
+            await self._register()  # until registered; a stop meanwhile is seen by `_beat_on`
+            # Until the registration is lost or the controller lets this broker go.
             await self._beat_on()
         self._over.set()
         # `stop` still reads the state; the owner of this task cancels it.
@@ -135,7 +136,7 @@ class Lifetime:
         # Never registered: it leads nothing, and no controller could let it go.
         if self.broker_epoch != NO_EPOCH:
             with trio.move_on_after(seconds_max):
-                await self._wait_over()
+                await self._wait_over()  # `run` sends the heartbeats that end this
         logger.info("shutdown: broker=%d in_order=%s", self._profile.broker_id, self._may_stop)
         return self._may_stop
 
@@ -146,13 +147,14 @@ class Lifetime:
         begin = trio.current_time()
         while not self._over.is_set():
             give_up_at = max(begin, self._heard_at) + UNHEARD_SECONDS_MAX
+            # No controller has answered for so long, so none can let it go.
             if trio.current_time() >= give_up_at:
                 unheard = UNHEARD_SECONDS_MAX
                 logger.warning("nobody lets it go: %s unheard_seconds=%g", self._name, unheard)
                 return
             # Every answer moves the limit, so it is computed anew after each wait.
             with trio.move_on_at(give_up_at):
-                await self._over.wait()
+                await self._over.wait()  # set by `run` when the controller lets this broker go
 
     # Registration
 
@@ -168,13 +170,14 @@ class Lifetime:
             expected = self._known_epoch(self._quorum.image)
             registration = self._registration(incarnation, damaged, expected)
             result, problem = await self._try_register(registration)
-            if isinstance(result, BrokerRegistered):
+            if isinstance(result, BrokerRegistered):  # committed, by this attempt or an earlier one
                 await self._take(result.broker_epoch)
                 return
             # The same reason is logged once.
             if problem != reason:
                 reason = problem
                 logger.warning("not registered yet: %s reason=%s", self._name, reason)
+            # The refusal may be over when the metadata changes.
             await self._wait_other_than(expected)
 
     def _known_epoch(self, image: MetadataImage) -> int:
@@ -187,7 +190,7 @@ class Lifetime:
         # The pause also covers lost answers, after which nothing changes in the metadata.
         with trio.move_on_after(REGISTER_PAUSE_SECONDS):
             image = self._quorum.image
-            while self._known_epoch(image) == expected:
+            while self._known_epoch(image) == expected:  # still the process that was in the way
                 image = await self._quorum.wait_changed(image.version)
 
     def _first_damage(self) -> tuple[tuple[bytes, int], ...]:
@@ -224,13 +227,14 @@ class Lifetime:
         Raises errors that another attempt cannot change.
         """
         try:
+            # May take an election; command and incarnation stay the same.
             result = await self._link.propose(command)
         except RaftmqError as error:
             # No controller, or it is unknown whether the command was applied: ask again.
             if not error.retriable:
                 raise
             return None, str(error)
-        if not isinstance(result, Refused):
+        if not isinstance(result, Refused):  # BrokerRegistered: committed
             return result, ""
         # Such as another cluster's id, or a feature level too low: an operator has to act.
         if result.code not in _WAITED_FOR:
@@ -257,7 +261,7 @@ class Lifetime:
         while not self._may_stop:
             sent_at = trio.current_time()
             try:
-                await self._beat()
+                await self._beat()  # one answer of the controller, or none within its timeout
             # Another process took the id, or the controller forgot this one: register anew.
             except (StaleBrokerEpoch, BrokerIdNotRegistered) as error:
                 logger.warning("registration lost: %s reason=%s", self._name, error)
@@ -289,7 +293,7 @@ class Lifetime:
         # Only these two end the epoch; any other error is a heartbeat without an answer.
         except (StaleBrokerEpoch, BrokerIdNotRegistered):
             raise
-        except RaftmqError as error:
+        except RaftmqError as error:  # no answer: tried again, under the same epoch
             self._note_heard(str(error))
             return
         self._note_heard("")
@@ -304,16 +308,16 @@ class Lifetime:
     def _note_heard(self, problem: str) -> None:
         """Log a change, not every heartbeat."""
         is_heard, self._is_heard = self._is_heard, not problem
-        if is_heard and problem:
+        if is_heard and problem:  # the first failure of a row
             # A cluster that starts has no controller yet: nothing to warn of.
             # Before the first one that was, this is how a cluster begins.
             level = logging.INFO if self._heard_at == -inf else logging.WARNING
             logger.log(level, "heartbeat not heard: %s reason=%s", self._name, problem)
-        elif not is_heard and not problem:
+        elif not is_heard and not problem:  # the first success after a failure
             logger.info("heartbeat heard again: %s", self._name)
 
     async def _rest(self, sent_at: float) -> None:
-        if self._may_stop:
+        if self._may_stop:  # no need for another heartbeat
             return
         # Unheard or stopping: sooner, to be heard before the session expires and to stop fast.
         if self._stop_wanted.is_set() or not self._is_heard:
@@ -321,7 +325,7 @@ class Lifetime:
             return
         # A stop must not wait for the next regular heartbeat.
         with trio.move_on_at(sent_at + HEARTBEAT_SECONDS):
-            await self._stop_wanted.wait()
+            await self._stop_wanted.wait()  # set by `stop`
 
     @property
     def _name(self) -> str:

@@ -76,13 +76,13 @@ async def open_meta(
     path = directory / FILE_NAME
     # Disk reads and writes in a thread: the quorum's tasks already run on the loop.
     data = await run_sync(partial(read_file, files, path))
-    if data is not None:
+    if data is not None:  # not the first start
         return MetaFile(files, path, run_sync, check_owner(path, data, owner))
     cluster_id, node_id = owner
     directory_id = UUID(bytes=random.randbytes(16), version=4)
     meta = DirectoryMeta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
     file = MetaFile(files, path, run_sync, meta)
-    await file.write(meta)
+    await file.write(meta)  # durable before the directory is used
     logger.info("new data directory: path=%s id=%s", directory, directory_id)
     return file
 
@@ -113,6 +113,7 @@ class MetaFile:
         one did not notice. Raises StorageError.
         """
         if self._was_registered:
+            # Durable: the mark vouches for what was flushed before.
             await self.write(replace(self.meta, clean_shutdown_epoch=self.meta.broker_epoch))
 
     async def write(self, meta: DirectoryMeta) -> None:
@@ -142,7 +143,7 @@ def _decoded(path: Path, data: bytes) -> DirectoryMeta:
     """Decode the format version first: a newer format may differ in everything else."""
     try:
         found = msgspec.json.decode(data, type=_Format).format_version
-        if found > FORMAT_VERSION:
+        if found > FORMAT_VERSION:  # written by a newer version: guessing could destroy it
             raise StorageError(
                 f"{path} has format {found}, this node knows {FORMAT_VERSION}: upgrade it"
             )
@@ -196,7 +197,7 @@ def check_directory(files: Files, directory: Path, owner: tuple[str, int]) -> No
         check_owner(path, read_file(files, path) or b"", owner)
         return
     foreign = [name for name in names if name not in OURS | MOUNTED]
-    if foreign:
+    if foreign:  # somebody's home directory, for example: leave it alone
         rest = len(foreign) - NAMED_MAX
         named = ", ".join(foreign[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
         raise InvalidConfig(

@@ -116,6 +116,7 @@ class MetadataChanges:
             version = await self._proposer.read_barrier(timeout=seconds)
         except RaftmqError as error:
             raise NotController(f"this broker cannot tell whether it is behind: {error}") from error
+        # The image follows the quorum, usually within milliseconds.
         if not await self._wait_shown(lambda image: image.version >= version, deadline):
             raise NotController(
                 f"this broker is behind: metadata version {self.image.version}, expected {version}"
@@ -136,7 +137,7 @@ class MetadataChanges:
         async def work() -> None:
             # Three cases: refused while planning, a rehearsal, the real thing.
             for number, change in waiting:
-                if isinstance(change, RaftmqError):
+                if isinstance(change, RaftmqError):  # refused while planning
                     outcomes[number] = ChangeOutcome(0, change)
                 elif is_dry_run:
                     outcomes[number] = await self._rehearse(change)
@@ -157,7 +158,7 @@ class MetadataChanges:
                 encode_command(step.command)
                 envelope = Envelope(FORMAT_VERSION, step.command)
                 image, result = apply(image, image.version + 1, envelope)
-                if isinstance(result, Refused):
+                if isinstance(result, Refused):  # the refusal that the real change would get
                     return ChangeOutcome(0, error_for(result.code, result.message))
         except RaftmqError as error:  # too large
             return ChangeOutcome(0, error)
@@ -168,17 +169,19 @@ class MetadataChanges:
         for done, step in enumerate(change):
             try:
                 result = await self._propose(step.command, deadline)
-            except RaftmqError as error:
+            except RaftmqError as error:  # definite: refused; indefinite: it may have been applied
                 # Definite: certainly not applied. Otherwise the image may show that it was.
                 if error.definite:
                     return ChangeOutcome(done, error)
+                # The image may show the change after all.
                 if not await self._has_happened(step, deadline):
                     return ChangeOutcome(done, error, is_uncertain=True)
             else:
-                if isinstance(result, Refused):
+                if isinstance(result, Refused):  # refused by the rules: certainly not applied
                     return ChangeOutcome(done, error_for(result.code, result.message))
         # The client that reads its own change from this broker should find it.
         if change:
+            # Committed already; this only lets the client read its own change.
             await self._wait_shown(change[-1].is_shown, deadline)
         return ChangeOutcome(len(change))
 
@@ -189,12 +192,14 @@ class MetadataChanges:
             return Refused(
                 ErrorCode.REQUEST_TIMED_OUT, "no time was left to begin with it: allow for more"
             )
+        # Committed and applied, refused, or unknown at the deadline.
         return await self._proposer.propose(command, timeout=seconds)
 
     async def _has_happened(self, step: ChangeStep, deadline: float) -> bool:
-        if step.proves is None:
+        if step.proves is None:  # another command could have had the same effect
             return False
         latest = trio.current_time() + UNCERTAIN_SECONDS_MAX
+        # Until the image proves it, or for a few seconds.
         return await self._wait_shown(step.proves, min(deadline, latest))
 
     async def _wait_shown(self, look: Look, deadline: float) -> bool:
@@ -217,9 +222,9 @@ def plan_each(
     planned: list[Change | RaftmqError] = []
     for wish in wishes:
         try:
-            if counts[key(wish)] > 1:
+            if counts[key(wish)] > 1:  # two wishes for one topic have no order
                 raise InvalidRequest("named more than once in this request: name it once")
             planned.append(plan(wish))
-        except RaftmqError as error:
+        except RaftmqError as error:  # one wish's refusal is its own outcome
             planned.append(error)
     return planned

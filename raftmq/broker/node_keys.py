@@ -29,8 +29,9 @@ MILLISECONDS_MAX = (1 << 31) - 1  # requests carry them as signed 32-bit integer
 OFFSETS_RETENTION_MS_MAX = 100 * 365 * 86_400_000  # a century: for ever, without overflow
 CONNECTIONS_MOST = 1_000_000  # catches typing errors; the process has fewer descriptors anyhow
 UNHANDLED_BYTES_MOST = 1 << 40  # 1 TiB: catches typing errors
-RULES = GroupSettings()
-LIMITS = RpcLimits()
+RULES = GroupSettings()  # the defaults of the group keys
+LIMITS = RpcLimits()  # the defaults of the limit keys
+# Fits into log lines and TOML keys without quotes.
 _LISTENER_NAME = re.compile(r"[a-z][a-z0-9_-]*", re.ASCII)
 
 
@@ -266,7 +267,7 @@ def _filled(key: NodeKey, name: str) -> str:
     """The key's name, with `<id>` and `<name>` replaced by what stands there in `name`."""
     parts, given = key.name.split("."), name.split(".")
     for at, part in enumerate(parts):
-        if part.startswith("<") and at < len(given) and given[at]:
+        if part.startswith("<") and at < len(given) and given[at]:  # a place that users fill in
             parts[at] = given[at]
     return ".".join(parts)
 

@@ -120,7 +120,7 @@ class SettingsReader:
         quorum = self._section("quorum")
         self._check_names("quorum.", quorum, known_below("quorum"))
         table = quorum.get("voters")
-        if not isinstance(table, dict) or not table:
+        if not isinstance(table, dict) or not table:  # a single value, or an empty table
             # A missing or misspelt section was reported already.
             if "quorum" in self._values and "quorum.voters" not in self._meant:
                 self.problems.append(
@@ -155,7 +155,7 @@ class SettingsReader:
     # One piece
 
     def _listener(self, at: int, table: object) -> FoundListener:
-        if not isinstance(table, dict):
+        if not isinstance(table, dict):  # [listeners] with keys, where a list is expected
             self.problems.append(f"listeners[{at}] = {brief(table)}: expected [[listeners]]")
             return FoundListener(f"listeners[{at}]", None, None, None)
         given = table.get("name")
@@ -173,7 +173,7 @@ class SettingsReader:
     def _read(self, key: NodeKey, table: Mapping[str, Any], name: str = "") -> Any:  # noqa: ANN401  # as the key is
         name = name or key.name
         last_name = name.rpartition(".")[2]
-        if last_name not in table:
+        if last_name not in table:  # a default, a misspelt key that was reported, or a missing one
             # A default is applied by the caller; a key that is required is reported once.
             if not key.default and name not in self._meant and self._is_section_there(name):
                 self.problems.append(f"{name}: missing, expected {key.allowed}")
@@ -184,7 +184,7 @@ class SettingsReader:
             value = value if isinstance(value, str) else origin.text
         try:
             return convert(key, value)
-        except ValueError as error:
+        except ValueError as error:  # collected, so that all problems are reported at once
             source = f" from {origin.source}" if origin else ""
             self.problems.append(f"{name} = {brief(value)}{source}: {error}")
             return None
@@ -198,7 +198,7 @@ class SettingsReader:
                 self._unknown_section(name, value, known)
         for name in ("node", "quorum", *OPTIONAL):
             value = self._values.get(name, {})
-            if not isinstance(value, dict):
+            if not isinstance(value, dict):  # `node = 1` instead of [node]
                 self.problems.append(f"{name} = {brief(value)}: expected a section [{name}]")
             # Optional sections may be missing; a misspelt one was reported already.
             elif name not in OPTIONAL and name not in self._values and name not in self._meant:
@@ -284,7 +284,7 @@ def session_problems(shortest_ms: int, longest_ms: int) -> Iterator[str]:
 
 
 def voter_warnings(count: int) -> Iterator[str]:
-    if count == 1:
+    if count == 1:  # works, and every failure of its disk is final
         yield (
             "quorum.voters: a single voter: while it is down nothing can change, and with its disk"
             " the cluster is lost; three are safe"
@@ -317,7 +317,7 @@ def _listening_problems(
     places = {f"{one.where}.bind": one.bind for one in listeners if one.bind}
     # The own voter listens at its address too, if this node is a voter.
     own = voters.get(node_id) if node_id is not None else None
-    if own is not None:
+    if own is not None:  # this node is a voter and listens at that address too
         places[f"quorum.voters.{node_id}"] = own
     for (one, address), (other, its_address) in combinations(places.items(), 2):
         if collide(address, its_address):
@@ -355,6 +355,7 @@ def _voter_problems(node_id: int | None, voters: Mapping[int, Address | None]) -
                 " its own"
             )
     for voter, address in known.items():
+        # The own address may be a wildcard, others' may not.
         if voter != node_id and is_wildcard(address.host):
             yield (
                 f"quorum.voters.{voter} = {address}: nobody can call that address, say where voter"

@@ -63,6 +63,7 @@ class Arrival:
             # Between two frames nothing is late; an idle connection is the server's to judge.
             self._since = math.inf
             return min(read_bytes, SMALL_BYTES)
+        # Another frame has begun: its clock starts now.
         if self._since == math.inf or needed_bytes != self._needed_bytes:
             # Another length means that the first frame was completed and this is the next one.
             self._needed_bytes, self._since = needed_bytes, trio.current_time()
@@ -82,16 +83,17 @@ class Arrival:
             # While memory is ample read in large steps, up to the end of the frame; else claim only
             # what has already been received, which keeps the sum within the limit.
             read_bytes = max(SMALL_BYTES, min(read_bytes, needed_bytes - buffered_bytes))
+            # Until other connections have released enough memory, or this one ends.
             await self._hold(self.room, buffered_bytes + read_bytes)
             return read_bytes
-        await self._hold(self.room, buffered_bytes)
+        await self._hold(self.room, buffered_bytes)  # as above, for bytes that are here already
         return min(read_bytes, SMALL_BYTES)
 
     async def _hold(self, room: RequestMemory, size: int) -> None:
         # A new event for each wait: an earlier grant must not end this one.
         self._granted = trio.Event()
         room.want(self._claim, size)
-        if self._claim.is_waiting:
+        if self._claim.is_waiting:  # granted at once otherwise, within `want`
             # Ends when other connections release memory; oldest claim first.
             await self._stand_still(self._granted.wait)
 
@@ -99,7 +101,7 @@ class Arrival:
         """Wait with the frame's clock stopped: this side is slow, not the sender."""
         begin, since = trio.current_time(), self._since
         self._since, self.is_waiting = math.inf, True
-        await wait()
+        await wait()  # for memory or the window; `Connection` cancels it with the connection
         # Not in a `finally`: a cancelled wait ends the connection, and its clock with it.
         self._resumed_at = trio.current_time()
         self._since, self.is_waiting = since + self._resumed_at - begin, False

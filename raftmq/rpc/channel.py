@@ -176,7 +176,7 @@ class Channel:
         self._connection.look_by(call.deadline)
         # Ends with an answer, at the deadline, or with the connection.
         await call.wait(self._calls.forget)
-        if isinstance(call.outcome, Answer):
+        if isinstance(call.outcome, Answer):  # else an error, which the caller gets
             return call.outcome
         assert call.outcome is not None, "woken without an outcome"
         raise call.outcome
@@ -292,6 +292,7 @@ async def open_channel(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(channel.run)
         try:
+            # The Hello's answer, its timeout, or the end of the connection.
             await channel.greet(hello)
             yield channel
         except Exception as error:  # the nursery would hand it to the caller in a group

@@ -137,16 +137,16 @@ class Outbox:
     async def run(self) -> NoReturn:
         """Send until cancelled. Raises what `SocketWriter.send` raises."""
         while True:
-            if not self._queue:
+            if not self._queue:  # the write queue is drained: sleep until `flush`
                 await self._wait_queued()
             # Most frames fit into the socket's buffer; the step with its waits is for the rest.
             self._send_now()
-            if self._queue:
+            if self._queue:  # the socket is full, or a file is not in memory
                 self._is_sending = True
                 # Waits while the socket is full, or for a disk; the stall limit ends it.
                 await self._send(self._take())
                 self._is_sending = False
-            if not self._queue:
+            if not self._queue:  # for `finish`, which waits for the last answer to leave
                 self._emptied.unpark_all()
 
     async def _wait_queued(self) -> None:
@@ -274,6 +274,7 @@ class Connection:
             self.leave_room()
             # Closing never waits, and must happen even where this task is cancelled.
             with trio.CancelScope(shield=True):
+                # The peer sees the end even after a fault.
                 await trio.aclose_forcefully(self._stream)
 
     def start_soon(self, function: Callable[[*Ts], Awaitable[object]], *arguments: *Ts) -> None:
@@ -297,14 +298,14 @@ class Connection:
             # Until bytes arrive; the alarm ends a silent connection.
             data = await self._stream.receive_some(read_bytes)
             self.heard_at = trio.current_time()
-            if not data:
+            if not data:  # end of the stream: the peer hung up
                 return []
             # A full read: more is waiting. A short one: back to the small buffer.
             if len(data) == read_bytes:
                 self._read_bytes = READ_BYTES_MAX
             elif len(data) < READ_BYTES:
                 self._read_bytes = READ_BYTES
-            if frames := self._frames.receive(data):
+            if frames := self._frames.receive(data):  # none while a frame is incomplete: read on
                 if self._arrival is not None:
                     self._arrival.on_arrived()
                 return frames
@@ -351,6 +352,7 @@ class Connection:
         """
         # A peer that neither reads nor hangs up must not keep the connection.
         with trio.move_on_after(FINISH_SECONDS_MAX):
+            # Until the peer has taken everything, within FINISH_SECONDS_MAX.
             await self.outbox.wait_empty()
             while await self._stream.receive_some(READ_BYTES):
                 pass  # discard requests that were under way, until the peer hangs up
@@ -365,7 +367,7 @@ class Connection:
     async def _serve(self, task: Callable[[], Awaitable[None]]) -> None:
         """Run the reader or the writer; its end is the connection's end."""
         try:
-            await task()
+            await task()  # until the stream ends, or the connection's scope is cancelled
             self.end("the other side hung up")
         # A peer that breaks the protocol, or a file that cannot be read, is a fault to see.
         except (RemoteProtocolError, StorageError, EOFError) as error:
@@ -421,7 +423,7 @@ def steps(pieces: Iterable[Piece]) -> Iterator[WriteStep]:
     buffers: list[Buffer] = []
     size = 0
     for piece in pieces:
-        if isinstance(piece, FileSlice):
+        if isinstance(piece, FileSlice):  # files go by sendfile, alone in their step
             # The buffers before go with the first part of the file.
             for part in _file_parts(piece):
                 yield WriteStep(buffers, part)
@@ -430,7 +432,7 @@ def steps(pieces: Iterable[Piece]) -> Iterator[WriteStep]:
         for buffer in _buffer_parts(piece):
             buffers.append(buffer)
             size += len(buffer)
-            if size >= STEP_BYTES:
+            if size >= STEP_BYTES:  # a full step; the rest goes into the next one
                 yield WriteStep(buffers)
                 buffers, size = [], 0
     if buffers:
@@ -534,7 +536,7 @@ def _joined(buffers: list[Buffer]) -> list[Buffer]:
     joined: list[Buffer] = []
     small: list[Buffer] = []
     for buffer in buffers:
-        if len(buffer) < JOINED_BYTES_MAX:
+        if len(buffer) < JOINED_BYTES_MAX:  # small: copied into a common buffer
             small.append(buffer)
             continue
         if small:
@@ -547,7 +549,7 @@ def _joined(buffers: list[Buffer]) -> list[Buffer]:
 
 
 def _is_for_sendfile(part: FileSlice) -> bool:
-    """Large enough for a system call of its own, and in the page cache as far as samples tell."""
+    """Large enough for a system call of its own, and in the page cache by a few samples."""
     if part.length < SENDFILE_BYTES_MIN:
         return False
     last = part.position + part.length - 1

@@ -67,6 +67,7 @@ class Acceptor:
         try:
             async with trio.open_nursery() as nursery, self._listener:
                 while True:
+                    # A task per connection; the loop goes on accepting.
                     nursery.start_soon(self._handle, await self._next())
         finally:
             self._give_spare()
@@ -86,6 +87,7 @@ class Acceptor:
                 # Any other error says that the listener itself is unusable.
                 if error.errno not in LACKING:
                     raise
+                # Or its client would wait for a listener that cannot answer.
                 await self._refuse_one()
                 self._say(os.strerror(error.errno))
             # Gives open connections time to close; a loop without it would spin on the error.
@@ -103,7 +105,7 @@ class Acceptor:
 
     def _say(self, reason: str) -> None:
         now = trio.current_time()
-        if now >= self._say_at:
+        if now >= self._say_at:  # once in SAID_SECONDS, with the count so far
             self._say_at = now + SAID_SECONDS
             logger.warning(
                 "connections are not accepted: listener=%s reason=%s refused=%d:"
@@ -180,7 +182,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
                 return os.read(self.socket.fileno(), max_bytes or RECEIVE_BYTES)
             except BlockingIOError:
                 pass  # spurious readiness: the kernel dropped a segment with a bad checksum
-            except OSError as error:
+            except OSError as error:  # reset or timed out, in trio's words
                 raise _translation(error) from error
 
     async def send_eof(self) -> None:
@@ -196,7 +198,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         """
         try:
             return os.writev(self.socket.fileno(), buffers[:BUFFERS_MAX])
-        except OSError:
+        except OSError:  # full, or broken: the next awaited send finds out
             return 0
 
     async def send_buffers(self, buffers: Sequence[Buffer], *, more: bool = False) -> None:
@@ -225,7 +227,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
                 sent = await self._send_some(
                     descriptor, position, min(end - position, FILE_BYTES_MAX)
                 )
-                if not sent:
+                if not sent:  # truncated under its reader; the announced length cannot be met
                     raise EOFError(f"the file ends at byte {position}, before byte {end}")
                 # The file was truncated under its reader; the frame cannot be completed.
                 position += sent
@@ -244,6 +246,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
 def drop_front(buffers: list[memoryview], length: int) -> None:
     """Take `length` bytes away from the front."""
     done = 0
+    # Buffers that were sent completely.
     while done < len(buffers) and length >= buffers[done].nbytes:
         length -= buffers[done].nbytes
         done += 1
@@ -311,6 +314,7 @@ class TcpNetwork:
         with translated("connect to", address):
             # The kernel alone would go on for minutes where a firewall drops the packets.
             with trio.move_on_after(self._connect_seconds_max):
+                # Tries all addresses of the host in turn.
                 stream = await trio.open_tcp_stream(address.host, address.port)
                 set_options(stream.socket)
                 return TcpStream(stream)

@@ -115,8 +115,9 @@ class Peer:
     ) -> Answer:
         """See `Channel.request`; Unreachable also where there is no connection in time."""
         channel = self._channel
-        if channel is None or channel.is_ended:
+        if channel is None or channel.is_ended:  # not dialled yet, or broken since
             begin = trio.current_time()
+            # Until Hello has succeeded or failed, within the timeout.
             channel = await self._connected(timeout_seconds)
             # The timeout is for both: what dialling took is gone.
             timeout_seconds -= trio.current_time() - begin
@@ -152,7 +153,7 @@ class Peer:
                         # Until a caller wants a channel, or the broker is removed.
                         await self._asked.park()
                     if not self._is_gone:
-                        await self._try()
+                        await self._try()  # for as long as the channel lives
                         # After every end, also of a good channel: a broker that accepts and
                         # hangs up would be dialled in a loop otherwise.
                         await trio.sleep(self._backoff.next_seconds())
@@ -162,29 +163,29 @@ class Peer:
             self._settle("this node stops")
 
     def _hang_up(self, reason: str) -> None:
-        if self._channel is not None:
+        if self._channel is not None:  # its callers get Disconnected or Unreachable
             self._channel.end(reason)
         self._round.cancel()
 
     def _ask(self) -> Attempt:
-        if self._attempt is None:
+        if self._attempt is None:  # the first caller of this attempt wakes the dialling task
             self._attempt = Attempt()
             self._asked.unpark_all()
         return self._attempt
 
     def _settle(self, problem: str) -> None:
-        if self._attempt is not None:
+        if self._attempt is not None:  # there may be no caller, as after `move`
             self._attempt.settle(problem)
             self._attempt = None
 
     async def _connected(self, timeout_seconds: float) -> Channel:
         problem = f"no connection within {timeout_seconds:g} s"
-        if self._is_gone:
+        if self._is_gone:  # removed from the metadata, or this node stops
             raise self._unreachable("this node has stopped calling it")
         attempt = self._ask()
         # Ends with Hello, with a failed attempt, or by the caller's timeout.
         with trio.move_on_after(timeout_seconds):
-            await attempt.done.wait()
+            await attempt.done.wait()  # settled by Hello, by a failure, or by `close`
             problem = attempt.problem
         # The channel may have ended between its Hello and this task's turn.
         if problem or self._channel is None:
@@ -199,10 +200,12 @@ class Peer:
         seconds_max = self._dialling.limits.hello_seconds_max
         try:
             with trio.fail_after(seconds_max):
+                # The connect timeout of the network applies as well.
                 stream = await self._dialling.dial(self._address)
             await self._serve(stream)
-        except trio.TooSlowError:
+        except trio.TooSlowError:  # a host that drops packets
             self._tell(f"no connection within {seconds_max:g} s")
+        # Refused, reset, or a refused Hello: wait and dial again.
         except (RaftmqError, OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._tell(str(error) or repr(error))
 
@@ -219,7 +222,7 @@ class Peer:
             self._settle("")
             # The reader's task ends the channel: the broker hung up, went silent, or `_hang_up`.
             try:
-                await channel.wait_ended()
+                await channel.wait_ended()  # the reader notices the end; pings find a silent peer
             finally:
                 self._channel = None
                 dialling.on_left(self._broker_id)
@@ -227,8 +230,9 @@ class Peer:
     def _check(self, channel: Channel, hello: Hello) -> None:
         """An address may belong to another node by now: check who answers."""
         server = channel.server
-        if server.node_id != self._broker_id:
+        if server.node_id != self._broker_id:  # the address belongs to another node now
             raise Unreachable(f"broker {server.node_id} answers there")
+        # Another cluster uses that address.
         if hello.cluster_id not in ("", server.cluster_id):
             raise Unreachable(f"a broker of cluster {server.cluster_id!r} answers there")
 
@@ -298,7 +302,7 @@ class Peers:
             RaftmqError: see there.
         """
         peer = self._peers.get(broker_id)
-        if peer is None:
+        if peer is None:  # not in the metadata (yet)
             # A caller that retries at once must not starve the loop.
             await trio.lowlevel.checkpoint()
             raise Unreachable(f"broker {broker_id}: no address is known")

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 PORT_MAX = 65_535  # TCP ports are 16 bits
-_BRACKETED = re.compile(r"\[([^\[\]]*)\]:(.*)", re.ASCII)
+_BRACKETED = re.compile(r"\[([^\[\]]*)\]:(.*)", re.ASCII)  # [IPv6]:port
 # The limits of the domain name system (253 in all, 63 a label); underscores are no valid host
 # names but common in container networks.
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?", re.I | re.ASCII)
-_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
+_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)  # no sign and no leading blank, which int() would take
 
 
 def parse_address(text: str) -> Address:
@@ -167,7 +167,7 @@ class Calls:
     def enter(self, call: Call, *, waits: bool = True) -> None:
         """Send the call when it is its turn; with `waits=False` at once, ahead of the line."""
         self._number_max = call.number
-        if not waits:
+        if not waits:  # must not be overtaken, see `Channel.ask`
             self._send_one(call)
             return
         self._in_line[call.number] = call
@@ -210,7 +210,7 @@ class Calls:
         """
         number = answer.correlation_id
         call = None if number == NOBODY else self.find(number)
-        if call is None:
+        if call is None:  # one-way sign of life, or a caller that gave up
             return
         if answer.error:
             self.settle(call, error_for(answer.error, answer.message))
@@ -388,6 +388,7 @@ class Offer:
             self._check_version(body, self._versions)
         length = payload_length(payload) if payload else 0
         head = encode_request(number, body, payload_length=length, trace=trace)
+        # The server would close the connection on it.
         if len(head) - LENGTH.size + length > self._frame_bytes_max:
             raise MessageTooLarge(
                 f"{type(body).__name__}: {len(head) + length} bytes, at most "

@@ -88,11 +88,11 @@ class PendingReply:
         """Call `deliver` with the outcome, at once if it is there already."""
         if self.outcome is not None:
             deliver(self.outcome)
-        elif not self.is_over:
+        elif not self.is_over:  # after `drop` the outcome is wanted by no connection
             self._deliver = deliver
 
     def drop(self) -> None:
-        """The connection has ended: tell the maker, who may forget the request."""
+        """The connection has ended: call `on_dropped`, so that the maker can forget the request."""
         if not self.is_over:
             _, on_dropped = self._end()
             if on_dropped is not None:

@@ -65,7 +65,7 @@ class RequestMemory:
         if claim.is_waiting:
             self._line.remove(claim)
             claim.is_waiting = False
-        if claim is self._finishing:
+        if claim is self._finishing:  # the next in line may exceed the limit now
             self._finishing = None
         self.held_bytes -= claim.size
         claim.size = 0
@@ -76,7 +76,7 @@ class RequestMemory:
             claim = self._line[0]
             # Over the limit: the first in line may still finish, if no other claim does.
             if self.held_bytes + claim.wanted_bytes - claim.size > self.bytes_max:
-                if self._finishing is not None:
+                if self._finishing is not None:  # one at a time may exceed the limit
                     return
                 self._finishing = claim
             self._grant(self._line.popleft())

@@ -132,7 +132,7 @@ class Service:
         try:
             # Until the handler is done; cancelled when the connection ends.
             return await answer
-        except Exception as error:
+        except Exception as error:  # as in `call`, for handlers that wait
             return failure(error, context, request.body)
 
     def _handler(self, api_key: ApiKey, listener: Listener) -> Handler:
@@ -140,6 +140,7 @@ class Service:
         handler = known.get(api_key)
         if handler is not None:
             return handler
+        # A client asked for something that exists, for brokers.
         if not listener.is_for_brokers and api_key in CLUSTER_APIS:
             raise ClusterAuthorizationFailed(
                 f"{api_key.name} on listener {listener.name!r}: only brokers ask for it, "
@@ -241,6 +242,7 @@ class ServedConnection:
             frames.reverse()  # `_take` pops from the end, which is cheap for a list
             # The refusal itself is an answer that the client should get to read.
             if refusal := await self._take(frames):
+                # Lets the client read the refusal before the end.
                 await self._connection.finish(refusal)
                 return
 
@@ -250,17 +252,18 @@ class ServedConnection:
         try:
             taken, count = 0, len(frames)
             while frames:
+                # Back-pressure, or the turn of other connections.
                 if self._window.is_full or taken == TAKEN_AT_ONCE_MAX:
                     # Frames before the one that waits are handled: their memory goes to others.
                     if len(frames) < count:
                         self._connection.leave_room()
-                    await self._wait_room()
+                    await self._wait_room()  # until answers have left and the window has room
                     taken = 0
                 taken += 1
                 frame = frames.pop()
                 refusal = self._on_frame(frame)
                 del frame  # or its payload would be kept until the next one comes
-                if refusal:
+                if refusal:  # the rest of the frames is dropped with the connection
                     return refusal
         finally:
             self._end_batch()
@@ -310,7 +313,7 @@ class ServedConnection:
 
     def _greet(self, request: DecodedRequest, size: int) -> str:
         hello = request.body
-        if not isinstance(hello, Hello):
+        if not isinstance(hello, Hello):  # limits and cluster are unknown before Hello
             raise RemoteProtocolError(f"{request.api_key.name} before Hello")
         if self._is_greeted:
             raise RemoteProtocolError("a second Hello")
@@ -339,12 +342,12 @@ class ServedConnection:
             self._put(request.correlation_id, size, DONE)
             return
         context = self._context
-        if request.trace:
+        if request.trace:  # most requests have none and share one context
             context = context._replace(trace=request.trace)
         answer = self._service.call(context, request, payload)
-        if answer is None or isinstance(answer, Reply):
+        if answer is None or isinstance(answer, Reply):  # handled: no task and no waiting
             self._answer(context, request, size, answer)
-        elif isinstance(answer, PendingReply):
+        elif isinstance(answer, PendingReply):  # waits without a task; settled or dropped later
             self._pending[answer] = False
             answer.attach(partial(self._on_settled, answer, context, request, size))
             # A long poll that has not been answered inside of `attach`.
@@ -363,7 +366,7 @@ class ServedConnection:
         size: int,
         outcome: Reply | Exception,
     ) -> None:
-        if self._pending.pop(pending):
+        if self._pending.pop(pending):  # leave the delayed ones before the answer is counted
             self._window.take_back()
         if isinstance(outcome, Exception):
             outcome = failure(outcome, context, request.body)
@@ -431,15 +434,16 @@ class ServedConnection:
         limits = self._limits
         if not self._is_greeted:
             deadline = self._began_at + limits.hello_seconds_max
-            if now >= deadline:
+            if now >= deadline:  # a stranger may hold a place only for so long
                 self._connection.end(f"no Hello within {limits.hello_seconds_max:g} s")
             return deadline
+        # Its pings are not read, so it needs signs of life.
         if self._is_held_up or self._connection.is_waiting:
             return self._show_life(now)
-        if self._window.requests:
+        if self._window.requests:  # a long poll is no idleness
             return now + limits.idle_seconds_max
         idle_at = max(self._connection.heard_at, self._outbox.moved_at) + limits.idle_seconds_max
-        if now >= idle_at:
+        if now >= idle_at:  # neither requests nor answers: the client is gone or has forgotten us
             self._connection.end(f"asked nothing for {limits.idle_seconds_max:g} s")
         return idle_at
 
@@ -516,7 +520,7 @@ class RpcServer:
         """Until either side hangs up; closes the stream, also when cancelled."""
         # Too many connections: closed before anything is read, which costs no memory.
         if self._refuses_stranger(listener):
-            await trio.aclose_forcefully(stream)
+            await trio.aclose_forcefully(stream)  # no protocol with one that is turned away
             return
         # Simulated streams have no address.
         if not peer and isinstance(stream, TcpStream):
@@ -539,7 +543,7 @@ class RpcServer:
         self._connections.add(connection)
         self._open[listener.is_for_brokers] += 1
         try:
-            await session.run()
+            await session.run()  # until either side hangs up, or the server stops
         except Exception as error:
             # A broken invariant stops the broker; anything else is this connection's affair alone.
             if is_broken_invariant(error):
@@ -560,7 +564,7 @@ class RpcServer:
         if listener.is_for_brokers:
             for_brokers = min(BROKER_CONNECTIONS_MAX, count_max)
             count_max = for_brokers if listener.clients_at else for_brokers + count_max
-        if count < count_max:
+        if count < count_max:  # within the limit: let it in
             return False
         self._say_refused(listener, count)
         return True
@@ -570,8 +574,9 @@ class RpcServer:
         on a listener for both.
         """
         is_broker = context.listener.is_for_brokers and context.node_id != ABSENT
+        # A client on a listener that brokers share.
         if context.listener.is_for_brokers and not is_broker:
-            # Only Hello tells clients from brokers, so clients are counted once more here.
+            # Only Hello shows which connections are clients', so they are counted once more here.
             if len(self._guests) >= self._limits.connections_max:
                 self._say_refused(context.listener, len(self._guests))
                 return "too many clients"
@@ -582,7 +587,7 @@ class RpcServer:
     def _say_refused(self, listener: Listener, count: int) -> None:
         """Log once a minute, not for each connection."""
         self._refused += 1
-        if trio.current_time() >= self._say_at:
+        if trio.current_time() >= self._say_at:  # the counter still counts the others
             self._say_at = trio.current_time() + SAID_SECONDS
             logger.warning(
                 "connections are closed at once: listener=%s open=%d refused=%d so far",

@@ -52,10 +52,10 @@ class RequestWindow:
         self.held_bytes -= size
         assert self.requests >= 0, "released twice"
         assert self.held_bytes >= 0, "released more than entered"
-        if self._room and not self.is_full:
+        if self._room and not self.is_full:  # wake the reader only if it would go on
             self._room.unpark_all()
 
     async def wait_room(self) -> None:
         # Checked again after waking: `unpark_all` wakes, it does not reserve.
         while self.is_full:
-            await self._room.park()
+            await self._room.park()  # released answers wake it

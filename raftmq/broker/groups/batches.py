@@ -145,7 +145,7 @@ def batch_of(line: Iterable[CommitEntry]) -> CommitBatch:
     """As much of the front of the line as goes into one command."""
     batch = CommitBatch()
     for entry in line:
-        if entry.is_withdrawn:
+        if entry.is_withdrawn:  # its sender gave up: skipped, and dropped with the others
             continue
         # Order: a change or decision in between has to be applied in between.
         if not isinstance(entry, Commits) or not batch.maybe_add(entry):

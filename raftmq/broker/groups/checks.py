@@ -42,5 +42,5 @@ def check_memberless(slot: OwnedSlot, group: str) -> None:
     """Raises NonEmptyGroup."""
     hosted = slot.groups.get(group)
     count = 0 if hosted is None else hosted.group.listed().member_count
-    if count:
+    if count:  # deleting would take the offsets that members go on from
         raise NonEmptyGroup(f"group {group} has {count} members: have them leave first")

@@ -34,7 +34,7 @@ def plan(request: CommitRequest, *, now_ms: int) -> list[list[StoredOffset]]:
         InvalidRequest: a partition is named twice: it is unclear which offset counts.
     """
     keys = {(wanted.topic_id, wanted.partition) for wanted in request.partitions}
-    if len(keys) < len(request.partitions):
+    if len(keys) < len(request.partitions):  # the last one would win silently
         raise InvalidRequest(f"group {request.group}: a partition is named twice, name it once")
     commits = [
         _command_of(wanted, now_ms) for wanted in request.partitions if not _is_too_large(wanted)
@@ -47,6 +47,7 @@ def _parts(commits: Sequence[StoredOffset]) -> Iterator[list[StoredOffset]]:
     size = 0
     for commit in commits:
         size += size_of(commit)
+        # Full: the rest goes into another command.
         if part and (len(part) == PART_COMMITS_MAX or size > PART_BYTES_MAX):
             yield part
             part, size = [], size_of(commit)
@@ -77,7 +78,7 @@ def _outcomes(
     commits: Sequence[StoredOffset], outcome: Outcome
 ) -> Iterator[tuple[Key, CommitOutcome]]:
     code, refused = ErrorCode.NONE, dict[Key, int]()
-    if isinstance(outcome, RaftmqError):
+    if isinstance(outcome, RaftmqError):  # the whole part has failed
         code = outcome.code
     else:
         assert isinstance(outcome, OffsetsCommitted), f"{outcome} to commits"

@@ -61,7 +61,7 @@ logger = logging.getLogger("raftmq.broker")
 # Invariants: a slot takes requests only after a read barrier that began when it was assigned to
 # this broker: its image shows everything the owner before has changed, and that the slot was not
 # taken away meanwhile. No two ownerships have the same slot epoch, so a request that names its
-# epoch is refused if the slot has been elsewhere since. Late copies within one ownership are told
+# epoch is refused if the slot has been elsewhere since. Late copies within one ownership are found
 # by numbers, which live as long as it (decision 0025): those of senders, and for deletions, which
 # have no order of their own, that of the changes in line.
 
@@ -105,11 +105,11 @@ class Outsiders:
         return 0 < number < self._numbers.get((group, sender), 0)
 
     def note(self, group: str, sender: str, number: int) -> None:
-        if not (number and sender):
+        if not (number and sender):  # an older client, or a member
             return
         self._numbers[group, sender] = number
         self._numbers.move_to_end((group, sender))
-        if len(self._numbers) > OUTSIDERS_MAX:
+        if len(self._numbers) > OUTSIDERS_MAX:  # bounded memory: forget the one silent for longest
             self._numbers.popitem(last=False)
 
 
@@ -131,7 +131,7 @@ class ChangeOrder:
         """Numbers only rise."""
         self._changed[group] = number
         self._changed.move_to_end(group)
-        if len(self._changed) > CHANGED_MAX:
+        if len(self._changed) > CHANGED_MAX:  # bounded memory: forget the oldest change
             _, self._forgotten = self._changed.popitem(last=False)
 
     def is_changed_since(self, group: str, seen: int) -> bool:
@@ -196,12 +196,14 @@ class Slots:
     def _given(self, image: MetadataImage, broker_epoch: int) -> Iterable[tuple[int, int]]:
         """Slots with their epochs. An image of another process of this broker gives none."""
         registered = image.brokers.get(self._broker_id)
+        # Not registered: no slot can be this process's.
         if broker_epoch == NO_EPOCH or registered is None:
             return
-        if registered.broker_epoch != broker_epoch:
+        if registered.broker_epoch != broker_epoch:  # an image of before this registration
             return
         for number, state in enumerate(image.slots):
             is_ours = state.broker_id == self._broker_id
+            # Not lost since, by an answer of the quorum.
             if is_ours and state.epoch > self._lost_epochs[number]:
                 # The image may be older than the answer that reported the loss.
                 yield number, state.epoch
@@ -209,7 +211,7 @@ class Slots:
     def lose(self, slot: OwnedSlot) -> bool:
         """The quorum has refused a command of it; False if the image showed the loss before."""
         self._lost_epochs[slot.slot] = max(self._lost_epochs[slot.slot], slot.slot_epoch)
-        if self._owned.get(slot.slot) is not slot:
+        if self._owned.get(slot.slot) is not slot:  # let go already
             return False
         del self._owned[slot.slot]
         return True
@@ -222,11 +224,12 @@ class Slots:
             CoordinatorLoadInProgress: it does since a moment ago.
         """
         slot = self._owned.get(slot_of(group))
+        # Another broker's, or asked for under another ownership.
         if slot is None or is_of_another_tenure(slot_epoch, slot.slot_epoch):
             raise NotCoordinator(
                 f"group {group}: broker {self._broker_id} does not coordinate it: look it up again"
             )
-        if not slot.is_loaded:
+        if not slot.is_loaded:  # its groups are incomplete until the barrier has returned
             raise CoordinatorLoadInProgress(
                 f"group {group}: broker {self._broker_id} has just become its coordinator: ask"
                 " again in a moment"
@@ -263,7 +266,7 @@ class GroupClock:
             return
         hosted.look_at = deadline
         heappush(self._alarms, (deadline, next(self._numbers), slot, hosted))
-        if deadline < self._sleep.deadline:
+        if deadline < self._sleep.deadline:  # the sleep would end too late
             self._sleep.deadline = deadline
 
     async def run(self) -> NoReturn:
@@ -271,11 +274,12 @@ class GroupClock:
             due = self._alarms[0][0] if self._alarms else math.inf
             # Until the earliest alarm; `set` may bring it forward.
             with trio.CancelScope(deadline=due) as self._sleep:
-                await trio.sleep_forever()
+                await trio.sleep_forever()  # until the earliest alarm
             late_seconds = trio.current_time() - self._sleep.deadline
             # Members' heartbeats are waiting in sockets: their sessions must not end before these
             # are read.
             if late_seconds > LATE_SECONDS:
+                # Lets the tasks that read requests run first.
                 await trio.sleep(min(late_seconds, REST_SECONDS_MAX))
             self._look_at_due(trio.current_time())
 
@@ -284,10 +288,10 @@ class GroupClock:
         while self._alarms and self._alarms[0][0] <= now:
             due.append(heappop(self._alarms))
         for look_at, _, slot, hosted in due:
-            if hosted.look_at != look_at:
+            if hosted.look_at != look_at:  # replaced by an earlier alarm
                 continue  # it was set anew, for an earlier time
             hosted.look_at = math.inf
-            if hosted.group.deadline <= now:
+            if hosted.group.deadline <= now:  # heartbeats may have postponed it
                 self._look(slot, hosted)
             self.set(slot, hosted)
 
@@ -333,19 +337,19 @@ class ReadBarrierBatching:
         self._wanted.set()
         # Ends with that barrier, or its timeout.
         await waited_for.is_over.wait()
-        if waited_for.image is None:
+        if waited_for.image is None:  # definite: a barrier changes nothing
             raise CoordinatorNotAvailable(waited_for.problem)
         return waited_for.image
 
     async def run(self) -> NoReturn:
         while True:
-            await self._wanted.wait()
+            await self._wanted.wait()  # until a request wants a barrier
             await trio.lowlevel.checkpoint()  # requests of this turn share the barrier
             current, self._next, self._wanted = self._next, _Round(), trio.Event()
             try:
-                await self._catch_up()
+                await self._catch_up()  # until this image has caught up, or LOOK_MS_MAX is over
                 current.image = self._image()
-            except RaftmqError as error:
+            except RaftmqError as error:  # every request of this round gets the error
                 current.problem = f"the quorum does not answer: {error}: ask again"
             current.is_over.set()
 
@@ -404,7 +408,7 @@ class GroupCoordinator:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.looks.run)
                 self._nursery.start_soon(self._clock.run)
-                await self._follow()
+                await self._follow()  # slots and registrations of each new image
         finally:
             self._nursery = None
         raise AssertionError("follows for ever")
@@ -416,6 +420,7 @@ class GroupCoordinator:
             before = image
             # Most versions of the metadata change neither slots nor registrations.
             while image.slots is before.slots and image.brokers is before.brokers:
+                # The next version of the metadata.
                 image = await self._quorum.wait_changed(image.version)
 
     def follow(self) -> None:
@@ -429,7 +434,7 @@ class GroupCoordinator:
         for slot in given:
             slot.pipeline = self._pipeline(slot)
             self._nursery.start_soon(slot.pipeline.run)
-        if given:
+        if given:  # one read barrier for all new slots
             self._nursery.start_soon(self._load, given)
 
     def _pipeline(self, slot: OwnedSlot) -> Pipeline:
@@ -443,7 +448,7 @@ class GroupCoordinator:
         )
 
     def _on_lost(self, slot: OwnedSlot) -> None:
-        if self.slots.lose(slot):
+        if self.slots.lose(slot):  # else the image has shown it already
             self._let_go(slot)
 
     def _let_go(self, slot: OwnedSlot) -> None:
@@ -463,11 +468,12 @@ class GroupCoordinator:
         """
         while True:
             try:
+                # A read barrier: shows what the coordinator before has saved.
                 image = await self.looks.look()
                 # The slots' requests are refused with CoordinatorLoadInProgress until this
                 # succeeds.
                 break
-            except RaftmqError as error:
+            except RaftmqError as error:  # no quorum for the moment; the slots stay unloaded
                 logger.info("slots not loaded yet: slots=%d reason=%s", len(slots), error)
                 await trio.sleep(LOAD_PAUSE_SECONDS)
         self.follow()  # slots that the new image has taken away are let go
@@ -479,6 +485,7 @@ class GroupCoordinator:
             # Creating a group costs more than passing one over, so each is a slice of its own.
             if is_wanted or not at % SLICE_GROUPS:
                 await trio.lowlevel.checkpoint()
+            # Lost while this loop gave up its turn.
             if slot and state.members and not slot.pipeline.is_lost:
                 self._host(slot, self._group(slot, name, image))
         for slot in slots:
@@ -488,7 +495,7 @@ class GroupCoordinator:
     def _group(self, slot: OwnedSlot, name: str, image: MetadataImage) -> Group:
         """As it was saved last, or new."""
         state, rules, epoch = image.groups.get(name), self.settings.rules, slot.slot_epoch
-        if state is None:
+        if state is None:  # never saved
             return Group(name, rules, slot_epoch=epoch)
         return Group.loaded(name, state, rules, now=trio.current_time(), slot_epoch=epoch)
 
@@ -506,7 +513,9 @@ class GroupCoordinator:
             CoordinatorNotAvailable: the quorum did not confirm it in time.
         """
         with trio.move_on_after(seconds):
+            # Until the quorum has confirmed this image, within `seconds`.
             image = await self.looks.look()
+            # Lost before, or during the barrier.
             if slot.pipeline.is_lost or not slot.is_current(image):
                 raise NotCoordinator(f"group {group}: another broker coordinates it now")
             return image
@@ -522,7 +531,7 @@ class GroupCoordinator:
             GroupMaxSizeReached: it is new, and there are too many saved groups.
         """
         hosted = slot.groups.get(name)
-        if hosted is not None:
+        if hosted is not None:  # in memory, which is newer than the metadata
             return hosted
         count = len(self.image.groups)
         # The metadata of every node holds all saved groups.
@@ -531,7 +540,7 @@ class GroupCoordinator:
                 f"group {name} is new, and there are {count} groups already: delete groups that"
                 " nobody needs"
             )
-        if self.slots.group_count >= GROUPS_MAX:
+        if self.slots.group_count >= GROUPS_MAX:  # bounded memory of one broker
             raise CoordinatorNotAvailable(
                 f"group {name}: broker {self._broker_id} coordinates {GROUPS_MAX} groups with"
                 " members already: stop some of them, or add brokers"
@@ -575,7 +584,7 @@ class GroupCoordinator:
         if slot.pipeline.is_lost:
             return
         now = trio.current_time()
-        if isinstance(outcome, RaftmqError):
+        if isinstance(outcome, RaftmqError):  # refused, and certainly never applied
             logger.warning(
                 "group not saved: group=%s generation=%d reason=%s",
                 save.group,
@@ -588,18 +597,19 @@ class GroupCoordinator:
         self.perform(slot, hosted, effects)
 
     def _tick(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
-        if not slot.pipeline.is_lost:
+        if not slot.pipeline.is_lost:  # lost: the new coordinator keeps the timers
             self.perform(slot, hosted, hosted.group.on_tick(trio.current_time()))
 
     def _maybe_drop(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
         group = hosted.group
+        # The object may be the group's next one.
         if group.is_idle and slot.groups.get(group.name) is hosted and self._is_shown(group):
             del slot.groups[group.name]
 
     def _is_shown(self, group: Group) -> bool:
         """Whether this broker's metadata shows what was saved of the group last."""
         state = self.image.groups.get(group.name)
-        if state is None:
+        if state is None:  # deleted, or never saved
             return group.generation == NEVER_SAVED
         return state.generation == group.generation and not state.members
 
@@ -613,7 +623,9 @@ class GroupCoordinator:
         image = self.image
         with trio.move_on_at(deadline):
             while name in image.groups or name in image.offsets:
+                # The next version of the metadata, until the deadline.
                 image = await self._quorum.wait_changed(image.version)
         hosted = slot.groups.get(name)
+        # A member may have joined again meanwhile.
         if hosted is not None and hosted.group.is_idle and name not in image.groups:
             del slot.groups[name]

@@ -167,7 +167,7 @@ class Group:
     ) -> RaftmqError | None:
         """Why a request may not be made as this member, in this generation."""
         refusal = self._members.refusal(member_id, instance_id)
-        if refusal is not None:
+        if refusal is not None:  # not this member, or not any more
             return refusal
         # Told: a lost coordinator may have used the same number for another generation.
         if generation == self.generation == self._members[member_id].told_generation:
@@ -207,7 +207,7 @@ class Group:
     def on_sync(self, request: SyncGroup, token: Token, *, now: float) -> list[GroupEffect]:
         assert not self._is_abandoned, f"group {self.name} is somebody else's"
         refusal = self._sync_refusal(request)
-        if refusal is None:
+        if refusal is None:  # else a late copy, or a member of an earlier generation
             self._sync(self._members[request.member_id], request, token, now)
         else:
             self._outbox.answer(token, refused(SyncGroupReply, refusal))
@@ -217,7 +217,7 @@ class Group:
         """Answered at once. A heartbeat is how members learn of a rebalance."""
         assert not self._is_abandoned, f"group {self.name} is somebody else's"
         refusal = self._refusal(request.member_id, request.generation, request.instance_id)
-        if refusal is None:
+        if refusal is None:  # else the member has to join again
             self._members.start_session(self._members[request.member_id], now)
             # The session goes on, and the member is told to join.
             if self._rebalance.phase is Phase.PREPARING:
@@ -240,7 +240,7 @@ class Group:
         refusal = self._refusal(member_id, request.generation, request.instance_id)
         if refusal is not None:
             return refusal
-        if self._rebalance.phase is Phase.PREPARING:
+        if self._rebalance.phase is Phase.PREPARING:  # a new rebalance has begun since it joined
             return self._rebalancing()
         # A plan made by another assignor could not be decoded.
         if request.protocol not in ("", protocol):
@@ -258,7 +258,7 @@ class Group:
         # Stable: a retry after the plan was saved. Completing: only the leader brings the plan.
         if self._rebalance.phase is Phase.STABLE:
             self._rebalance.tell_synced(member, now)
-        elif member.member_id == self._rebalance.leader:
+        elif member.member_id == self._rebalance.leader:  # followers wait for the leader's plan
             self._rebalance.plan({a.member_id: a.assignment for a in request.assignments})
 
     def _leave(self, leaving: LeavingMember, now: float) -> MemberLeft:
@@ -306,7 +306,7 @@ class Group:
         self._members.look_ahead()
 
     def on_saved(self, save: SavePlan, *, now: float) -> list[GroupEffect]:
-        if not self._is_abandoned:
+        if not self._is_abandoned:  # the outcome comes after the slot was lost
             self._rebalance.on_saved(save, now)
         return self._outbox.take()
 
@@ -327,7 +327,7 @@ class Group:
         does not come in time its join counts, as it believes that it owns what it has claimed.
         """
         member = self._members.waiter(token)
-        if member is not None:
+        if member is not None:  # answered already, or not a request that waits
             self._members.forget(member)
             self._members.start_session(member, now)
 
@@ -336,7 +336,7 @@ class Group:
         and no ticks afterwards; outcomes of saves and `forget` are ignored.
         """
         for member in self._members:
-            if member.is_waiting:
+            if member.is_waiting:  # its client looks for the new coordinator
                 self._rebalance.refuse(member, error, 0.0)
         self._is_abandoned = True
         return self._outbox.take()

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     )
 
 
-EMPTY = "Empty"
+EMPTY = "Empty"  # the state of a group that has only offsets
 SLICE_GROUPS = 1_000  # names passed over in one step of the loop
 PAGE_BYTES_MAX = 1 << 20  # of a list, estimated: half of `header_bytes_max`
 LISTED_BYTES = 50  # of one group, at most, without its names
@@ -104,6 +104,7 @@ class GroupRequests:
         image, after = self._coordinator.image, request.after
         found = {name for slot in slots.values() for name in slot.groups if name > after}
         for at, name in enumerate(_known(image), 1):
+            # Of a slot of this broker, behind the last page.
             if name > after and slot_of(name) in slots:
                 found.add(name)
             # Tens of thousands of names: other tasks need turns.
@@ -129,7 +130,7 @@ class GroupRequests:
             if hosted is not None:
                 return hosted.group.describe()
             return _described(self._coordinator.image, name)
-        except RaftmqError as error:
+        except RaftmqError as error:  # each group has its own error
             return DescribedGroup(name, **told(error))
 
     # Delete
@@ -142,6 +143,7 @@ class GroupRequests:
         begun = {name: self._begin_deletion(name, request) for name in request.groups}
         outcomes = []
         for name, deletion in begun.items():
+            # They were put in line together, so the waits overlap.
             error = await self._end_deletion(name, deletion, deadline)
             outcomes.append(GroupOutcome(name, **told(error) if error else {}))
         return Reply(DeleteGroupsReply(tuple(outcomes)))
@@ -154,7 +156,7 @@ class GroupRequests:
             check_unchanged(slot, name, request.last_change)
             waiting = PendingEntry(partial(GroupChange, DeleteGroup(slot.slot_epoch, name)))
             slot.pipeline.put(waiting.entry)
-        except RaftmqError as error:
+        except RaftmqError as error:  # each group has its own error
             return error
         return _Deletion(slot, waiting)
 
@@ -167,7 +169,7 @@ class GroupRequests:
         # Until it is applied, or the deadline.
         slot, waiting = deletion
         outcome = await waiting.wait(slot.pipeline, deadline)
-        if isinstance(outcome, RaftmqError):
+        if isinstance(outcome, RaftmqError):  # refused, or unknown at the deadline
             return outcome
         # So that a client that lists next on this broker does not see it.
         await self._coordinator.wait_gone(slot, name, deadline)
@@ -189,7 +191,7 @@ def _coordinator_of(image: MetadataImage, group: str) -> CoordinatorFound:
             raise CoordinatorNotAvailable(
                 f"group {group}: nobody coordinates slot {number} for the moment: ask again"
             )
-    except RaftmqError as error:
+    except RaftmqError as error:  # each group has its own error
         return CoordinatorFound(group, **told(error))
     return CoordinatorFound(group, broker_id=slot.broker_id, slot_epoch=slot.epoch)
 
@@ -225,7 +227,7 @@ def _listed(slot: OwnedSlot, image: MetadataImage, name: str) -> ListedGroup:
 def _described(image: MetadataImage, name: str) -> DescribedGroup:
     """Of a group without members. Raises GroupIdNotFound."""
     state = image.groups.get(name)
-    if state is not None:
+    if state is not None:  # saved, without members in memory: empty
         return DescribedGroup(
             name,
             state=EMPTY,
@@ -286,7 +288,9 @@ class MemberRequests:
             # Checked before the wait, as `on_join` would do after it.
             rules.check_session_timeout(request.group, timeout_ms)
             seconds = min(timeout_ms / 1000, CONFIRM_SECONDS_MAX)
+            # A read barrier, see above.
             await self._coordinator.confirm(slot, request.group, seconds=seconds)
+        # Not the coordinator, or no quorum: certainly nothing was given out.
         except RaftmqError as error:
             return Reply(JoinGroupReply(**told(error)))
         answer = self._join(context, request)
@@ -352,12 +356,12 @@ class MemberRequests:
         """
         Raises:
             NotCoordinator, CoordinatorLoadInProgress: see `Slots.find`.
-            UnknownMemberId: nobody is in the group.
+            UnknownMemberId: the group has no members.
         """
         check_name(name)
         slot = self._coordinator.slots.find(name, slot_epoch)
         hosted = slot.groups.get(name)
-        if hosted is None:
+        if hosted is None:  # its last member has left, or none ever joined
             raise UnknownMemberId(f"group {name} has no members: join it")
         return slot, hosted
 

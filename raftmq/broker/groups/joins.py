@@ -76,15 +76,15 @@ class Joins:
         # Members of the time before are asked for their assignors; see `_protocol_refusal`.
         if isinstance(refusal, RebalanceInProgress):
             self._rebalance.begin(join.now)
-        if refusal is not None:
+        if refusal is not None:  # nothing was changed but what the refusal itself began
             self._refuse(join, refusal)
             # Its id is void then, and the group need not wait for it.
             self._give_up(request.member_id, join.now)
-        elif not request.member_id:
+        elif not request.member_id:  # first step: an id
             self._give_id(join)
-        elif known is None:
+        elif known is None:  # second step: a new member
             self._add(join, request.member_id)
-        elif known.member_id == request.member_id:
+        elif known.member_id == request.member_id:  # a member joins again
             self._on_member(join, known)
         else:
             self._on_return(join, known)
@@ -123,7 +123,7 @@ class Joins:
     def _timeout_refusal(self, timeout_ms: int) -> RaftmqError | None:
         try:
             self._settings.check_session_timeout(self._name, timeout_ms)
-        except InvalidSessionTimeout as error:
+        except InvalidSessionTimeout as error:  # an error value here, as the other refusals are
             return error
         return None
 
@@ -132,12 +132,13 @@ class Joins:
         this coordinator took over, only the saved one is known: they are asked for theirs first.
         """
         request, names = join.request, join.protocols
-        # A plan names its protocol, so an empty name could not be told from none.
+        # A plan names its protocol, so an empty name could not be distinguished from none.
         if not request.protocol_type or "" in names:
             return InconsistentGroupProtocol(f"group {self._name}: a protocol needs a name")
         # The first member decides.
         if not len(self._members):
             return None
+        # Assignors of another type cannot read these subscriptions.
         if request.protocol_type != self._rebalance.protocol_type:
             return InconsistentGroupProtocol(
                 f"group {self._name} is of type {self._rebalance.protocol_type}, not"
@@ -146,6 +147,7 @@ class Joins:
         # `known` leaves its own protocols behind when it joins again.
         if self._members.common(names, without=known):
             return None
+        # Their next joins name all assignors; then it is decided.
         if self._members.may_know_more(without=known):
             return RebalanceInProgress(
                 f"group {self._name}: its members are asked whether they know one of"
@@ -158,17 +160,17 @@ class Joins:
 
     def _size_refusal(self, join: Join, known: MemberState | None) -> RaftmqError | None:
         members, most = self._members, self._settings.size_max
-        if known is None and len(members) >= most:
+        if known is None and len(members) >= most:  # members that join again are counted already
             return GroupMaxSizeReached(f"group {self._name} has {len(members)} members already")
         # Ids cost nothing to ask for: bound them too.
         if not join.request.member_id and len(members.pending) >= most:
             return GroupMaxSizeReached(
                 f"group {self._name}: {len(members.pending)} are about to join: try later"
             )
-        # Half of a command, see SUBSCRIPTION_BYTES_MAX: a plan that cannot be saved helps nobody.
+        # Half of a command, see SUBSCRIPTION_BYTES_MAX: a plan that cannot be saved is of no use.
         longest = max(map(len, join.protocols.values()), default=0)
         total = members.subscription_bytes + longest - (known.subscription_bytes if known else 0)
-        if total <= SUBSCRIPTION_BYTES_MAX:
+        if total <= SUBSCRIPTION_BYTES_MAX:  # the plan will fit into one command
             return None
         return GroupMaxSizeReached(
             f"group {self._name}: subscriptions of {total} bytes, at most"

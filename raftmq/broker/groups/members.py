@@ -119,16 +119,18 @@ class Members:
         # it out was lost), older (fenced), or the instance is unknown.
         if instance_id is not None:
             current = self._instances.get(instance_id)
+            # Given out by a coordinator whose state was lost.
             if current is not None and is_later(member_id, current.member_id):
                 return UnknownMemberId(
                     f"group {self._group}: nobody knows {member_id} any more: join anew"
                 )
+            # Another process of the instance has joined since.
             if current is not None and current.member_id != member_id:
                 return FencedInstanceId(
                     f"group {self._group}: instance {instance_id} is {current.member_id} now, and"
                     f" {member_id or 'nobody'} no more: run one process with that id"
                 )
-            if current is None:
+            if current is None:  # the instance was removed
                 return UnknownMemberId(
                     f"group {self._group} has no instance {instance_id}: join anew"
                 )
@@ -142,7 +144,7 @@ class Members:
         assert member.member_id not in self._members, f"{member.member_id} is there already"
         self._use(member.member_id, member.instance_id)
         self._members[member.member_id] = member
-        if member.instance_id is not None:
+        if member.instance_id is not None:  # static members are found by instance, too
             assert member.instance_id not in self._instances, "an instance is one member"
             self._instances[member.instance_id] = member
         self._count(member, 1)
@@ -169,6 +171,7 @@ class Members:
         if self.pending.pop(member_id, None) is None or instance_id is None:
             return
         for one, given in list(self.pending.items()):
+            # Given to a process that came earlier.
             if given.instance_id == instance_id and not is_later(one, member_id):
                 del self.pending[one]
 
@@ -211,7 +214,7 @@ class Members:
     def _count(self, member: MemberState, by: int) -> None:
         for name in member.protocols:
             self._knowing[name] += by
-            if not self._knowing[name]:
+            if not self._knowing[name]:  # a counter must not keep names that no member knows
                 del self._knowing[name]
         self.subscription_bytes += by * member.subscription_bytes
 

@@ -91,9 +91,9 @@ class OffsetRequests:
                 )  # behind all that is in line
             _put_all(slot, waiting)
             _note_number(slot, request)  # also of a commit without partitions: it voids late ones
-            if parts:
+            if parts:  # a deletion that was prepared before is void now
                 slot.order.note(request.group, slot.pipeline.newest)
-        except RaftmqError as error:
+        except RaftmqError as error:  # certainly nothing was put in line
             return Reply(OffsetCommitReply(**told(error)))
         return self._committed(request, slot, waiting, deadline)
 
@@ -103,7 +103,9 @@ class OffsetRequests:
         parts = []
         # In order; each wait ends with its outcome or at the common deadline.
         for one in waiting:
+            # Committed, refused, or unknown at the deadline.
             outcome = await one.wait(slot.pipeline, deadline)
+            # The other kind only waits for what was in line before.
             if isinstance(one.entry, Commits):
                 parts.append((one.entry.commits, outcome))
             elif isinstance(outcome, RaftmqError):
@@ -120,10 +122,12 @@ class OffsetRequests:
             refusal = hosted.group.commit_refusal(
                 request.member_id, request.generation, request.instance_id, request.number
             )
-            if refusal is not None:
+            if refusal is not None:  # not a member, fenced, or rebalancing
                 raise refusal
+        # Claims membership in a group without members.
         elif request.member_id or request.generation != ABSENT:
             raise _unknown(request.group, request.member_id)
+        # A late copy, see `Outsiders`.
         if slot.outsiders.is_late(request.group, request.sender, request.number):
             raise InvalidUpdateVersion(
                 f"group {request.group}: whoever sent commit {request.number} has committed again"
@@ -143,9 +147,11 @@ class OffsetRequests:
             slot = self._coordinator.slots.find(request.group)
             # All partitions: as an administrator asks before deleting (decision 0025).
             if request.partitions == ():
+                # Or the deletion that follows is refused for changes of before.
                 await _settle(slot, deadline)
             # Changes in line may be in the image or not, so they do not count as seen.
             last_change = slot.pipeline.settled
+            # A read barrier, within the deadline.
             image = await self._newest(slot, request, deadline)
             found = tuple(_fetched(image, request))
         except RaftmqError as error:
@@ -188,6 +194,7 @@ class OffsetRequests:
             slot.pipeline.put(waiting.entry)
         except RaftmqError as error:
             return Reply(OffsetDeleteReply(**told(error)))
+        # Applied, refused, or unknown at the deadline.
         outcome = await waiting.wait(slot.pipeline, deadline)
         if isinstance(outcome, RaftmqError):
             return Reply(OffsetDeleteReply(**told(outcome)))
@@ -230,8 +237,8 @@ async def _settle(slot: OwnedSlot, deadline: float) -> None:
         return
     waiting = PendingEntry(partial(Decision, _nothing))
     slot.pipeline.put(waiting.entry)
-    outcome = await waiting.wait(slot.pipeline, deadline)
-    if isinstance(outcome, RaftmqError):
+    outcome = await waiting.wait(slot.pipeline, deadline)  # until all before it has its outcome
+    if isinstance(outcome, RaftmqError):  # the slot was lost, or time is up
         raise outcome
 
 
@@ -255,7 +262,7 @@ def _put_all(slot: OwnedSlot, waiting: Iterable[PendingEntry]) -> None:
         for one in waiting:
             slot.pipeline.put(one.entry)
             put.append(one)
-    except RaftmqError:
+    except RaftmqError:  # the line is full: take back what was put in
         for one in put:
             slot.pipeline.withdraw(one.entry)
         raise
@@ -264,7 +271,7 @@ def _put_all(slot: OwnedSlot, waiting: Iterable[PendingEntry]) -> None:
 def _check_room(image: MetadataImage, request: OffsetCommit) -> None:
     """Known partitions may always be committed again, however many there are. Raises QuorumBusy."""
     known = image.offsets.get(request.group)
-    if known is None:
+    if known is None:  # a group that is new in the metadata
         if len(image.offsets) >= GROUPS_WITH_OFFSETS_MAX:
             raise QuorumBusy(
                 f"group {request.group} is new, and {len(image.offsets)} groups have committed"
@@ -284,7 +291,7 @@ def _check_member(slot: OwnedSlot, request: OffsetFetch) -> None:
     if not request.member_id and request.generation == ABSENT:
         return
     hosted = slot.groups.get(request.group)
-    if hosted is None:
+    if hosted is None:  # claims membership in a group without members
         raise _unknown(request.group, request.member_id)
     refusal = hosted.group.commit_refusal(
         request.member_id, request.generation, request.instance_id
@@ -299,7 +306,7 @@ def _fetched(image: MetadataImage, request: OffsetFetch) -> Iterable[FetchedOffs
         InvalidRequest: too many for one answer.
     """
     known = image.offsets.get(request.group, NO_OFFSETS)
-    if request.partitions is not None:
+    if request.partitions is not None:  # named by the client: unknown ones are answered as absent
         asked = [PartitionId(one.topic_id, one.partition) for one in request.partitions]
         return [_offset(key, known.get(key)) for key in asked]
     # Only where no partitions are named can the answer exceed the limit of the wire.
@@ -312,7 +319,7 @@ def _fetched(image: MetadataImage, request: OffsetFetch) -> Iterable[FetchedOffs
 
 
 def _offset(key: PartitionId, found: CommittedOffset | None) -> FetchedOffset:
-    if found is None:
+    if found is None:  # nothing was committed for it
         return FetchedOffset(*key)
     return FetchedOffset(
         *key, found.offset, found.leader_epoch, found.metadata, found.committed_at_ms
@@ -365,7 +372,7 @@ class OffsetExpiry:
             if owner is not None and self._command(owner, name, image) is not None:
                 self._forget(owner, name)
                 found += 1
-            if seen >= SLICE:
+            if seen >= SLICE:  # a long list must not hold up the loop
                 seen = 0
                 await trio.lowlevel.checkpoint()
         if found:
@@ -376,7 +383,7 @@ class OffsetExpiry:
         try:
             decide = partial(self._command, slot, name)
             slot.pipeline.put(Decision(decide, partial(_note, name)))
-        except RaftmqError as error:
+        except RaftmqError as error:  # the line is full: the next check tries again
             _note(name, error)
 
     def _command(
@@ -397,21 +404,23 @@ class OffsetExpiry:
             # Nothing is left: the group goes as a whole.
             if len(gone) == count and self._is_old(image, name, now_ms=now_ms):
                 return DeleteGroup(slot.slot_epoch, name)
-        if not gone:
+        if not gone:  # everything is still wanted
             return None
         return DeleteOffsets(slot.slot_epoch, name, tuple(sorted(gone))[:DELETED_MAX])
 
     def _expired(self, image: MetadataImage, name: str, *, now_ms: int) -> Iterator[PartitionId]:
+        # No members for long, so no member goes on from these.
         if self._is_old(image, name, now_ms=now_ms):
             before_ms = now_ms - self._coordinator.settings.offsets_retention_ms
             for key, offset in image.offsets.get(name, {}).items():
+                # A program without membership may still commit.
                 if offset.committed_at_ms <= before_ms:
                     yield key
 
     def _is_old(self, image: MetadataImage, name: str, *, now_ms: int) -> bool:
         """Whether it has had no members for the retention time. One never saved never had any."""
         state = image.groups.get(name)
-        if state is None:
+        if state is None:  # programs that only store offsets
             return True
         age_ms = now_ms - state.changed_at_ms
         return not state.members and age_ms >= self._coordinator.settings.offsets_retention_ms
@@ -419,6 +428,7 @@ class OffsetExpiry:
 
 def _of_gone_topics(image: MetadataImage, name: str, *, now_ms: int) -> Iterator[PartitionId]:
     for key, offset in image.offsets.get(name, {}).items():
+        # Deleted for certain, not just unknown here yet.
         if key.topic_id not in image.topics and offset.committed_at_ms <= now_ms - GONE_MS:
             yield key
 
@@ -429,5 +439,5 @@ def _names(image: MetadataImage) -> list[str]:
 
 
 def _note(name: str, outcome: Outcome) -> None:
-    if isinstance(outcome, RaftmqError):
+    if isinstance(outcome, RaftmqError):  # the next check finds it again
         logger.info("offsets not forgotten yet: group=%s reason=%s", name, outcome)

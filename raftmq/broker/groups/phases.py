@@ -126,6 +126,7 @@ class GroupSettings:
 # and the time (decision 0025).
 
 
+# Epoch and time of `MemberIds.new`; older ids match nothing.
 _ID = re.compile(r"([0-9a-f]{8,})-([0-9a-f]{16,})-", re.ASCII)
 NO_EPOCH = 0  # of a slot: it is unknown when the id was given out
 MICROSECONDS = 1_000_000  # in a second: fine enough to order two processes

@@ -134,6 +134,7 @@ class Pipeline:
         """
         if self.is_lost:
             raise self._not_coordinator()
+        # Back-pressure on commits; members may commit less often.
         if not is_owed and self._is_full(entry):
             raise QuorumBusy(
                 f"{len(self._line)} changes of {self._bytes} bytes wait for slot"
@@ -174,11 +175,12 @@ class Pipeline:
     async def run(self) -> None:
         """Until the slot is lost."""
         with self._scope:
-            while not self.is_lost:
+            while not self.is_lost:  # `abandon` sets it
                 # Until an entry is put in line.
                 await self._woken.wait()
                 await trio.lowlevel.checkpoint()  # entries of this turn of the loop go together
                 await self._turn()
+                # Nothing is left: sleep until the next entry.
                 if not self._line and not self.is_lost:
                     self._woken = trio.Event()
         # Also after the grace period: its answer did not come.
@@ -190,13 +192,13 @@ class Pipeline:
     async def _turn(self) -> None:
         """One command for the front of the line; if it was not applied the entries stay."""
         self._drop_withdrawn()
-        if not self._line:
+        if not self._line:  # all of them were withdrawn
             return
         first = self._line[0]
         # Three kinds of entries: decisions, single commands, and commits, which share one.
         if isinstance(first, Decision):
             await self._decide(first)
-        elif isinstance(first, GroupChange):
+        elif isinstance(first, GroupChange):  # a saved group or a deletion stands alone
             await self._carry(first.command, 1)
         else:
             batch = batch_of(self._line)
@@ -215,14 +217,14 @@ class Pipeline:
             # Waits for a read barrier: everything before this entry is in the image.
             image = await self._look()
             command = entry.decide(image)
-        except RaftmqError as error:
+        except RaftmqError as error:  # no quorum, or the decision itself was refused
             self._tell_front(1, error)
             return
         if self.is_lost:
             return  # `abandon` has called it back
-        if command is None:
+        if command is None:  # nothing is to be changed
             self._tell_front(1, Done())
-        elif not await self._carry(command, 1):
+        elif not await self._carry(command, 1):  # its image would be too old for another attempt
             self._tell_front(1, self._unavailable())  # the image is too old to try again with
 
     async def _carry(self, command: AnyCommand, count: int) -> bool:
@@ -231,14 +233,15 @@ class Pipeline:
         entries = [entry for entry in islice(self._line, count) if not entry.is_withdrawn]
         for entry in entries:
             entry.is_sent = True
+        # Repeated until it is certain, however long that takes.
         outcome = await self._outcome(command)
-        if outcome is not None:
+        if outcome is not None:  # applied, or refused for good
             self._tell_front(count, outcome)
             return True
         # Certainly not applied: withdrawing is possible again.
         for entry in entries:
             entry.is_sent = False
-        if self.is_lost:
+        if self.is_lost:  # lost while it was certain that nothing was applied
             self._tell_front(len(self._line), self._not_coordinator())
         else:
             await trio.sleep(PAUSE_SECONDS)
@@ -250,6 +253,7 @@ class Pipeline:
         self._bytes -= sum(entry.size for entry in front)
         self.settled += len(front)
         for entry in front:
+            # Commits share a result; each entry gets its own part.
             if isinstance(entry, Commits) and isinstance(outcome, OffsetsCommitted):
                 _tell(entry, part_of(outcome, entry))
             else:
@@ -260,13 +264,14 @@ class Pipeline:
         result = await self._result(command)
         # Forgotten means certainly settled, not how: an idempotent command can simply be repeated.
         for _ in range(FORGOTTEN_TRIES_MAX):
+            # Settled, or not safe to repeat.
             if not (_may_be_forgotten(result) and _is_idempotent(command)):
                 break
             result = await self._result(command)  # once more, under another id
         return self._refusal(result) if isinstance(result, Refused) else result
 
     def _refusal(self, refused: Refused) -> RaftmqError:
-        if _may_be_forgotten(refused):
+        if _may_be_forgotten(refused):  # settled, without knowing how
             return RequestTimedOut(f"it is not known whether this was done: {refused.message}")
         # An ordinary refusal, such as an unexpected offset.
         if refused.code not in _LOST:
@@ -287,10 +292,10 @@ class Pipeline:
                 return await self._proposer.propose(
                     command, timeout=PROPOSE_SECONDS, command_id=command_id
                 )
-            except RaftmqError as error:
+            except RaftmqError as error:  # no answer, or not taken
                 # Once one attempt may have been applied, only an answer to the same id settles it.
                 is_unknown |= not error.definite
-                if not is_unknown:
+                if not is_unknown:  # certainly not applied, so nothing has to be repeated
                     return None if error.retriable else error
             await trio.sleep(PAUSE_SECONDS)
 
@@ -312,7 +317,7 @@ class Pipeline:
 
 
 def _tell(entry: CommitEntry, outcome: Outcome) -> None:
-    if not entry.is_withdrawn:
+    if not entry.is_withdrawn:  # a withdrawn sender was answered already
         entry.tell(outcome)
 
 
@@ -354,8 +359,8 @@ class PendingEntry:
     async def wait(self, pipeline: Pipeline, deadline: float) -> Outcome:
         """A result, or an error that says whether the entry may have been applied."""
         with trio.move_on_at(deadline):
-            await self._told.wait()
-        if self._outcome is not None:
+            await self._told.wait()  # called back by the pipeline, or the deadline
+        if self._outcome is not None:  # it came in time, perhaps in the very same moment
             return self._outcome
         # Time is up. Only what was never sent has certainly not happened.
         if pipeline.withdraw(self.entry):

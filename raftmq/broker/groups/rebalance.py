@@ -89,7 +89,7 @@ class GroupRebalance:
         error = RebalanceInProgress(f"group {self._name} rebalances: join again")
         for member in self.members:
             member.has_come = False
-            if member.syncing is not None:
+            if member.syncing is not None:  # the plan that it waits for will never come
                 self.refuse(member, error, now)
         self._unsynced.clear()
         self._sync_end, self._save_again_at, self._is_planned = math.inf, math.inf, False
@@ -138,7 +138,7 @@ class GroupRebalance:
         # Called after every change; only this phase can complete by it.
         if self.phase is not Phase.PREPARING:
             return
-        if not len(self.members):
+        if not len(self.members):  # the last one has left
             self._become_empty()
         # Gathering ends by time only, or the first member would be alone in its generation.
         elif self._gather_end is None and self.members.have_all_joined:
@@ -168,11 +168,13 @@ class GroupRebalance:
             return
         for member in self.members:
             is_here = member.joining is not None or member.has_come
+            # A dynamic member that died, or is too slow.
             if not is_here and member.instance_id is None:
                 self.members.remove(member)
+        # Those who came go on without the others.
         if any(member.joining is not None for member in self.members):
             self._next_generation(now)
-        # Nobody is here to be the leader.
+        # No member has joined that could be the leader.
         elif len(self.members):
             self._join_end, self._gather_end = now + self.members.rebalance_seconds, None
         else:
@@ -182,6 +184,7 @@ class GroupRebalance:
         self.generation += 1
         self.protocol = self.members.vote()
         joined = [member for member in self.members if member.joining is not None]
+        # The leader has left or did not join in time.
         if self.leader not in {member.member_id for member in joined}:
             self.leader = joined[0].member_id
         self.phase, self._join_end, self._gather_end = Phase.COMPLETING, math.inf, None
@@ -240,7 +243,7 @@ class GroupRebalance:
     def plan(self, assignments: Mapping[str, bytes]) -> None:
         """Save the leader's plan. The first one counts: another may be a retry of it."""
         assert self.phase is Phase.COMPLETING, "a plan is for a generation that has none"
-        if not self._is_planned:
+        if not self._is_planned:  # a second copy may be a retry of the leader
             self._is_planned = True
             self.save(assignments)
 
@@ -285,19 +288,19 @@ class GroupRebalance:
         3. The return of a static member is saved.
         """
         self._outbox.settle(save)
-        if not self._is_awaited(save):
+        if not self._is_awaited(save):  # a later one is on its way, or the generation is over
             return
         self._saved_generation = save.generation
         if self.phase is Phase.COMPLETING:
             self._hand_out(save, now)
-        elif self.phase is Phase.STABLE:
+        elif self.phase is Phase.STABLE:  # the return of a static member
             for member in self.members:
                 if member.joining is not None:
                     self.tell_joined(member, now, must_sync_anew=False)
 
     def on_save_failed(self, save: SavePlan, error: RaftmqError, now: float) -> None:
         self._outbox.settle(save)
-        if not self._is_awaited(save):
+        if not self._is_awaited(save):  # its outcome does not matter any more
             return
         # No member waits: just try again.
         if self.phase is Phase.EMPTY:
@@ -305,7 +308,7 @@ class GroupRebalance:
             return
         # The next generation gets another plan; these members have to join again.
         for member in self.members:
-            if member.is_waiting:
+            if member.is_waiting:  # it waits for a plan that cannot be saved
                 self.refuse(member, error, now)
         self.begin(now)
 
@@ -320,7 +323,7 @@ class GroupRebalance:
         for saved in save.members:
             self.members[saved.member_id].assignment = saved.assignment
         for member in self.members:
-            if member.syncing is not None:
+            if member.syncing is not None:  # the others fetch theirs with their SyncGroup
                 self.tell_synced(member, now)
 
     def _on_sync_end(self, now: float) -> None:

@@ -73,7 +73,7 @@ class FollowedPartition:
         """The entry for the request with that number; None while there is nothing to ask."""
         # Another role or leader epoch by now: this object is about to be replaced.
         fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
-        if fetch is None:
+        if fetch is None:  # offline, truncating, or not this epoch's follower any more
             return None
         self.token, self.asked_in, self._fetch_offset = fetch.token, number, fetch.fetch_offset
         return FetchPartition(
@@ -89,7 +89,7 @@ class FollowedPartition:
         if the partition must be named again.
         """
         fetch = self.replica.next_fetch() if self.replica.follower is self.part else None
-        if fetch is None:
+        if fetch is None:  # as in `ask`: the caller asks later
             return False
         self.token = fetch.token
         assert fetch.fetch_offset == self._fetch_offset, "nothing was appended"
@@ -108,6 +108,7 @@ class FollowedPartition:
         # Not compared with the leader's log yet: a tail that diverges does not count.
         if self.replica.follower is not self.part or not self.part.agrees:
             return None
+        # Held records below the leader's start would be compared with nothing.
         if self.replica.lags_log_start:
             return None
         held = min(self.replica.log.held_end_offset, self.named_offset)
@@ -160,7 +161,7 @@ class FollowedPartition:
         """Seconds until it should ask again; logs the first failure of each kind."""
         if error is not None and not isinstance(error, PASSING):
             problem = type(error).__name__
-            if problem != self._problem:
+            if problem != self._problem:  # the same kind is logged once
                 self._problem = problem
                 name = self.replica.log.name
                 logger.warning("cannot follow: log=%s reason=%s", name, error)

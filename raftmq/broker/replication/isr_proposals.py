@@ -102,7 +102,7 @@ class IsrProposals:
         # Indefinite or not: the leader decides whether to propose it again.
         except RaftmqError as error:
             logger.info("isr proposal unanswered: log=%s reason=%s", replica.log.name, error)
-            await self._pause()
+            await self._pause()  # the quorum may be electing: do not propose again at once
             # It keeps wanting it: then the id is needed for the repetition.
             if not replica.on_isr_unknown(proposal):
                 self._forget(replica.key, proposal, command_id)
@@ -126,7 +126,7 @@ class IsrProposals:
         return command_id
 
     async def _settle(self, replica: Replica, proposal: ProposeIsr, result: AnyResult) -> None:
-        match result:
+        match result:  # applied, not heard of yet there, or refused
             case PartitionAltered():
                 await self._take_up(replica, result)
             case Refused(ErrorCode.NOT_CONTROLLER):  # that node's metadata is behind ours
@@ -136,7 +136,7 @@ class IsrProposals:
                 logger.info("isr refused: log=%s reason=%s", replica.log.name, message)
                 # Other refusals mean stale epochs: newer metadata is on its way and settles it.
                 if code in HOPELESS:
-                    await self._pause()
+                    await self._pause()  # the leader proposes again at its next tick: not in a loop
                     replica.on_isr_refused(proposal)
             case unexpected:
                 raise AssertionError(f"{unexpected} to an AlterPartition")

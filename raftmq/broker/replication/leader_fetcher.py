@@ -146,6 +146,7 @@ class LeaderFetcher:
         self._ask_next(key)
 
     def unfollow(self, key: PartitionKey) -> None:
+        # It follows another leader, or was never followed here.
         if self._followed.pop(key, None) is None:
             return
         self._due.pop(key, None)
@@ -157,7 +158,7 @@ class LeaderFetcher:
 
     def on_held(self, key: PartitionKey) -> None:
         followed = self._followed.get(key)
-        if followed is not None:
+        if followed is not None:  # a flush may end after the partition was unfollowed
             self._reports.mark(followed)
 
     # -- the conversation ------------------------------------------------------------------
@@ -192,7 +193,7 @@ class LeaderFetcher:
     async def _talk(self) -> None:
         while True:
             self._step()
-            if self.is_idle:
+            if self.is_idle:  # nothing to follow and nothing to tell the leader
                 return
             # Until a replica has something to ask, an answer failed, or a backoff has ended.
             with trio.move_on_at(self._resting.next_at):
@@ -200,7 +201,7 @@ class LeaderFetcher:
             # By timeout it is unset: keep it, others may hold it.
             if self._woken.is_set():
                 self._woken = trio.Event()
-            if self._failure is not None:
+            if self._failure is not None:  # an answer has failed, in the reader's task
                 raise self._failure
 
     def _step(self) -> None:
@@ -219,6 +220,7 @@ class LeaderFetcher:
 
     def _on_outcome(self, exchange: FetchExchange, outcome: Answer | RaftmqError) -> None:
         exchange.outcome = outcome
+        # The answer belongs to an earlier conversation.
         if exchange not in self._sent or self._failure is not None:
             return  # an answer to an earlier conversation
         try:
@@ -266,6 +268,7 @@ class LeaderFetcher:
             partial(self._on_outcome, exchange),
             timeout_seconds=self._answer_seconds_max,
         )
+        # The connection of the session has ended; begin a new session.
         if not asked and self._session_id != NO_SESSION:
             raise Disconnected(f"broker {self._leader_id}: the connection of the session has ended")
         if not asked:
@@ -350,6 +353,7 @@ class LeaderFetcher:
         # In order: the second request assumes what the first one's answer brings.
         while self._sent and self._sent[0].outcome is not None:
             exchange = self._sent.popleft()
+            # Disconnected, timed out or refused: the conversation is over.
             if isinstance(exchange.outcome, RaftmqError):
                 raise exchange.outcome
             assert exchange.outcome is not None
@@ -388,13 +392,13 @@ class LeaderFetcher:
         3. divergence: truncate the log; 4. records, or only a newer high watermark.
         """
         replica, start = followed.replica, told.log_start_offset
-        if told.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if told.error == ErrorCode.OFFSET_OUT_OF_RANGE:  # case 1
             self._start(followed, partial(replica.on_out_of_range, token, start))
-        elif told.error != ErrorCode.NONE:
+        elif told.error != ErrorCode.NONE:  # case 2
             replica.on_no_answer(token)
             followed.told_held = NOWHERE
             self._rest(followed, error_for(told.error, told.message))
-        elif told.diverging is not None:
+        elif told.diverging is not None:  # case 3
             diverged = Diverged(told.diverging.leader_epoch, told.diverging.end_offset)
             self._start(
                 followed, partial(replica.on_fetched, token, FetchedFromLeader(diverged=diverged))
@@ -410,6 +414,7 @@ class LeaderFetcher:
             return
         try:
             replica.on_records(token, fetched)
+        # Such as a full disk or a failed check: only this partition waits.
         except RaftmqError as error:
             self._rest(followed, error)
             return
@@ -440,7 +445,7 @@ class LeaderFetcher:
     ) -> None:
         try:
             await change()
-        except RaftmqError as error:
+        except RaftmqError as error:  # the disk failed: only this partition waits
             self._rest(followed, error)
             self._woken.set()  # the conversation sleeps until the earliest backoff it knows
         else:

@@ -60,7 +60,7 @@ class ProgressReports:
         """A fetch is about to leave: returns the progress that travels with it."""
         for followed in asked:
             followed.on_asked()
-            if followed.held_to_tell() is not None:
+            if followed.held_to_tell() is not None:  # it may travel with this fetch
                 self._marked[followed] = None
         # No session yet: the leader would refuse it, and the marks stay.
         if self._broker_epoch is None:
@@ -83,10 +83,11 @@ class ProgressReports:
     def tell(self) -> None:
         """Report everything that is marked."""
         while self._marked and self._broker_epoch is not None:
-            if not self._tell_some(self._broker_epoch):
+            if not self._tell_some(self._broker_epoch):  # no room on the connection: the marks stay
                 break
 
     def _wake(self) -> None:
+        # Nothing to report, no session, or at the end of this step.
         if self._marked and self._broker_epoch is not None and not self.is_held_back:
             self._woken.set()
 

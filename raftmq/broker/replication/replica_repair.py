@@ -142,24 +142,24 @@ class ReplicaRepair:
     def on_assignment(self, key: PartitionKey) -> None:
         """There may be a leader now from which lost records can be fetched."""
         case = self._cases.get(key)
-        if case is not None:
+        if case is not None:  # a healthy replica has no case
             case.woken.set()
 
     async def let_go(self, key: PartitionKey) -> None:
         """Stop repairing the partition; returns when its task has ended."""
         case = self._cases.pop(key, None)
-        if case is not None and case.scope is not None:
+        if case is not None and case.scope is not None:  # its task may be in the middle of a repair
             case.scope.cancel()
             # The caller deletes the files next.
             if self._nursery is not None:
-                await case.ended.wait()
+                await case.ended.wait()  # the task ends at its next checkpoint
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled."""
         try:
             async with trio.open_nursery() as self._nursery:
                 for case in self._cases.values():
-                    if case.scope is not None:
+                    if case.scope is not None:  # watched before `run`
                         self._nursery.start_soon(self._treat, case)
                 task_status.started()
                 # Keeps the nursery open for partitions that fail later.
@@ -169,7 +169,7 @@ class ReplicaRepair:
 
     def _start(self, case: _Case) -> None:
         case.scope, case.ended = trio.CancelScope(), trio.Event()
-        if self._nursery is not None:
+        if self._nursery is not None:  # before `run`, which starts it
             self._nursery.start_soon(self._treat, case)
 
     # -- one case --------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class ReplicaRepair:
         case.has_said_rot = False
         case.loss_told = None  # it would keep the closed log alive
         replica = self._ward.find(case.key)
-        if replica is not None:
+        if replica is not None:  # let go meanwhile otherwise
             log = replica.log
             logger.info("log is in order: log=%s end_offset=%d", log.name, log.log_end_offset)
 
@@ -212,11 +212,11 @@ class ReplicaRepair:
         with trio.move_on_after(case.backoff.next_seconds()):
             # Each new assignment may make the leader count on this replica again: withdraw again.
             while not self._waits_for_leader(case):
-                await self._withdraw(case)
+                await self._withdraw(case)  # reports, if a leader counts on this replica now
                 # Ends with the next assignment, or with the pause.
                 await case.woken.wait()
                 case.woken = trio.Event()
-            await case.woken.wait()
+            await case.woken.wait()  # set by a new assignment, or by a log that has failed
 
     def _waits_for_leader(self, case: _Case) -> bool:
         # A log that can be read waits for another leader; one that is offline for its disk.
@@ -238,16 +238,16 @@ class ReplicaRepair:
     async def _step(self, case: _Case) -> bool:
         """One attempt; whether all is in order. Raises RaftmqError: not yet."""
         replica = self._ward.find(case.key)
-        if replica is None:
+        if replica is None:  # its log could not be opened yet
             replica = await self._open(case)
         if replica is None:
             return True  # not assigned to this broker any more
-        if replica.log.offline_reason:
+        if replica.log.offline_reason:  # readable at most; reopening may cure it
             if case.loss_told is not replica.log:  # it failed after `_treat` had reported
                 await self._tell_at_once(case)
                 # Failed again at once: reopening in a loop would only wear the disk.
                 if trio.current_time() - case.reopened_at < STEADY_SECONDS:
-                    await self._pause(case)
+                    await self._pause(case)  # it failed again soon after it was reopened
             await self._reopen(case, replica)
         if not replica.log.is_whole and not await self._mend(case, replica):
             return False
@@ -266,7 +266,7 @@ class ReplicaRepair:
         # Three cases: records lost, a leader without loss, a follower without loss.
         if self._may_lack(replica):
             await self._tell(case, Loss.UNSYNCED)
-        elif replica.leader is not None:
+        elif replica.leader is not None:  # a leader that lost nothing hands over
             await self._hand_over(case)
         else:
             # Without an answer it repairs all the same, and stays in the ISR.
@@ -287,7 +287,7 @@ class ReplicaRepair:
         if state is None or state.leader != self._broker_id:
             return
         others = {*state.isr, *state.eligible} - {self._broker_id}
-        # Once in a leader epoch; and without another candidate leading badly is better than nobody.
+        # Once in a leader epoch. Without another candidate a bad leader is better than none.
         if state.leader_epoch > case.told_epoch and any(map(image.is_active, others)):
             await self._tell(case, Loss.NOTHING)
 
@@ -323,7 +323,7 @@ class ReplicaRepair:
         rotted and report so at the same time.
         """
         image, state = self._ward.image(), self._ward.state_of(case.key)
-        if state is None:
+        if state is None:  # not in the metadata any more
             return False
         # Done already, by an earlier attempt or an election.
         if self._broker_id not in (state.leader, *state.isr):
@@ -341,6 +341,7 @@ class ReplicaRepair:
     async def _tell_parted(self, case: _Case) -> bool:
         """Whether nothing counts on this replica, so that it may be truncated where rot begins."""
         state = self._ward.state_of(case.key)
+        # Without another leader its records may be the only ones.
         if state is None or not self._is_other_active(state.leader):
             return False
         # It was trusted again after the report, so the loss must be reported anew.
@@ -359,7 +360,7 @@ class ReplicaRepair:
             case.has_said_rot = True
 
     async def _tell_damage(self, case: _Case) -> None:
-        if not case.is_damage_told:
+        if not case.is_damage_told:  # once: until the replica is trusted again
             await self._tell(case, Loss.RECORDS)
             case.is_damage_told = True
 
@@ -368,7 +369,7 @@ class ReplicaRepair:
     async def _open(self, case: _Case) -> Replica | None:
         try:
             await self._ward.open_again(case.key)
-        except StorageError as error:
+        except StorageError as error:  # missing rights, a full disk, or unreadable
             # The partition needs a leader with a log.
             await self._hand_over(case)
             # Only errors in a row count: any other outcome shows that the disk can be read.
@@ -382,6 +383,7 @@ class ReplicaRepair:
     async def _begin_anew(self, case: _Case) -> None:
         """Discard the log. It may still be readable later, so only if another broker leads."""
         state = self._ward.state_of(case.key)
+        # No other broker has the log: it stays.
         if state is None or not self._is_other_active(state.leader):
             return
         await self._tell_damage(case)
@@ -443,6 +445,7 @@ class ReplicaRepair:
         if not await self._resign(case):
             return False
         known = replica.assignment
+        # Nothing to fetch from; the next assignment goes on.
         if known is None or not self._has_other_leader(case, known.leader, known.leader_epoch):
             return False
         await self._rot_repair.put_right(replica, known)
@@ -531,7 +534,7 @@ class DamageReports:
             self._woken = trio.Event()
             while self._waiting:
                 problem = await self._tell_some()
-                if problem:
+                if problem:  # no controller, or not registered: all of it again
                     logger.warning("damage not reported yet: reason=%s", problem)
                     await trio.sleep(PAUSE_SECONDS)
 
@@ -540,6 +543,7 @@ class DamageReports:
         while True:
             try:
                 await self._catch_up()
+            # The report is applied, but this node does not know it yet.
             except RaftmqError as error:
                 logger.warning("not known what became of a report: reason=%s", error)
                 await trio.sleep(PAUSE_SECONDS)
@@ -558,12 +562,12 @@ class DamageReports:
         told = [self._waiting[loss, key] for key in keys]
         try:
             result = await self._link.propose(command)
-        except RaftmqError as error:
+        except RaftmqError as error:  # refused or unknown; reporting again is harmless
             return str(error)
         # Refused, as this process was registered anew meanwhile: again under that epoch.
         if not isinstance(result, Done):
             return f"{result}"
-        await self._until_caught_up()
+        await self._until_caught_up()  # the callers look at the metadata next
         for key, event in zip(keys, told, strict=True):
             self._forget(key, loss, event)
             event.set()

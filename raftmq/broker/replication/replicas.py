@@ -116,7 +116,7 @@ def key_of(topic_folder: str, partition_folder: str) -> PartitionKey | None:
     """The partition that a folder belongs to; None for a folder that raftmq did not make."""
     topic = _TOPIC_FOLDER.fullmatch(topic_folder)
     partition = _PARTITION_FOLDER.fullmatch(partition_folder)
-    if topic is None or partition is None:
+    if topic is None or partition is None:  # such as lost+found, or a folder made by hand
         return None
     return PartitionKey(bytes.fromhex(topic["topic_id"]), int(partition["partition"]))
 
@@ -148,7 +148,7 @@ def epoch_in_isr(image: MetadataImage, broker_id: int) -> int | None:
 # -- Replicas -------------------------------------------------------------------------------------
 
 
-TICK_SECONDS = 0.5  # how often leaders check for lagging followers, which takes seconds to tell
+TICK_SECONDS = 0.5  # how often leaders check for lagging followers; lag is counted in seconds
 CHECKPOINT_SECONDS = 5.0  # a crash costs readers at most so much, until the first fetch
 # Between the metadata showing a registration and `Lifetime` setting its epoch lies a disk write.
 REGISTRATION_SECONDS = 0.1
@@ -239,13 +239,13 @@ class Replicas:
             NotLeaderOrFollower: it is on other brokers.
         """
         replica = self._replicas.get(PartitionKey(topic_id, partition))
-        if replica is not None:
+        if replica is not None:  # the usual case
             return replica
         # Three cases, so that the client knows whether to refresh its metadata or to give up.
         topic = self._quorum.image.topics.get(topic_id)
-        if topic is None:
+        if topic is None:  # deleted, or not known here yet: the client refreshes its metadata
             raise UnknownTopicId(f"topic {topic_id.hex()} is not known to broker {self._broker_id}")
-        if partition >= topic.partition_count:
+        if partition >= topic.partition_count:  # a mistake, or partitions added a moment ago
             raise UnknownTopicOrPartition(
                 f"{topic.name} has {topic.partition_count} partitions, there is no {partition}"
             )
@@ -317,6 +317,7 @@ class Replicas:
             # Until the next version of the metadata.
             image = await self._quorum.wait_changed(self._seen.version)
             me = image.brokers.get(self._broker_id)
+            # Registered, and this image knows it.
             if me is not None and me.broker_epoch == self.broker_epoch:
                 await self._take(self._quorum.delta_since(self._seen.version))
             else:  # the metadata is behind, or `Lifetime` has not set the epoch yet
@@ -333,10 +334,11 @@ class Replicas:
         await self._open([key for key in late if not self._repairing.is_watched(key)], delta.image)
         # No log to open: repair opens it, now or later.
         for key in late:
-            if key not in self._logs:
+            if key not in self._logs:  # the disk refused: repair tries again
                 self._repairing.watch(key)
         for duty in wanted:
             try:
+                # One after the other, in the order of the metadata.
                 await self._do(duty, delta.image)
             # One partition's failure must not keep the others from their roles.
             except RaftmqError as error:
@@ -368,7 +370,7 @@ class Replicas:
 
     async def _do(self, duty: Duty, image: MetadataImage) -> None:
         key = _key(duty.partition_id)
-        match duty:
+        match duty:  # three duties: give up the replica, lead, follow
             case LetGo():
                 await self._let_go(key)
             case BecomeLeader(_, state) | BecomeFollower(_, state):
@@ -382,10 +384,11 @@ class Replicas:
         # No log: repair makes the replica once it is open.
     ) -> None:
         replica = self._replicas.get(key) or self._make(key)
-        if replica is None:
+        if replica is None:  # no log yet
             return
         config = config_of(image.topics[key.topic_id])
         replica.log.config = config
+        # Leading may write the epoch, following may have to stop a leader: disk work.
         await replica.take_up(assignment_of(state, config))
         self.on_repaired(key, replica)
         self._repairing.on_assignment(key)
@@ -414,8 +417,8 @@ class Replicas:
         )
         self._logs[key] = log
         # Opening took its time: the metadata may have another role for it by now.
-        duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)  # there may be news
-        if duty is not None:
+        duty = duty_of(self._acted_upon, PartitionId(*key), self._broker_id)  # as of now
+        if duty is not None:  # still hosted here
             await self._do(duty, self._acted_upon)
 
     async def discard(self, key: PartitionKey) -> None:
@@ -443,12 +446,12 @@ class Replicas:
     async def _let_go(self, key: PartitionKey) -> None:
         self._following.unfollow(key)
         replica = self._replicas.get(key)
-        if replica is not None:
+        if replica is not None:  # a leader may be proposing, a follower fetching
             # Stays in `_replicas` until closed: closing may still propose a change of the ISR.
             await replica.close()
         await self._repairing.let_go(key)  # before the files go that it may be working on
         self._told -= {key}
-        if replica is not None:
+        if replica is not None:  # a replica has its log
             del self._replicas[key]
             # Four cases: a replica, an open log without one, a folder of a topic that was unknown,
             # and a folder that failed to open.
@@ -483,6 +486,7 @@ class Replicas:
         for key in sorted(keys):
             state = image.partitions.get(PartitionId(*key))
             replica = self._replicas[key]
+            # No role yet: `_take_up` brings the config.
             if state is not None and replica.assignment is not None:
                 config = config_of(image.topics[key.topic_id])
                 replica.log.config = config

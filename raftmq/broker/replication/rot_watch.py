@@ -128,7 +128,7 @@ class RotWatch:
         self, _context: RequestContext, _request: DescribeDamage, _payload: Buffer
     ) -> Reply:
         ailing = self._hosting.ailing()
-        # A reply has a size limit; `len(ailing)` tells that there are more.
+        # A reply has a size limit; `len(ailing)` says that there are more.
         told = tuple(_describe(replica) for replica in ailing[:DAMAGED_MAX])
         return Reply(DescribeDamageReply(told, len(ailing)))
 
@@ -137,7 +137,7 @@ class RotWatch:
     def doubt(self, key: PartitionKey, offset: int) -> None:
         """A read of this broker itself failed there."""
         replica = self._hosting.find(key)
-        if replica is not None:
+        if replica is not None:  # closed meanwhile
             self._begin(replica, offset, *OURSELVES)
 
     def _begin(
@@ -148,12 +148,13 @@ class RotWatch:
         One connection has one place in a partition's line, so it cannot crowd out others.
         """
         look = self._waiting.get((replica.key, offset))
-        if look is not None:
+        if look is not None:  # share the check that is waiting
             return look
         line = [
             each.connection_id for (key, _), each in self._waiting.items() if key == replica.key
         ]
         is_full = len(line) >= LINE_MAX or len(self._waiting) >= WAITING_MAX
+        # The reader repeats its report if it meets the rot again.
         if is_full or connection_id in line:
             return None
         look = _Look(replica, offset, reader, connection_id)
@@ -213,7 +214,7 @@ class RotWatch:
     def _tell_whole(self, look: _Look) -> None:
         """Log a false report, at most one in WHOLE_TOLD_SECONDS."""
         now = trio.current_time()
-        if now >= self._whole_told_at + WHOLE_TOLD_SECONDS:
+        if now >= self._whole_told_at + WHOLE_TOLD_SECONDS:  # rate limit of the log
             self._whole_told_at = now
             logger.warning(
                 "no rot here, the reader got other bytes than the disk holds: log=%s offset=%d"
@@ -266,7 +267,7 @@ class RotRepair:
                 await self._put_right(replica, rot, known)
             except RaftmqError as error:  # the leader may have rotted there, and nowhere else
                 problem = error
-        if problem is not None:
+        if problem is not None:  # raised after all other rot was tried
             raise problem
 
     async def _put_right(self, replica: Replica, rot: Rot, known: Assignment) -> None:
@@ -278,7 +279,7 @@ class RotRepair:
             if told.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._begin_behind(replica, rot, told.log_start_offset)
                 return
-            if told.error != ErrorCode.NONE:
+            if told.error != ErrorCode.NONE:  # not the leader any more, or rotten there too
                 raise error_for(told.error, told.message)
             place = await self._write(replica, rot, place, data, known)
 
@@ -321,7 +322,7 @@ class RotRepair:
         if mending is None:
             return None
         await self._directory.mend(log, mending)
-        if mending.is_last:
+        if mending.is_last:  # the disk shows all of this rot repaired
             logger.info(
                 "rot is put right: log=%s offset=%d end_offset=%d leader=%d",
                 log.name, rot.offset, mending.end.offset, known.leader,

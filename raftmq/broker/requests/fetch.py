@@ -83,7 +83,7 @@ class FetchRequests:
         # Below the log start there is no epoch to compare: out of range says it better.
         if wanted.fetch_offset >= log.log_start_offset and wanted.last_fetched_epoch >= 0:
             diverged = replica.divergence(leader, wanted.last_fetched_epoch, wanted.fetch_offset)
-            if diverged:
+            if diverged:  # the consumer has read what this log does not have
                 return PartitionView(0, bounds, diverged)
         # The log end itself is fine: the next record will come there.
         if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
@@ -181,7 +181,7 @@ class ReplicaFetchRequests:
     def look(self, replica: Replica, partition: SessionPartition) -> PartitionView:
         """Raises RaftmqError: the answer in place of records."""
         wanted, verdict, log = partition.wanted, partition.verdict, replica.log
-        if isinstance(verdict, RaftmqError):
+        if isinstance(verdict, RaftmqError):  # the fetch was refused by the leader's rules
             raise error_for(verdict.code, str(verdict))  # not the one that is kept, see `_verdict`
         replica.leading(wanted.leader_epoch)
         # Checked again now: it may have been deleted since the verdict.

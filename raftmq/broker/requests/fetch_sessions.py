@@ -96,14 +96,14 @@ class FetchSession:
     def begin(self, turn: Turn) -> None:
         """A new request: the reader has given up the one before."""
         before, self.turn = self.turn, turn
-        if before is not None:
+        if before is not None:  # its answer could only be late
             before.on_superseded()
 
     def end(self, turn: Turn) -> None:
-        if self.turn is turn:
+        if self.turn is turn:  # not superseded by a newer request
             # The idle time begins with the answer, not with the request.
             self.turn, self.used_at = None, trio.current_time()
-            if self.session_id == NO_SESSION:
+            if self.session_id == NO_SESSION:  # a session for one answer
                 self.close()
 
     def name(self, wanted: FetchPartition) -> SessionPartition:
@@ -111,7 +111,7 @@ class FetchSession:
         busy partition does not starve them."""
         key = PartitionKey(wanted.topic_id, wanted.partition)
         partition = self.partitions.get(key)
-        if partition is None:
+        if partition is None:  # new in this session
             partition = self.partitions[key] = SessionPartition(wanted)
         # In another leader epoch bounds count from the beginning.
         if partition.wanted.leader_epoch != wanted.leader_epoch:
@@ -128,19 +128,19 @@ class FetchSession:
     def drop(self, key: PartitionKey) -> None:
         self.news.pop(key, None)
         partition = self.partitions.pop(key, None)
-        if partition is not None:
+        if partition is not None:  # it may have been forgotten twice
             self.watch(partition, None)
 
     def watch(self, partition: SessionPartition, replica: Replica | None) -> None:
         """Watch that replica from now on, or none."""
         if replica is not None and replica.is_closed:
             replica = None  # the session would keep its files open
-        if partition.replica is replica:
+        if partition.replica is replica:  # watched already
             return
         if partition.replica is not None:
             partition.replica.watchers.pop(self, None)
         partition.replica = replica
-        if replica is not None:
+        if replica is not None:  # the session is notified of new data from now on
             replica.watchers[self] = None
 
     def on_news(self, key: PartitionKey) -> None:
@@ -150,17 +150,17 @@ class FetchSession:
             return
         # A replica that was closed is released here.
         self.watch(partition, partition.replica)
-        if partition.rests:
+        if partition.rests:  # the reader has an answer about it that it has not replied to
             return
         self.news[key] = None
-        if self.turn is not None:
+        if self.turn is not None:  # without a request the next one finds the partition in `news`
             self.turn.on_news(partition)
 
     def close(self) -> None:
         for key in list(self.partitions):
             self.drop(key)
         before, self.turn = self.turn, None
-        if before is not None:
+        if before is not None:  # answered empty, so that its long poll ends
             before.on_superseded()
 
 
@@ -196,6 +196,7 @@ class FetchSessions:
         if session_epoch not in (NEW_SESSION, WITHOUT_SESSION):
             return self._next(session_id, session_epoch, owner)
         self._leave(session_id, owner)
+        # Requests without a session name all their partitions.
         if session_epoch == WITHOUT_SESSION or len(self._sessions) >= self._sessions_max:
             return FetchSession(NO_SESSION, owner)
         session = FetchSession(self._new_id(), owner)
@@ -204,7 +205,7 @@ class FetchSessions:
 
     def _next(self, session_id: int, session_epoch: int, owner: Hashable) -> FetchSession:
         session = self._sessions.get(session_id)
-        if session is None or session.owner != owner:
+        if session is None or session.owner != owner:  # evicted, or a guess
             raise FetchSessionIdNotFound(f"fetch session {session_id} is not known here: begin one")
         # A lost request may have named partitions that this session does not know.
         if session_epoch != session.next_epoch:
@@ -219,7 +220,7 @@ class FetchSessions:
 
     def _leave(self, session_id: int, owner: Hashable) -> None:
         session = self._sessions.get(session_id)
-        if session is not None and session.owner == owner:
+        if session is not None and session.owner == owner:  # only the owner may end it
             del self._sessions[session_id]
             session.close()
 
@@ -237,6 +238,7 @@ class FetchSessions:
     def _new_id(self) -> int:
         while True:
             session_id = self._random.getrandbits(ID_BITS)
+            # 0 stands for no session.
             if session_id != NO_SESSION and session_id not in self._sessions:
                 return session_id
 
@@ -298,7 +300,7 @@ class WaitingFetches:
         # Amortised: each pass at least halves the heap.
         if len(self._alarms) > 2 * self._alive_max:
             self._forget_ended()
-        if time < self._alarm.deadline:
+        if time < self._alarm.deadline:  # nothing else wakes `_watch_clock`
             self._alarm.deadline = time
 
     def _forget_ended(self) -> None:
@@ -311,7 +313,7 @@ class WaitingFetches:
         """At the end of a batch of requests, answer the fetches that it woke: many produces, one
         answer to each follower (decision 0016)."""
         self._is_batch = begins
-        if not begins:
+        if not begins:  # the batch of requests is handled
             self.look()
 
     def look(self) -> None:
@@ -319,7 +321,7 @@ class WaitingFetches:
         # Swapped first: checking may wake others, which have their turn next.
         woken, self._woken = self._woken, {}
         for fetch in woken:
-            if not fetch.is_ended:
+            if not fetch.is_ended:  # answered since it was woken
                 _look(fetch)
 
     def start_soon(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -333,7 +335,7 @@ class WaitingFetches:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._watch_clock)
                 task_status.started()
-                await self._watch_news()
+                await self._watch_news()  # until cancelled; the clock runs beside it
         finally:
             self._nursery = None
 
@@ -349,8 +351,9 @@ class WaitingFetches:
             # Until the earliest deadline; `wake_at` may move it forward.
             with trio.CancelScope() as self._alarm:
                 self._alarm.deadline = self._alarms[0][0] if self._alarms else math.inf
-                await trio.sleep_forever()
+                await trio.sleep_forever()  # until the earliest deadline
             now = trio.current_time()
+            # Answered ones are dropped on the way.
             while self._alarms and (self._alarms[0][0] <= now or self._alarms[0][2].is_ended):
                 fetch = heappop(self._alarms)[2]
                 if not fetch.is_ended:

@@ -5,7 +5,7 @@ data and the clock make it check again (`WaitingFetches`; Kafka: DelayedFetch in
 `ReaderView` says what a reader may see; records are never touched, only named as file slices.
 
 Invariants: what was found is answered once, or given back to the session. A first batch is answered
-whole, whatever the limits say; no further batch makes an answer exceed them.
+whole, even beyond the limits; no further batch makes an answer exceed them.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class FetchTurn:
         except BaseException:
             self._abandon()
             raise
-        if not self.is_ended:
+        if not self.is_ended:  # a long poll: there is not enough to answer yet
             self._waiting.wake_at(self, self._deadline)
         return self._pending
 
@@ -164,6 +164,7 @@ class FetchTurn:
         # Records are worth waking for; a high watermark alone may wait a moment for some.
         if _has_records(partition, seen):
             self._wake()
+        # No records, but a high watermark that the follower does not know.
         elif self._has_bounds(partition, seen):
             self._linger()
 
@@ -174,7 +175,7 @@ class FetchTurn:
     def _linger(self) -> None:
         """Answer in a moment, even without records."""
         lingered = trio.current_time() + BOUNDS_LINGER_SECONDS
-        if lingered < self._deadline:
+        if lingered < self._deadline:  # never later than the reader's own deadline
             self._deadline = lingered
             self._waiting.wake_at(self, lingered)
 
@@ -210,7 +211,7 @@ class FetchTurn:
     def look(self) -> None:
         """Read partitions with new data, in order, until nothing more fits; answer if enough."""
         self._is_woken = False
-        if self.is_ended or self._is_reading:
+        if self.is_ended or self._is_reading:  # a disk read under way goes on by itself
             return
         for key in list(self._session.news):
             if self._is_full or self._is_superseded:
@@ -225,7 +226,7 @@ class FetchTurn:
         self._conclude()
 
     def _conclude(self) -> None:
-        if self._is_over():
+        if self._is_over():  # otherwise the long poll goes on
             self.is_ended = True
             reply = self._reply()
             self._give_back()
@@ -239,7 +240,7 @@ class FetchTurn:
         self._bytes -= before.length if before else 0
         try:
             found = self._find_now(partition, self._look(partition))
-        except RaftmqError as error:
+        except RaftmqError as error:  # such as NotLeaderOrFollower: answered in place of records
             found = _Found(partition, None, error=without_frames(error))
         # Also the signal of `read_now` that the page cache lacks it.
         except WouldBlock:
@@ -254,8 +255,8 @@ class FetchTurn:
         try:
             # Cancelled by `_give_back`, when the request is superseded or abandoned.
             with self._slow_look:
-                found = await self._find_slowly(partition)
-            if not self.is_ended:
+                found = await self._find_slowly(partition)  # a worker thread reads the disk
+            if not self.is_ended:  # the deadline or the next request may have come first
                 self._looked_at = None
                 self._judge(key, found)
                 self._conclude()  # or new data during every disk read would postpone it for ever
@@ -266,7 +267,7 @@ class FetchTurn:
     async def _find_slowly(self, partition: SessionPartition) -> _Found:
         try:
             return await self._find(partition, self._look(partition))
-        except RaftmqError as error:
+        except RaftmqError as error:  # as in `_look_at`
             return _Found(partition, None, error=without_frames(error))
 
     def _judge(self, key: PartitionKey, found: _Found) -> None:
@@ -274,19 +275,19 @@ class FetchTurn:
         4. bounds for the first time; 5. new bounds, with records or in a moment; 6. nothing.
         """
         partition, seen, piece = found[:3]
-        if self._is_superseded:
+        if self._is_superseded:  # case 1
             return
-        if seen is None or seen.diverged:
+        if seen is None or seen.diverged:  # case 2
             self._add(key, found, is_urgent=True)
         # The next batch does not fit: it stays new data for the next request.
         elif piece is not None and self._bytes and self._bytes + piece.length > self._bytes_max:
             self._session.news[key] = None
             self._is_full = True
-        elif piece is not None:
+        elif piece is not None:  # case 3
             self._add(key, found, is_urgent=found.is_cut)
-        elif partition.told is None:
+        elif partition.told is None:  # case 4
             self._add(key, found, is_urgent=self._reading.tells_bounds)
-        elif self._has_bounds(partition, seen):
+        elif self._has_bounds(partition, seen):  # case 5; otherwise 6
             self._add(key, found)
             self._linger()
 
@@ -313,7 +314,7 @@ class FetchTurn:
         )
 
     async def _find(self, partition: SessionPartition, seen: PartitionView) -> _Found:
-        if not _has_records(partition, seen):
+        if not _has_records(partition, seen):  # it may have been truncated meanwhile
             return _Found(partition, seen)
         log, offset, bytes_max = self._wanted(partition)
         return _found(
@@ -353,7 +354,7 @@ class FetchTurn:
 
     def _tell(self, key: PartitionKey, found: _Found) -> PartitionFetched:
         partition, seen, piece, error = found[:4]
-        if error is not None:
+        if error is not None:  # errors are per partition; the others are answered
             return self._tell_error(key, partition, error)
         assert seen is not None, "neither seen nor failed"
         partition.told = None if seen.diverged else seen.bounds  # after truncation all is new
@@ -377,7 +378,7 @@ class FetchTurn:
         if replica is not None and isinstance(error, CorruptRecord | StorageError) and not is_known:
             logger.warning("cannot be read: log=%s reason=%s", replica.log.name, error)
         partition.rests, partition.told = True, None
-        if replica is None:
+        if replica is None:  # the session would grow with names that do not exist
             self._session.drop(key)
         # Errors that mean "ask the leader" name it, which saves a metadata request.
         if error.refresh_metadata:
@@ -400,7 +401,7 @@ class FetchTurn:
             self._looked_at = None
             self._slow_look.cancel()
         for key in unanswered:
-            if key in self._session.partitions:
+            if key in self._session.partitions:  # the reader may have forgotten it meanwhile
                 self._session.news[key] = None
 
 

@@ -93,7 +93,7 @@ class MetadataRequests:
     ) -> Reply | Awaitable[Reply]:
         image = self._quorum.image
         view = _View(image, context.listener.name)
-        # One more than the page: it tells whether there is a next page.
+        # One more than the page: it says whether there is a next page.
         if request.topics is None:
             names = self._names_after(image, request.after, limit=request.topics_max + 1)
         else:
@@ -153,7 +153,7 @@ async def _finish(
     # The first slice was built in the handler.
     await trio.lowlevel.checkpoint()
     for _ in slices:
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # a turn for all other tasks between two slices
     return _with_topics(body, told, asked=asked)
 
 
@@ -192,6 +192,7 @@ class _View:
                 return
             left -= 1  # a topic costs as much as a partition
             partitions: list[PartitionMetadata] = []
+            # An unknown topic has none.
             while topic is not None and len(partitions) < topic.partition_count:
                 # A slice may end in the middle of a topic with many partitions.
                 if left <= 0:
@@ -230,7 +231,7 @@ class _View:
 def _topic(
     name: str, topic: TopicState | None, partitions: list[PartitionMetadata]
 ) -> TopicMetadata:
-    if topic is None:
+    if topic is None:  # answered with an error of its own
         return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
     told, min_isr = tuple(partitions), min_isr_in(topic.configs)
     return TopicMetadata(ErrorCode.NONE, name, topic.topic_id, told, min_isr)
@@ -286,7 +287,7 @@ class TopicDescriptions:
         for cursor in _cursors(request):
             # The page ends before this topic, or within it.
             following = cursor if page.is_full else page.add(cursor)
-            if following is not None:
+            if following is not None:  # the page is full
                 break
         return Reply(DescribeTopicsReply(tuple(page.topics), following))
 
@@ -295,9 +296,9 @@ def _cursors(request: DescribeTopics) -> list[Cursor]:
     """Where to begin in each of the remaining topics."""
     names = list(dict.fromkeys(request.topics))
     first = request.first
-    if first is None:
+    if first is None:  # the first page
         return [Cursor(name, 0) for name in names]
-    if first.topic not in names:
+    if first.topic not in names:  # a cursor of another request
         raise InvalidRequest(
             f"the page begins with topic {first.topic!r}, which is not asked for: name it"
         )
@@ -345,7 +346,7 @@ class _Page:
         """At least one, if there is one, so that paging proceeds."""
         described: list[PartitionDescription] = []
         for number in range(first, topic.partition_count):
-            if described and self.is_full:
+            if described and self.is_full:  # full, and it has got further
                 break
             state = self._image.partitions[PartitionId(topic.topic_id, number)]
             described.append(_describe_partition(number, state))

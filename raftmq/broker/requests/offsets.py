@@ -100,25 +100,26 @@ class ListOffsetsRequests:
             assert wanted.timestamp == LATEST, f"{wanted} is to be searched for"
             _check_established(replica, leader)
             return _found(wanted, replica, offset=replica.high_watermark)
-        except RaftmqError as error:
+        except RaftmqError as error:  # each partition has its own error
             return _not_found(wanted, error)
 
     async def _found_by_time(self, wanted: WantedOffset) -> FoundOffset:
         try:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             leader = replica.leading(wanted.leader_epoch)
+            # Binary search in time indexes, which may read from disk.
             answer = await self._directory.offset_for_timestamp(replica.log, wanted.timestamp)
             # Another epoch may have another log: what was found there is void.
             replica.leading(leader.leader_epoch)
             return _committed(wanted, replica, leader, answer)
-        except RaftmqError as error:
+        except RaftmqError as error:  # each partition has its own error
             return _not_found(wanted, error)
 
     def _found_epoch(self, wanted: WantedEpoch) -> FoundEpoch:
         try:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             replica.leading(wanted.current_leader_epoch)
-        except RaftmqError as error:
+        except RaftmqError as error:  # each partition has its own error
             return FoundEpoch(wanted.topic_id, wanted.partition, error.code)
         log = replica.log
         end = log.epochs.end_of(wanted.leader_epoch, log.log_end_offset)
@@ -238,7 +239,7 @@ class RecordDeletion:
         deadline: float,
     ) -> RecordsDeleted:
         error = outcome.error
-        if error is None:
+        if error is None:  # committed in the quorum; now this log
             assert not isinstance(change, RaftmqError), "an error is its own outcome"
             command = change[0].command
             assert isinstance(command, RaiseLogStart), f"{command} for {wanted}"
@@ -246,7 +247,7 @@ class RecordDeletion:
                 await self._trim(command, deadline)
                 start = command.start_offset
                 return RecordsDeleted(wanted.topic_id, wanted.partition, log_start_offset=start)
-            except RaftmqError as problem:
+            except RaftmqError as problem:  # committed, and not deleted here yet
                 error = problem
         message = clip_message(str(error))
         return RecordsDeleted(wanted.topic_id, wanted.partition, error.code, message)
@@ -267,9 +268,10 @@ class RecordDeletion:
         try:
             # Gives up the wait only; the operation on the files is not interrupted.
             with trio.move_on_at(deadline):
+                # On the disk; whole segments are removed, the rest is marked.
                 await self._directory.delete_records(replica.log, command.start_offset)
                 return
-        except RaftmqError as error:
+        except RaftmqError as error:  # the start stands in the quorum, so this is not a refusal
             reason = str(error)
         raise RequestTimedOut(f"{replica.log.name}: deleted, and not yet here: {reason}; ask again")
 
@@ -281,7 +283,7 @@ def _check_level(image: MetadataImage, voters: Collection[int]) -> None:
         return
     older = sorted(b.broker_id for b in image.brokers.values() if b.feature_level_max < level)
     unseen = sorted(set(voters) - set(image.brokers))
-    if not (older or unseen):
+    if not (older or unseen):  # all can, and the controller has not raised the level yet
         raise NotController(
             f"deleting needs feature level {level}, here it is {image.feature_level}, and all nodes"
             " know it: ask again, the controller raises it in a moment"
@@ -305,9 +307,9 @@ def _committed_end(replica: Replica) -> int:
 
 
 def _check_committed(replica: Replica, offset: int) -> None:
-    """Beyond its high watermark a new leader cannot tell what is committed."""
+    """Beyond its high watermark a new leader does not know what is committed."""
     leader = replica.leading()
-    if offset <= replica.high_watermark:
+    if offset <= replica.high_watermark:  # committed
         return
     # In the log and perhaps committed: ask again, rather than an error for good.
     if offset <= replica.log.log_end_offset and not leader.is_established:

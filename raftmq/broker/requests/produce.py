@@ -88,7 +88,7 @@ class PendingAcknowledgements:
             self._waiters.append(waiter)
 
     def _on_end(self, at: int, error: RaftmqError | None) -> None:
-        if error is not None:
+        if error is not None:  # timeout, or the end of the leader epoch
             self._errors[at] = error
         self._count_down()
 

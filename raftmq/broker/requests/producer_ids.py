@@ -95,14 +95,15 @@ class ProducerIdAllocation:
         while True:
             # Until a client wants ids; while few are left also after a pause, to try again.
             with trio.move_on_after(AGAIN_SECONDS if self._is_low else inf):
-                await self._wanted.wait()
+                await self._wanted.wait()  # `_want`: few ids are left, or a client waits
             self._wanted, self._is_asking = trio.Event(), True
             try:
+                # Committed, refused or unknown within PROPOSE_SECONDS.
                 self._take_in(await self._propose())
                 self._said = ""
             # The clients of this round are refused; the next one asks anew.
             except RaftmqError as error:
-                if str(error) != self._said:
+                if str(error) != self._said:  # log each problem once
                     self._said = str(error)
                     logger.info("no more producer ids: left=%d reason=%s", len(self._ids), error)
                 self._round.problem = error
@@ -112,7 +113,7 @@ class ProducerIdAllocation:
 
     def _give(self) -> Reply:
         producer_id = self._ids.popleft()
-        if self._is_low:
+        if self._is_low:  # fetch the next block before this one is used up
             self._want()
         return Reply(InitProducerIdReply(producer_id=producer_id))
 
@@ -120,10 +121,11 @@ class ProducerIdAllocation:
         # Ends with ids, with a failed round, or at the client's timeout.
         problem: RaftmqError | None = None
         with trio.move_on_after(seconds):
+            # A round may bring fewer ids than there are clients waiting.
             while not self._ids and problem is None:
                 waited = self._round
                 self._want()
-                await waited.is_over.wait()
+                await waited.is_over.wait()  # ended by `run`, with ids or a problem
                 problem = waited.problem
         return self._give() if self._ids else self._refused(problem)
 

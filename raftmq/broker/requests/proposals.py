@@ -137,9 +137,9 @@ class ControllerRequests:
 def _check_sender(context: RequestContext, envelope: Envelope) -> None:
     command, command_id = envelope.command, envelope.command_id
     name = type(command).__name__
-    if isinstance(command, OF_CONTROLLER):
+    if isinstance(command, OF_CONTROLLER):  # a broker could fence others with them
         raise ClusterAuthorizationFailed(f"{name}: the controller alone decides on it")
-    if isinstance(command, OF_SENDER):
+    if isinstance(command, OF_SENDER):  # a broker may only speak for itself
         _check_self(context, command.broker_id, name)
     # A command id names its origin: a retry must not be taken for another broker's.
     if command_id is not None:

@@ -89,8 +89,8 @@ if TYPE_CHECKING:
 # From wishes for topics or partitions to commands, and how to see their effect.
 #
 # Owns the defaults of new topics and the limit of one request. Pure: randomness is an argument. It
-# reads this broker's image only to place replicas and to read what never decreases; whatever may
-# have changed since, the controller refuses. An old image may lack brokers that have come: the
+# reads this broker's image only to place replicas and to read what never decreases; if anything
+# has changed since, the controller refuses. An old image may lack brokers that have come: the
 # planner says where it would have used more (`lacks_brokers`), so that the caller can plan again
 # with an image that is known to be new.
 
@@ -156,7 +156,7 @@ class TopicPlanner:
             UnknownTopicId, InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor
         """
         topic = self._image.topics.get(wanted.topic_id)
-        if topic is None:
+        if topic is None:  # deleted, or created a moment ago elsewhere
             raise UnknownTopicId(f"topic {wanted.topic_id.hex()} is not known here: look it up")
         added = self._added(topic, wanted)
         commands = growth(topic.topic_id, added, first=topic.partition_count)
@@ -166,6 +166,7 @@ class TopicPlanner:
         partition_count, replication_factor = wanted.partition_count, wanted.replication_factor
         # Three cases: replicas given, numbers given, or defaults.
         if wanted.assignments:
+            # Ambiguous: replicas say both numbers already.
             if (partition_count, replication_factor) != (ABSENT, ABSENT):
                 raise InvalidRequest(
                     f"topic {wanted.name}: both replicas and numbers are given: leave out one"
@@ -186,7 +187,7 @@ class TopicPlanner:
         nodes = self._voters.union(self._image.brokers)
         factor = min(self._defaults.replication_factor, max(1, len(nodes)))
         active = {host.broker_id for host in self._hosts}
-        if factor <= len(active):
+        if factor <= len(active):  # enough are active
             # Fewer are active than belong to the cluster: name the missing ones and the ways out.
             return factor
         missing = ", ".join(map(str, sorted(nodes - active)))
@@ -209,11 +210,12 @@ class TopicPlanner:
                 f" allowed {count + 1} to {PARTITIONS_MAX}"
             )
         added = wanted.partition_count - count
-        if not wanted.assignments:
+        if not wanted.assignments:  # the broker places them
             # As partition 0 has, less what a reassignment is about to remove.
             first = self._image.partitions[PartitionId(topic.topic_id, 0)]
             factor = len(first.replicas) - len(first.removing)
             return self._place(added, replication_factor=factor)
+        # Replicas are given for each new partition, or for none.
         if len(wanted.assignments) != added:
             raise InvalidReplicaAssignment(
                 f"topic {topic.name}: replicas of {len(wanted.assignments)} partitions are given,"
@@ -238,7 +240,7 @@ class TopicPlanner:
         # More than REPLICAS_MAX is refused in any case.
         if len(self._hosts) < replication_factor <= REPLICAS_MAX:
             self.lacks_brokers = True
-            if self._doubt is not None:
+            if self._doubt is not None:  # it is not known whether there really are so few
                 raise self._doubt
 
     def _spend(self, assignments: Assignments) -> Assignments:
@@ -278,7 +280,7 @@ def _step(command: CreateTopic | AddPartitions) -> ChangeStep:
     """How the image proves a step: ids drawn here are in no other command, and partitions never
     become fewer."""
     topic_id = command.topic_id
-    if isinstance(command, CreateTopic):
+    if isinstance(command, CreateTopic):  # each command has a proof of its own kind
         is_made = partial(_is_made, topic_id)
         return ChangeStep(command, is_made, is_made)
     end = command.expected_count + len(command.assignments)
@@ -333,6 +335,7 @@ class TopicRequests:
     async def create(
         self, _context: RequestContext, request: CreateTopics, _payload: Buffer
     ) -> Reply:
+        # May take a read barrier, where brokers are missing.
         planned, timeout_ms = await self._plan(
             lambda planner: plan_each(
                 request.topics, planner.plan_topic, key=lambda topic: topic.name
@@ -353,6 +356,7 @@ class TopicRequests:
     async def grow(
         self, _context: RequestContext, request: CreatePartitionsRequest, _payload: Buffer
     ) -> Reply:
+        # May take a read barrier, where brokers are missing.
         planned, timeout_ms = await self._plan(
             lambda planner: plan_each(
                 request.topics, planner.plan_partitions, key=lambda topic: topic.topic_id
@@ -394,6 +398,7 @@ class TopicRequests:
         if not planner.lacks_brokers:
             return planned, timeout_ms
         try:
+            # A read barrier: brokers may have registered a moment ago.
             await self._changes.catch_up(timeout_ms=timeout_ms)
         # Not certain: the planner then refuses what depends on it, with this reason.
         except NotController as error:
@@ -539,7 +544,7 @@ def _alteration(before: MetadataImage, wanted: ConfigChange) -> Change:
 
     def is_shown(image: MetadataImage) -> bool:
         topic = image.topics.get(topic_id)
-        if topic is None:
+        if topic is None:  # unknown before and now: wait for it to appear
             return known is not None  # deleted meanwhile
         # An unknown topic shows the change by its values, as its old epoch is not known.
         is_newer = known is None or topic.config_epoch > known.config_epoch
@@ -587,7 +592,7 @@ def _election(before: MetadataImage, wanted: WantedElection, kind: ElectionKind)
 
     def is_shown(image: MetadataImage) -> bool:
         state = image.partitions.get(key)
-        if state is None:
+        if state is None:  # unknown before and now: wait for it to appear
             return known is not None  # deleted meanwhile
         return known is None or state.leader_epoch > known.leader_epoch
 
