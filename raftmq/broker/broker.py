@@ -444,7 +444,7 @@ async def open_broker(settings: BrokerSettings, host: NodeEnvironment) -> AsyncI
         # A voter replays its journal, an observer fetches a snapshot.
         quorum = await stack.enter_async_context(_open_metadata(settings, host))
         broker = Broker(settings, host, quorum, directory, meta, high_watermarks)
-        # Replicas opened under older metadata would belong to topics that it does not know.
+        # Older metadata would not know all topics of the logs, nor could their damage be reported.
         await wait_known(quorum, meta.meta.broker_epoch)
         found = directory.found()
         # Drop the high watermarks of partitions whose folders are gone.

@@ -143,7 +143,7 @@ class ControllerTerm:
         return result
 
     async def _probe(self, probe: ProbeBroker) -> None:
-        # A second probe follows the first after a pause: one refusal may be a restart.
+        # The kernel may close the listening socket of a dying process last, so probes wait.
         await trio.sleep_until(probe.not_before)
         outcome = await self._outcome(probe)
         logger.info("broker probed: broker=%d outcome=%s", probe.broker_id, outcome.name)
@@ -283,7 +283,7 @@ class ControllerLeadership:
             self._term.on_connection_reset(broker_id)
 
     def _in_office(self) -> ControllerTerm:
-        # Elected, but the read barrier has not returned yet, or the term is over.
+        # Otherwise elected and waiting for its read barrier, or the term is over.
         if self._term is not None and self._term.is_current:
             return self._term
         leadership = self._quorum.leadership

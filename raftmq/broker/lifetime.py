@@ -277,8 +277,8 @@ class Lifetime:
         with trio.move_on_after(HEARTBEAT_SECONDS):
             await self._quorum.wait_changed(self.broker_epoch - 1)
 
-    # The clock is read before sending, so that a slow answer makes it look behind, never ahead.
     async def _beat(self) -> None:
+        # The clock is read before sending, so that a slow answer makes it look behind, never ahead.
         is_stopping, reading = self._stop_wanted.is_set(), self._around.clock.read()
         said = BrokerContact(
             self._profile.broker_id,
@@ -310,7 +310,6 @@ class Lifetime:
         is_heard, self._is_heard = self._is_heard, not problem
         if is_heard and problem:  # the first failure of a row
             # A cluster that starts has no controller yet: nothing to warn of.
-            # Before the first one that was, this is how a cluster begins.
             level = logging.INFO if self._heard_at == -inf else logging.WARNING
             logger.log(level, "heartbeat not heard: %s reason=%s", self._name, problem)
         elif not is_heard and not problem:  # the first success after a failure
@@ -346,6 +345,6 @@ async def wait_known(quorum: MetadataQuorum, broker_epoch: int) -> None:
         broker_epoch,
         quorum.leadership.leader_id,
     )
-    # Without a quorum this lasts: serving with older metadata could delete topics made since.
+    # Lasts as long as there is no quorum: damage in logs of newer topics could not be reported.
     image = await quorum.wait_changed(seen)
     logger.info("the metadata is new enough: version=%d needed=%d", image.version, broker_epoch)

@@ -329,9 +329,9 @@ def _listening_problems(
 
 def collide(one: Address, other: Address) -> bool:
     """Whether one process cannot listen on both addresses."""
-    # A wildcard takes the port on every address of its family.
     if one.port != other.port:
         return False
+    # A wildcard takes the port on every address of its family.
     return one.host == other.host or _covers(one.host, other.host) or _covers(other.host, one.host)
 
 

@@ -65,7 +65,6 @@ class Arrival:
             return min(read_bytes, SMALL_BYTES)
         # Another frame has begun: its clock starts now.
         if self._since == math.inf or needed_bytes != self._needed_bytes:
-            # Another length means that the first frame was completed and this is the next one.
             self._needed_bytes, self._since = needed_bytes, trio.current_time()
         if needed_bytes <= SMALL_BYTES:
             # Small frames are read without a claim: they would queue behind large ones (0029).

@@ -229,7 +229,6 @@ class TcpStream(trio.abc.HalfCloseableStream):
                 )
                 if not sent:  # truncated under its reader; the announced length cannot be met
                     raise EOFError(f"the file ends at byte {position}, before byte {end}")
-                # The file was truncated under its reader; the frame cannot be completed.
                 position += sent
 
     async def _send_some(self, descriptor: int, position: int, length: int) -> int:

@@ -79,8 +79,8 @@ def format_address(address: Address) -> str:
 
 
 def _host_problem(host: str, text: str) -> str:
+    # People paste URLs, bare hosts, IPv6: each mistake gets an error that says what to write.
     if "://" in text:
-        # People paste URLs; each mistake gets an error that says what to write instead.
         return "no scheme and no path belong to it; write host:port"
     if ":" not in text:
         return "no port; write host:port" if text else "nothing there; write host:port"

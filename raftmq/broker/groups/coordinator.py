@@ -420,7 +420,6 @@ class GroupCoordinator:
             before = image
             # Most versions of the metadata change neither slots nor registrations.
             while image.slots is before.slots and image.brokers is before.brokers:
-                # The next version of the metadata.
                 image = await self._quorum.wait_changed(image.version)
 
     def follow(self) -> None:

@@ -166,8 +166,8 @@ class GroupRequests:
         """Returns once the group is gone from this image as well, if there is time for that."""
         if isinstance(deletion, RaftmqError):
             return deletion
-        # Until it is applied, or the deadline.
         slot, waiting = deletion
+        # Until it is applied, or the deadline.
         outcome = await waiting.wait(slot.pipeline, deadline)
         if isinstance(outcome, RaftmqError):  # refused, or unknown at the deadline
             return outcome

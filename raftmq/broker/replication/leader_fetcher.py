@@ -166,8 +166,8 @@ class LeaderFetcher:
     async def run(self) -> None:
         """Until it is idle."""
         async with trio.open_nursery() as self._tasks:
-            # Ends when nothing is left to follow; each failure begins a new conversation.
             self._tasks.start_soon(self._reports.run)
+            # Ends when nothing is left to follow; each failure begins a new conversation.
             while not self.is_idle:
                 error = await self._converse()
                 if error is not None:

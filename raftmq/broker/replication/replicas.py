@@ -377,14 +377,10 @@ class Replicas:
                 await self._take_up(key, state, image)
 
     async def _take_up(
-        self,
-        key: PartitionKey,
-        state: PartitionState,
-        image: MetadataImage,
-        # No log: repair makes the replica once it is open.
+        self, key: PartitionKey, state: PartitionState, image: MetadataImage
     ) -> None:
         replica = self._replicas.get(key) or self._make(key)
-        if replica is None:  # no log yet
+        if replica is None:  # no log: repair makes the replica once it is open
             return
         config = config_of(image.topics[key.topic_id])
         replica.log.config = config
@@ -451,10 +447,10 @@ class Replicas:
             await replica.close()
         await self._repairing.let_go(key)  # before the files go that it may be working on
         self._told -= {key}
-        if replica is not None:  # a replica has its log
+        # Four cases: a replica, an open log without one, a folder of a topic that was unknown, and
+        # a folder that failed to open.
+        if replica is not None:
             del self._replicas[key]
-            # Four cases: a replica, an open log without one, a folder of a topic that was unknown,
-            # and a folder that failed to open.
             await self._delete(replica.log)
         elif (log := self._logs.pop(key, None)) is not None:
             await self._delete(log)

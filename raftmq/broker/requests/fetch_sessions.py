@@ -297,7 +297,7 @@ class WaitingFetches:
     def wake_at(self, fetch: WaitingFetch, time: float) -> None:
         """Have the fetch check at that time at the latest."""
         heappush(self._alarms, (time, next(self._numbers), fetch))
-        # Amortised: each pass at least halves the heap.
+        # Amortised: a pass over all follows only when they have doubled.
         if len(self._alarms) > 2 * self._alive_max:
             self._forget_ended()
         if time < self._alarm.deadline:  # nothing else wakes `_watch_clock`

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import DescribeTopics
 
 
-# Sizes are estimates of the encoded form, on the high side.
+# Sizes are estimates of the encoded form, in bytes.
 PAGE_BYTES = 1 << 19  # of topics in one answer: a quarter of `header_bytes_max`
 TOPIC_BYTES = 40
 PARTITION_BYTES = 24
@@ -268,7 +268,7 @@ def _fields(endpoint: Endpoint) -> tuple[str, str, int]:
 PAGE_BYTES = 1 << 19  # of one answer, estimated: a quarter of `header_bytes_max`
 DESCRIBED_TOPIC_BYTES = 50
 DESCRIBED_PARTITION_BYTES = 40
-BROKER_ID_BYTES = 5  # the longest form of an integer in msgpack
+BROKER_ID_BYTES = 5  # a 32-bit integer in msgpack, at most
 
 
 class TopicDescriptions:

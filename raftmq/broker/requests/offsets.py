@@ -268,7 +268,7 @@ class RecordDeletion:
         try:
             # Gives up the wait only; the operation on the files is not interrupted.
             with trio.move_on_at(deadline):
-                # On the disk; whole segments are removed, the rest is marked.
+                # After the records before it are durable, as the new start is.
                 await self._directory.delete_records(replica.log, command.start_offset)
                 return
         except RaftmqError as error:  # the start stands in the quorum, so this is not a refusal

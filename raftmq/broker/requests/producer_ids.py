@@ -118,8 +118,8 @@ class ProducerIdAllocation:
         return Reply(InitProducerIdReply(producer_id=producer_id))
 
     async def _wait(self, seconds: float) -> Reply:
-        # Ends with ids, with a failed round, or at the client's timeout.
         problem: RaftmqError | None = None
+        # Ends with ids, with a failed round, or at the client's timeout.
         with trio.move_on_after(seconds):
             # A round may bring fewer ids than there are clients waiting.
             while not self._ids and problem is None:

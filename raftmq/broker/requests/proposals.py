@@ -129,8 +129,8 @@ class ControllerRequests:
     async def read_barrier(
         self, _context: RequestContext, _request: ReadBarrier, _payload: bytes | memoryview
     ) -> Reply:
-        # Ends with a round of answers from a majority, or when this node is deposed.
         """Raises what `MetadataQuorum.read_barrier` raises."""
+        # Ends with a round of answers from a majority, or when this node is deposed.
         return Reply(ReadBarrierReply((await self._quorum.read_barrier()).version))
 
 

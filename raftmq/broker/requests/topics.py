@@ -187,9 +187,9 @@ class TopicPlanner:
         nodes = self._voters.union(self._image.brokers)
         factor = min(self._defaults.replication_factor, max(1, len(nodes)))
         active = {host.broker_id for host in self._hosts}
-        if factor <= len(active):  # enough are active
-            # Fewer are active than belong to the cluster: name the missing ones and the ways out.
+        if factor <= len(active):
             return factor
+        # Fewer are active than belong to the cluster: name the missing ones and the ways out.
         missing = ", ".join(map(str, sorted(nodes - active)))
         replicas = "1 replica" if factor == 1 else f"{factor} replicas"
         fewer = (
@@ -257,8 +257,8 @@ class TopicPlanner:
             )
 
     @property
-    # Counted once, then kept up to date with what this request has placed.
     def _hosts(self) -> list[BrokerUsage]:
+        # Counted once, then kept up to date with what this request has placed.
         if self._known_hosts is None:
             self._known_hosts = hosts_of(self._image)
         return self._known_hosts
