@@ -53,7 +53,7 @@ logger = logging.getLogger("raftmq.broker")
 
 
 PROBE_SECONDS_MAX = 1.0  # to connect on a local network; a live process accepts in milliseconds
-_TOLD = {
+_STATE_WORDS = {
     FenceBroker: "fenced",
     UnfenceBroker: "in service",
     BeginControlledShutdown: "shutting down",
@@ -189,7 +189,7 @@ def _tell(effect: ProposeCommand, result: AnyResult) -> None:
         logger.info("proposal refused: command=%s reason=%s", command, result.message)
     # Changes of a broker's state are logged for the operator.
     elif isinstance(command, FenceBroker | UnfenceBroker | BeginControlledShutdown):
-        what = _TOLD[type(command)]
+        what = _STATE_WORDS[type(command)]
         logger.info("broker %s: broker=%d epoch=%d", what, command.broker_id, command.broker_epoch)
     elif isinstance(command, SetFeatureLevel):
         logger.info("feature level raised: level=%d", command.level)
@@ -252,7 +252,7 @@ class ControllerLeadership:
             NotController: this node is not the controller, or is behind this broker.
             StaleBrokerEpoch, BrokerIdNotRegistered: the broker must register again.
         """
-        term = self._in_office()
+        term = self._current_term()
         if said.broker_epoch > self._quorum.image.version:  # the broker knows more than this node
             # Its registration is missing here: this node was deposed and has not noticed.
             raise NotController(f"node {self._node_id} is behind broker {said.broker_id}")
@@ -282,7 +282,7 @@ class ControllerLeadership:
         if self._term is not None and self._term.is_current:
             self._term.on_connection_reset(broker_id)
 
-    def _in_office(self) -> ControllerTerm:
+    def _current_term(self) -> ControllerTerm:
         # Otherwise elected and waiting for its read barrier, or the term is over.
         if self._term is not None and self._term.is_current:
             return self._term

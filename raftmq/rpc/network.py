@@ -60,7 +60,7 @@ class Acceptor:
         self._listener, self._handler, self._name = listener, handler, name
         self._spare: int | None = None  # descriptor of /dev/null
         self._refused = 0
-        self._say_at = -float("inf")
+        self._log_again_at = -float("inf")
 
     async def run(self) -> NoReturn:
         self._keep_spare()
@@ -105,8 +105,8 @@ class Acceptor:
 
     def _say(self, reason: str) -> None:
         now = trio.current_time()
-        if now >= self._say_at:  # once in SAID_SECONDS, with the count so far
-            self._say_at = now + SAID_SECONDS
+        if now >= self._log_again_at:  # once in SAID_SECONDS, with the count so far
+            self._log_again_at = now + SAID_SECONDS
             logger.warning(
                 "connections are not accepted: listener=%s reason=%s refused=%d:"
                 " allow the process more descriptors",

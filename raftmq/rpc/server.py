@@ -503,7 +503,7 @@ class RpcServer:
         self._guests: set[int] = set()  # of clients, on the listener for brokers
         # Separate memory, so that clients cannot hold up replication (decision 0029).
         self._rooms = [RequestMemory(self._limits.unhandled_bytes_max) for _ in (False, True)]
-        self._refused, self._say_at = 0, -math.inf  # logged once a minute
+        self._refused, self._log_again_at = 0, -math.inf  # logged once a minute
 
     @property
     def connections(self) -> int:
@@ -566,7 +566,7 @@ class RpcServer:
             count_max = for_brokers if listener.clients_at else for_brokers + count_max
         if count < count_max:  # within the limit: let it in
             return False
-        self._say_refused(listener, count)
+        self._log_refused(listener, count)
         return True
 
     def _on_greeted(self, arrival: Arrival, context: RequestContext) -> str:
@@ -578,17 +578,17 @@ class RpcServer:
         if context.listener.is_for_brokers and not is_broker:
             # Only Hello shows which connections are clients', so they are counted once more here.
             if len(self._guests) >= self._limits.connections_max:
-                self._say_refused(context.listener, len(self._guests))
+                self._log_refused(context.listener, len(self._guests))
                 return "too many clients"
             self._guests.add(context.connection_id)
         arrival.room = self._rooms[is_broker]
         return ""
 
-    def _say_refused(self, listener: Listener, count: int) -> None:
+    def _log_refused(self, listener: Listener, count: int) -> None:
         """Log once a minute, not for each connection."""
         self._refused += 1
-        if trio.current_time() >= self._say_at:  # the counter still counts the others
-            self._say_at = trio.current_time() + SAID_SECONDS
+        if trio.current_time() >= self._log_again_at:  # the counter still counts the others
+            self._log_again_at = trio.current_time() + SAID_SECONDS
             logger.warning(
                 "connections are closed at once: listener=%s open=%d refused=%d so far",
                 listener.name,

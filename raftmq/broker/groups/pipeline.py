@@ -102,14 +102,14 @@ class Pipeline:
     def __init__(
         self,
         broker_id: int,
-        tenure: SlotOwnership,
+        ownership: SlotOwnership,
         proposer: EntryProposer,
         *,
         sequences: Iterator[int],
         look: Callable[[], Awaitable[MetadataImage]],
         on_lost: Callable[[], None],
     ) -> None:
-        self._broker_id, self._tenure, self._proposer = broker_id, tenure, proposer
+        self._broker_id, self._ownership, self._proposer = broker_id, ownership, proposer
         self._sequences, self._look, self._on_lost = sequences, look, on_lost
         self._line: deque[CommitEntry] = deque()
         self._bytes = 0
@@ -138,7 +138,7 @@ class Pipeline:
         if not is_owed and self._is_full(entry):
             raise QuorumBusy(
                 f"{len(self._line)} changes of {self._bytes} bytes wait for slot"
-                f" {self._tenure.slot} already: wait a moment, and commit less often"
+                f" {self._ownership.slot} already: wait a moment, and commit less often"
             )
         self._line.append(entry)
         self._bytes += entry.size
@@ -185,7 +185,7 @@ class Pipeline:
                     self._woken = trio.Event()
         # Also after the grace period: its answer did not come.
         if self.is_lost:
-            self._tell_front(len(self._line), self._unknown())
+            self._settle_front(len(self._line), self._unknown())
 
     # One command
 
@@ -203,8 +203,8 @@ class Pipeline:
         else:
             batch = batch_of(self._line)
             count = 1 + list(self._line).index(batch.entries[-1])
-            tenure = self._tenure
-            command = batch.command(slot=tenure.slot, slot_epoch=tenure.slot_epoch)
+            ownership = self._ownership
+            command = batch.command(slot=ownership.slot, slot_epoch=ownership.slot_epoch)
             await self._carry(command, count)
 
     def _drop_withdrawn(self) -> None:
@@ -218,14 +218,14 @@ class Pipeline:
             image = await self._look()
             command = entry.decide(image)
         except RaftmqError as error:  # no quorum, or the decision itself was refused
-            self._tell_front(1, error)
+            self._settle_front(1, error)
             return
         if self.is_lost:
             return  # `abandon` has called it back
         if command is None:  # nothing is to be changed
-            self._tell_front(1, Done())
+            self._settle_front(1, Done())
         elif not await self._carry(command, 1):  # its image would be too old for another attempt
-            self._tell_front(1, self._unavailable())  # the image is too old to try again with
+            self._settle_front(1, self._unavailable())  # the image is too old to try again with
 
     async def _carry(self, command: AnyCommand, count: int) -> bool:
         """Carry out the command of the first `count` entries; False if it was not applied."""
@@ -236,18 +236,18 @@ class Pipeline:
         # Repeated until it is certain, however long that takes.
         outcome = await self._outcome(command)
         if outcome is not None:  # applied, or refused for good
-            self._tell_front(count, outcome)
+            self._settle_front(count, outcome)
             return True
         # Certainly not applied: withdrawing is possible again.
         for entry in entries:
             entry.is_sent = False
         if self.is_lost:  # lost while it was certain that nothing was applied
-            self._tell_front(len(self._line), self._not_coordinator())
+            self._settle_front(len(self._line), self._not_coordinator())
         else:
             await trio.sleep(PAUSE_SECONDS)
         return False
 
-    def _tell_front(self, count: int, outcome: Outcome) -> None:
+    def _settle_front(self, count: int, outcome: Outcome) -> None:
         """Remove entries before calling back: a callback may put a new one in line."""
         front = [self._line.popleft() for _ in range(min(count, len(self._line)))]
         self._bytes -= sum(entry.size for entry in front)
@@ -284,8 +284,8 @@ class Pipeline:
 
     async def _result(self, command: AnyCommand) -> AnyResult | RaftmqError | None:
         """Propose under one id until the outcome is certain; None: certainly not applied."""
-        tenure = self._tenure
-        command_id = CommandId(self._broker_id, tenure.broker_epoch, next(self._sequences))
+        ownership = self._ownership
+        command_id = CommandId(self._broker_id, ownership.broker_epoch, next(self._sequences))
         is_unknown = False
         while True:
             try:
@@ -303,17 +303,17 @@ class Pipeline:
 
     def _not_coordinator(self) -> NotCoordinator:
         return NotCoordinator(
-            f"slot {self._tenure.slot} belongs to another broker now; nothing was changed"
+            f"slot {self._ownership.slot} belongs to another broker now; nothing was changed"
         )
 
     def _unknown(self) -> RequestTimedOut:
         return RequestTimedOut(
-            f"slot {self._tenure.slot} was lost meanwhile: it is not known whether this was"
+            f"slot {self._ownership.slot} was lost meanwhile: it is not known whether this was"
             " carried out"
         )
 
     def _unavailable(self) -> QuorumBusy:
-        return QuorumBusy(f"slot {self._tenure.slot}: the quorum takes nothing for the moment")
+        return QuorumBusy(f"slot {self._ownership.slot}: the quorum takes nothing for the moment")
 
 
 def _tell(entry: CommitEntry, outcome: Outcome) -> None:

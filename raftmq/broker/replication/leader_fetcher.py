@@ -111,7 +111,7 @@ class LeaderFetcher:
         self._due: dict[PartitionKey, None] = {}  # to be named in the next request
         self._open: dict[PartitionKey, None] = {}  # in the session; the leader knows their offset
         self._forgotten: dict[PartitionKey, None] = {}  # to be removed from the leader's session
-        self._resting = BackoffQueue()
+        self._backing_off = BackoffQueue()
         self._session_id, self._session_epoch = NO_SESSION, NEW_SESSION
         self._left_session_id = NO_SESSION  # the session before, which the leader may drop
         self._broker_epoch = -1
@@ -196,7 +196,7 @@ class LeaderFetcher:
             if self.is_idle:  # nothing to follow and nothing to tell the leader
                 return
             # Until a replica has something to ask, an answer failed, or a backoff has ended.
-            with trio.move_on_at(self._resting.next_at):
+            with trio.move_on_at(self._backing_off.next_at):
                 await self._woken.wait()
             # By timeout it is unset: keep it, others may hold it.
             if self._woken.is_set():
@@ -228,7 +228,7 @@ class LeaderFetcher:
         except RaftmqError as error:
             self._failure = error
         # Only then is there something for the task itself; otherwise this step has done all.
-        if self._failure is not None or self.is_idle or len(self._resting):
+        if self._failure is not None or self.is_idle or len(self._backing_off):
             self._woken.set()
 
     def _may_send(self) -> bool:
@@ -475,10 +475,10 @@ class LeaderFetcher:
 
     def _rest(self, followed: FollowedPartition, error: RaftmqError | None = None) -> None:
         followed.report(error, self._myself.peers)
-        self._resting.add(followed, until=trio.current_time() + followed.pause_after(error))
+        self._backing_off.add(followed, until=trio.current_time() + followed.pause_after(error))
 
     def _wake_rested(self) -> None:
-        for followed in self._resting.take_rested(trio.current_time()):
+        for followed in self._backing_off.take_rested(trio.current_time()):
             # Still followed in that epoch, and not asked again in between.
             if self._followed.get(followed.key) is followed and followed.token is None:
                 self._due[followed.key] = None

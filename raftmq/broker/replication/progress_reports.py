@@ -83,7 +83,9 @@ class ProgressReports:
     def tell(self) -> None:
         """Report everything that is marked."""
         while self._marked and self._broker_epoch is not None:
-            if not self._tell_some(self._broker_epoch):  # no room on the connection: the marks stay
+            if not self._report_some(
+                self._broker_epoch
+            ):  # no room on the connection: the marks stay
                 break
 
     def _wake(self) -> None:
@@ -91,7 +93,7 @@ class ProgressReports:
         if self._marked and self._broker_epoch is not None and not self.is_held_back:
             self._woken.set()
 
-    def _tell_some(self, broker_epoch: int) -> bool:
+    def _report_some(self, broker_epoch: int) -> bool:
         """False if nothing can be sent now."""
         some, telling = self._gather()
         # The connection is full or gone: the marks stay for `retry` or the next session.

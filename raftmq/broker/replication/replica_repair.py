@@ -181,12 +181,12 @@ class ReplicaRepair:
         try:
             with scope:
                 # Before any pause: a leader that cannot append must not stay the leader meanwhile.
-                await self._tell_at_once(case)
+                await self._report_failure(case)
                 if case.steady_since > float("-inf"):  # repaired before, and failed again soon
                     await self._pause(case)
                 while not await self._is_treated(case):
                     await self._pause(case)
-                self._tell_end(case)
+                self._note_repaired(case)
         finally:
             case.scope = None
             case.ended.set()
@@ -195,7 +195,7 @@ class ReplicaRepair:
         if not scope.cancelled_caught and replica is not None and not replica.log.is_whole:
             self.watch(case.key)  # since a moment ago
 
-    def _tell_end(self, case: _Case) -> None:
+    def _note_repaired(self, case: _Case) -> None:
         case.steady_since, case.is_damage_told = trio.current_time(), False
         case.failures, case.unreadable, case.must_start_over = 0, 0, False
         case.has_said_rot = False
@@ -244,7 +244,7 @@ class ReplicaRepair:
             return True  # not assigned to this broker any more
         if replica.log.offline_reason:  # readable at most; reopening may cure it
             if case.loss_told is not replica.log:  # it failed after `_treat` had reported
-                await self._tell_at_once(case)
+                await self._report_failure(case)
                 # Failed again at once: reopening in a loop would only wear the disk.
                 if trio.current_time() - case.reopened_at < STEADY_SECONDS:
                     await self._pause(case)  # it failed again soon after it was reopened
@@ -255,7 +255,7 @@ class ReplicaRepair:
 
     # -- reports ---------------------------------------------------------------------------
 
-    async def _tell_at_once(self, case: _Case) -> None:
+    async def _report_failure(self, case: _Case) -> None:
         """Report a log that has just gone offline: another replica may lead, and what may be lost
         must not count.
         """
@@ -515,7 +515,7 @@ class DamageReports:
         told = self._waiting.setdefault((loss, key), trio.Event())
         self._woken.set()
         try:
-            # Ends when `_tell_some` has reported it; the caller may give up sooner.
+            # Ends when `_report_some` has reported it; the caller may give up sooner.
             await told.wait()
         finally:
             # The last caller has given up: the report would come too late, and do harm.
@@ -533,7 +533,7 @@ class DamageReports:
             await self._woken.wait()
             self._woken = trio.Event()
             while self._waiting:
-                problem = await self._tell_some()
+                problem = await self._report_some()
                 if problem:  # no controller, or not registered: all of it again
                     logger.warning("damage not reported yet: reason=%s", problem)
                     await trio.sleep(PAUSE_SECONDS)
@@ -550,7 +550,7 @@ class DamageReports:
             else:
                 return
 
-    async def _tell_some(self) -> str:
+    async def _report_some(self) -> str:
         """Returns why not; empty if applied. The gravest loss first."""
         loss = max(loss for loss, _ in self._waiting)
         keys = sorted(key for other, key in self._waiting if other is loss)[:TOLD_MAX]

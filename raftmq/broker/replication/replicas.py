@@ -202,14 +202,14 @@ class Replicas:
         self._following: Following
         self._proposing: Proposing
         self._repairing: Repairing
-        self._doubting: Callable[[PartitionKey, int], None]
+        self._doubt: Callable[[PartitionKey, int], None]
         self._around = ReplicaEnvironment(
             broker_id,
             self._epoch_of,
             lambda key, proposal: self._proposing.propose(self._replicas[key], proposal),
             lambda key: self._following.on_held(key),
             lambda key: self._repairing.watch(key),
-            lambda key, offset: self._doubting(key, offset),
+            lambda key, offset: self._doubt(key, offset),
         )
 
     def connect(
@@ -221,7 +221,7 @@ class Replicas:
     ) -> None:
         """Before `run`. `doubting(key, offset)` is called when a read of the log failed there."""
         self._following, self._proposing = following, proposing
-        self._repairing, self._doubting = repairing, doubting
+        self._repairing, self._doubt = repairing, doubting
 
     def _epoch_of(self, broker_id: int) -> int | None:
         """This broker may be in its own ISRs even while it shuts down, as it still leads them."""

@@ -73,7 +73,7 @@ class WatchedReplicas(Protocol):
     def ailing(self) -> Sequence[Replica]: ...
 
 
-class _Look:
+class _Check:
     """One check of an offset. `reader`: who reported, for the log; `connection_id`: over which."""
 
     def __init__(self, replica: Replica, offset: int, reader: str, connection_id: int) -> None:
@@ -92,7 +92,7 @@ class RotWatch:
         repair: Callable[[PartitionKey], None],
     ) -> None:
         self._hosting, self._directory, self._repair = hosting, directory, repair
-        self._waiting: dict[tuple[PartitionKey, int], _Look] = {}  # in order of arrival
+        self._waiting: dict[tuple[PartitionKey, int], _Check] = {}  # in order of arrival
         self._woken = trio.Event()
         self._reading_since = float("inf")  # of the check under way; inf while it waits for the log
         self._whole_told_at = float("-inf")
@@ -142,7 +142,7 @@ class RotWatch:
 
     def _begin(
         self, replica: Replica, offset: int, reader: str, connection_id: int
-    ) -> _Look | None:
+    ) -> _Check | None:
         """The check of that offset, possibly begun for another reader; None: too many in line.
 
         One connection has one place in a partition's line, so it cannot crowd out others.
@@ -157,7 +157,7 @@ class RotWatch:
         # The reader repeats its report if it meets the rot again.
         if is_full or connection_id in line:
             return None
-        look = _Look(replica, offset, reader, connection_id)
+        look = _Check(replica, offset, reader, connection_id)
         self._waiting[replica.key, offset] = look
         self._woken.set()
         return look
@@ -180,7 +180,7 @@ class RotWatch:
                 # Leaves the disk to everything else, see REST_FACTOR.
                 await trio.sleep(min(REST_SECONDS + REST_FACTOR * took, REST_SECONDS_MAX))
 
-    async def _look(self, look: _Look) -> None:
+    async def _look(self, look: _Check) -> None:
         log, offset = look.replica.log, look.offset
         # Known already and under repair: no read.
         if log.is_rotten_at(offset):
@@ -211,7 +211,7 @@ class RotWatch:
         """The work that was being done on this log is over; reading begins."""
         self._reading_since = trio.current_time()
 
-    def _tell_whole(self, look: _Look) -> None:
+    def _tell_whole(self, look: _Check) -> None:
         """Log a false report, at most one in WHOLE_TOLD_SECONDS."""
         now = trio.current_time()
         if now >= self._whole_told_at + WHOLE_TOLD_SECONDS:  # rate limit of the log

@@ -120,8 +120,8 @@ class FetchTurn:
         self._deadline = trio.current_time() + wait_seconds
         self._found: dict[PartitionKey, _Found] = {}
         self._bytes = 0
-        self._looked_at: PartitionKey | None = None  # its records are being read from disk
-        self._slow_look = trio.CancelScope()
+        self._being_read: PartitionKey | None = None  # its records are being read from disk
+        self._disk_read = trio.CancelScope()
         # Urgent: answer without waiting for `bytes_min`. Full: nothing more fits.
         self._is_urgent = self._is_full = self._is_woken = False
         self.is_ended = False
@@ -194,7 +194,7 @@ class FetchTurn:
 
     @property
     def _is_reading(self) -> bool:
-        return self._looked_at is not None
+        return self._being_read is not None
 
     def _is_over(self) -> bool:
         # Five reasons to stop waiting; the last two are the long poll's own (bytes, deadline).
@@ -220,8 +220,8 @@ class FetchTurn:
             partition = self._session.partitions.get(key)
             # Not in the page cache: one task reads it, and goes on with the others afterwards.
             if partition is not None and not partition.rests and not self._look_at(key, partition):
-                self._looked_at, self._slow_look = key, trio.CancelScope()
-                self._waiting.start_soon(partial(self._look_slowly, key, partition))
+                self._being_read, self._disk_read = key, trio.CancelScope()
+                self._waiting.start_soon(partial(self._read_from_disk, key, partition))
                 return
         self._conclude()
 
@@ -248,16 +248,16 @@ class FetchTurn:
         self._judge(key, found)
         return True
 
-    async def _look_slowly(self, key: PartitionKey, partition: SessionPartition) -> None:
+    async def _read_from_disk(self, key: PartitionKey, partition: SessionPartition) -> None:
         # The request was answered before this task began.
         if self.is_ended:
             return  # its session may have ended, and would watch again
         try:
             # Cancelled by `_give_back`, when the request is superseded or abandoned.
-            with self._slow_look:
+            with self._disk_read:
                 found = await self._find_slowly(partition)  # a worker thread reads the disk
             if not self.is_ended:  # the deadline or the next request may have come first
-                self._looked_at = None
+                self._being_read = None
                 self._judge(key, found)
                 self._conclude()  # or new data during every disk read would postpone it for ever
                 self.look()
@@ -396,10 +396,10 @@ class FetchTurn:
     def _give_back(self) -> None:
         unanswered, self._found = list(self._found), {}
         # A disk read under way is cancelled, and its partition checked again.
-        if self._looked_at is not None:
-            unanswered.append(self._looked_at)
-            self._looked_at = None
-            self._slow_look.cancel()
+        if self._being_read is not None:
+            unanswered.append(self._being_read)
+            self._being_read = None
+            self._disk_read.cancel()
         for key in unanswered:
             if key in self._session.partitions:  # the reader may have forgotten it meanwhile
                 self._session.news[key] = None
