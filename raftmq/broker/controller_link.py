@@ -207,7 +207,7 @@ class ControllerLink:
             RequestTimedOut: another node leads by now; indefinite.
             RaftmqError: what `Peers.request` raises.
         """
-        assert leader.leader_id is not None, "asked nobody"
+        assert leader.leader_id is not None, "no leader to ask"
         # Dial with a Ping first: losing that is definite, losing the request would not be.
         if not self._peers.is_connected(leader.leader_id):
             await self._connect(leader, deadline)
@@ -235,7 +235,7 @@ class ControllerLink:
         """The answer; None if another node leads and none came within `grace_seconds` after."""
         outcome: Answer | RaftmqError | None = None
         seconds = max(0.0, deadline - trio.current_time())
-        assert leader.leader_id is not None, "asked nobody"
+        assert leader.leader_id is not None, "no leader to ask"
         # Two tasks: the request, and a watch that cancels it when the leader is replaced.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._give_up, leader, grace_seconds, nursery.cancel_scope)

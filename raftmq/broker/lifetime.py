@@ -150,7 +150,11 @@ class Lifetime:
             # No controller has answered for so long, so none can let it go.
             if trio.current_time() >= give_up_at:
                 unheard = UNHEARD_SECONDS_MAX
-                logger.warning("nobody lets it go: %s unheard_seconds=%g", self._name, unheard)
+                logger.warning(
+                    "no controller answers, stopping without it: %s unheard_seconds=%g",
+                    self._name,
+                    unheard,
+                )
                 return
             # Every answer moves the limit, so it is computed anew after each wait.
             with trio.move_on_at(give_up_at):

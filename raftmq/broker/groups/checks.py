@@ -33,8 +33,8 @@ def check_unchanged(slot: OwnedSlot, group: str, last_change: int) -> None:
     """For a deletion by a client that read the group then. Raises InvalidUpdateVersion."""
     if slot.order.is_changed_since(group, last_change):
         raise InvalidUpdateVersion(
-            f"group {group} was changed, or offsets were committed for it, after whoever wants"
-            " to delete it looked at it; nothing was deleted: look again"
+            f"group {group} was changed, or offsets were committed for it, after it was read for"
+            " this deletion; nothing was deleted: look again"
         )
 
 

@@ -134,8 +134,8 @@ class Group:
         `number`: of the commit; a lower one than an earlier commit's is a late copy.
         """
         # A program that only stores offsets, without joining (G3).
-        is_nobody = not member_id and instance_id is None and generation < 0
-        if is_nobody and self._rebalance.phase is Phase.EMPTY:
+        is_outsider = not member_id and instance_id is None and generation < 0
+        if is_outsider and self._rebalance.phase is Phase.EMPTY:
             return None
         refusal = self._refusal(member_id, generation, instance_id)
         # A commit between join and sync would count for the generation before (G3).
@@ -200,12 +200,12 @@ class Group:
         now: float,
     ) -> list[GroupEffect]:
         """`new_member_id`: never used before; part of the id that a newcomer gets."""
-        assert not self._is_abandoned, f"group {self.name} is somebody else's"
+        assert not self._is_abandoned, f"group {self.name} is coordinated elsewhere"
         self._joins.on_join(Join(request, token, client_id, host, new_member_id, now))
         return self._outbox.take()
 
     def on_sync(self, request: SyncGroup, token: Token, *, now: float) -> list[GroupEffect]:
-        assert not self._is_abandoned, f"group {self.name} is somebody else's"
+        assert not self._is_abandoned, f"group {self.name} is coordinated elsewhere"
         refusal = self._sync_refusal(request)
         if refusal is None:  # else a late copy, or a member of an earlier generation
             self._sync(self._members[request.member_id], request, token, now)
@@ -215,7 +215,7 @@ class Group:
 
     def on_heartbeat(self, request: Heartbeat, token: Token, *, now: float) -> list[GroupEffect]:
         """Answered at once. A heartbeat is how members learn of a rebalance."""
-        assert not self._is_abandoned, f"group {self.name} is somebody else's"
+        assert not self._is_abandoned, f"group {self.name} is coordinated elsewhere"
         refusal = self._refusal(request.member_id, request.generation, request.instance_id)
         if refusal is None:  # else the member has to join again
             self._members.start_session(self._members[request.member_id], now)
@@ -228,7 +228,7 @@ class Group:
 
     def on_leave(self, request: LeaveGroup, token: Token, *, now: float) -> list[GroupEffect]:
         """Answered at once, and so are the requests of the leaving members that wait."""
-        assert not self._is_abandoned, f"group {self.name} is somebody else's"
+        assert not self._is_abandoned, f"group {self.name} is coordinated elsewhere"
         count = len(self._members)
         left = tuple(self._leave(leaving, now) for leaving in request.members)
         self._outbox.answer(token, LeaveGroupReply(members=left))
@@ -289,7 +289,7 @@ class Group:
 
     def on_tick(self, now: float) -> list[GroupEffect]:
         """May be called at any time; must be called at `deadline`."""
-        assert not self._is_abandoned, f"group {self.name} is somebody else's"
+        assert not self._is_abandoned, f"group {self.name} is coordinated elsewhere"
         # `next_end` is a bound, so this is cheap between ends of sessions.
         if self._members.next_end <= now:
             self._end_sessions(now)

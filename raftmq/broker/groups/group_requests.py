@@ -189,7 +189,7 @@ def _coordinator_of(image: MetadataImage, group: str) -> CoordinatorFound:
         # Between a broker's end and the new assignment of its slots.
         if slot.broker_id == NO_BROKER or not image.is_unfenced(slot.broker_id):
             raise CoordinatorNotAvailable(
-                f"group {group}: nobody coordinates slot {number} for the moment: ask again"
+                f"group {group}: no broker coordinates slot {number} for the moment: ask again"
             )
     except RaftmqError as error:  # each group has its own error
         return CoordinatorFound(group, **told(error))
@@ -297,7 +297,7 @@ class MemberRequests:
         # The slot may have been lost during the wait.
         if isinstance(answer, Reply):
             return answer
-        assert isinstance(answer.outcome, Reply), "whoever has no id yet is answered at once"
+        assert isinstance(answer.outcome, Reply), "a request without an id is answered at once"
         return answer.outcome
 
     def _join(self, context: RequestContext, request: JoinGroup) -> Reply | PendingReply:

@@ -122,7 +122,7 @@ class Members:
             # Given out by a coordinator whose state was lost.
             if current is not None and is_later(member_id, current.member_id):
                 return UnknownMemberId(
-                    f"group {self._group}: nobody knows {member_id} any more: join anew"
+                    f"group {self._group}: {member_id} is not known any more: join anew"
                 )
             # Another process of the instance has joined since.
             if current is not None and current.member_id != member_id:
@@ -290,7 +290,7 @@ class Members:
         members = tuple(self._members.values())
         assert self._joining == sum(m.joining is not None for m in members), "joins are counted"
         tokens = {t for m in members for t in (m.joining, m.syncing) if t is not None}
-        assert tokens == self._waiting.keys(), "whoever waits is known by its token"
+        assert tokens == self._waiting.keys(), "every waiting request has a token"
         assert all(self._members[m.member_id] is m for m in members), "a member under another id"
         static = {m.instance_id: m for m in members if m.instance_id is not None}
         assert static == self._instances, "instances"

@@ -130,7 +130,7 @@ class OffsetRequests:
         # A late copy, see `Outsiders`.
         if slot.outsiders.is_late(request.group, request.sender, request.number):
             raise InvalidUpdateVersion(
-                f"group {request.group}: whoever sent commit {request.number} has committed again"
+                f"group {request.group}: the sender of commit {request.number} has committed again"
                 " since; nothing was changed"
             )
         _check_room(self._coordinator.image, request)

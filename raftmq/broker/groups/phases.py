@@ -105,7 +105,7 @@ class GroupSettings:
 
     def __post_init__(self) -> None:
         assert 0 < self.session_timeout_ms_min <= self.session_timeout_ms_max, "no timeout fits"
-        assert self.initial_rebalance_delay_ms >= 0, "nobody can have waited before now"
+        assert self.initial_rebalance_delay_ms >= 0, "a delay is not negative"
         assert 1 <= self.size_max <= MEMBERS_MAX, "the metadata would refuse to keep the group"
 
     def check_session_timeout(self, group: str, timeout_ms: int) -> None:

@@ -345,7 +345,7 @@ class GroupRebalance:
         assert may_sync or all(m.syncing is None for m in members), "R1: syncs"
         if phase is Phase.PREPARING:
             is_gathering = self._gather_end is not None
-            assert is_gathering or not members.have_all_joined, "R2: nobody is missing"
+            assert is_gathering or not members.have_all_joined, "R2: no member is missing"
         assert (phase is Phase.EMPTY) == (not len(members)), f"R3: {phase}, {len(members)} members"
         if phase in (Phase.COMPLETING, Phase.STABLE):
             assert self.leader in members, f"R3: leader {self.leader!r}"
