@@ -396,7 +396,7 @@ class Broker:
         told = self.settings.listener(listener)  # name and purpose, for error texts
 
         async def serve(stream: trio.abc.Stream) -> None:
-            await self._server.serve_stream(stream, told)
+            await self._server.serve_stream(stream, told)  # until either side hangs up
 
         await self._host.network.serve(serve, listener.bind, task_status=task_status)
 
@@ -415,6 +415,7 @@ class Broker:
         if all(
             log.durable_end_offset == log.log_end_offset for log in self._directory.logs.values()
         ):
+            # Written and synced: the last thing before the directory is unlocked.
             await self._meta.mark_clean()
 
 
@@ -472,7 +473,7 @@ async def _open_metadata(
         is_replacement=settings.is_replacement,
     )
     arguments: dict[str, Any] = {"files": host.files, "random": host.random}
-    if host.run_sync is not None:
+    if host.run_sync is not None:  # simulations only: the quorum has threads of its own otherwise
         arguments["run_sync"] = host.run_sync
     opening = open_quorum if settings.is_voter else open_observer
     async with opening(quorum_settings, host.network, **arguments) as quorum:

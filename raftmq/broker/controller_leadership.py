@@ -134,6 +134,7 @@ class ControllerTerm:
     async def _result_of(self, effect: ProposeCommand) -> AnyResult | None:
         """None if the outcome is unknown or nothing was applied: the controller proposes again."""
         try:
+            # Until applied, refused, or unknown after the quorum's own timeout.
             result = await self._quorum.propose(effect.command)
         # Not an error of the cluster: leadership changes, and the next term decides anew.
         except RaftmqError as error:
@@ -145,7 +146,7 @@ class ControllerTerm:
     async def _probe(self, probe: ProbeBroker) -> None:
         # The kernel may close the listening socket of a dying process last, so probes wait.
         await trio.sleep_until(probe.not_before)
-        outcome = await self._outcome(probe)
+        outcome = await self._outcome(probe)  # at most PROBE_SECONDS_MAX
         logger.info("broker probed: broker=%d outcome=%s", probe.broker_id, outcome.name)
         if self.is_current:  # a probe's result in another term would be about old state
             now, image = trio.current_time(), self._image
@@ -177,6 +178,7 @@ async def _dialled(network: Network, address: Address) -> ProbeOutcome:
         except Unreachable as error:  # nothing listens there any more, or the host does not answer
             # Refused: the host answers and no process listens, so the broker is gone.
             return ProbeOutcome.REFUSED if error.was_refused else ProbeOutcome.TIMED_OUT
+        # A probe is no conversation: the peer sees a connection that ends.
         await trio.aclose_forcefully(stream)
         return ProbeOutcome.ACCEPTED
     return ProbeOutcome.TIMED_OUT
@@ -185,7 +187,7 @@ async def _dialled(network: Network, address: Address) -> ProbeOutcome:
 def _tell(effect: ProposeCommand, result: AnyResult) -> None:
     # Only what an operator wants to see in the log.
     command = effect.command
-    if isinstance(result, Refused):
+    if isinstance(result, Refused):  # usual where two effects overtook each other
         logger.info("proposal refused: command=%s reason=%s", command, result.message)
     # Changes of a broker's state are logged for the operator.
     elif isinstance(command, FenceBroker | UnfenceBroker | BeginControlledShutdown):

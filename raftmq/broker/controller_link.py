@@ -95,6 +95,7 @@ class ControllerLink:
         while True:
             seen = self._quorum.leadership
             try:
+                # One attempt; the loop decides about the next.
                 return await self._propose_once(command, command_id, deadline)
             except RaftmqError as error:  # definite or not decides whether to repeat
                 problem = error
@@ -133,6 +134,7 @@ class ControllerLink:
             said.wants_shutdown,
             said.wall_clock_ms,
         )
+        # An answer, or an error within HEARTBEAT_SECONDS_MAX.
         reply: BrokerHeartbeatReply = (await self._ask(leader, body, deadline)).body
         return reply
 
@@ -150,6 +152,7 @@ class ControllerLink:
         while True:
             seen = self._quorum.leadership
             try:
+                # One attempt, with a wait for a leader.
                 return await self._read_barrier_once(deadline)
             # Reading twice is harmless, so any retriable error will do.
             except RaftmqError as error:
@@ -158,7 +161,7 @@ class ControllerLink:
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     async def _read_barrier_once(self, deadline: float) -> int:
-        leader = await self._leader(deadline)
+        leader = await self._leader(deadline)  # waits for an election, within the deadline
         if not leader.is_leader:  # only the leader can confirm that it still leads
             version: int = (await self._ask(leader, ReadBarrier(), deadline)).body.metadata_version
             return version
@@ -175,10 +178,11 @@ class ControllerLink:
     async def _propose_once(
         self, command: AnyCommand, command_id: CommandId | None, deadline: float
     ) -> AnyResult:
-        leader = await self._leader(deadline)
+        leader = await self._leader(deadline)  # waits for an election, within the deadline
         seconds = max(0.0, deadline - trio.current_time())
         # This node leads: no network, no codec.
         if leader.is_leader:
+            # The quorum keeps the deadline.
             return await self._quorum.propose(command, command_id=command_id, timeout=seconds)
         timeout_ms = min(int(seconds * 1000), ID_MAX)
         body = Propose(encode_command(command, command_id), timeout_ms)
@@ -194,7 +198,7 @@ class ControllerLink:
         # Ends with an election, or at the deadline of the caller.
         with trio.move_on_at(deadline):
             leadership = self._quorum.leadership
-            while leadership.leader_id is None:
+            while leadership.leader_id is None:  # no leader is known: an election is going on
                 leadership = await self._quorum.wait_leadership_changed(leadership)
             return leadership
         raise NotController(f"node {self._broker_id} has heard of no leader in time")
@@ -210,7 +214,8 @@ class ControllerLink:
         assert leader.leader_id is not None, "no leader to ask"
         # Dial with a Ping first: losing that is definite, losing the request would not be.
         if not self._peers.is_connected(leader.leader_id):
-            await self._connect(leader, deadline)
+            await self._connect(leader, deadline)  # definite if it fails, see `_connect`
+        # Or None soon after it was replaced.
         answer = await self._while_leading(leader, body, deadline, grace_seconds=GRACE_SECONDS)
         if answer is None:  # it may have been applied: the old leader took it and is silent
             raise RequestTimedOut(f"node {leader.leader_id} leads no more, and has not answered")
@@ -223,6 +228,7 @@ class ControllerLink:
             Unreachable: definite, in every case.
         """
         try:
+            # No grace: nothing can be lost.
             answer = await self._while_leading(leader, Ping(), deadline, grace_seconds=0.0)
         except RaftmqError as error:  # a Ping changes nothing, so this is definite
             raise Unreachable(str(error)) from error

@@ -173,8 +173,10 @@ class Lifetime:
         while True:
             expected = self._known_epoch(self._quorum.image)
             registration = self._registration(incarnation, damaged, expected)
+            # One attempt, with the wait for a leader.
             result, problem = await self._try_register(registration)
             if isinstance(result, BrokerRegistered):  # committed, by this attempt or an earlier one
+                # Its epoch must be on disk before anything uses it.
                 await self._take(result.broker_epoch)
                 return
             # The same reason is logged once.
@@ -195,6 +197,7 @@ class Lifetime:
         with trio.move_on_after(REGISTER_PAUSE_SECONDS):
             image = self._quorum.image
             while self._known_epoch(image) == expected:  # still the process that was in the way
+                # Another registration, or the end of the pause.
                 image = await self._quorum.wait_changed(image.version)
 
     def _first_damage(self) -> tuple[tuple[bytes, int], ...]:
@@ -271,7 +274,7 @@ class Lifetime:
                 logger.warning("registration lost: %s reason=%s", self._name, error)
                 self._set_epoch(NO_EPOCH)
                 return
-            await self._rest(sent_at)
+            await self._rest(sent_at)  # until the next heartbeat is due, or a stop
 
     async def _wait_own_image(self) -> None:
         """The first heartbeat should count: the controller unfences no broker whose metadata is
@@ -279,6 +282,7 @@ class Lifetime:
         """
         # Heartbeats must begin in time even where the image is late.
         with trio.move_on_after(HEARTBEAT_SECONDS):
+            # The image with this very registration.
             await self._quorum.wait_changed(self.broker_epoch - 1)
 
     async def _beat(self) -> None:
@@ -293,7 +297,7 @@ class Lifetime:
             reading.wall_ms,
         )
         try:
-            reply = await self._link.heartbeat(said)
+            reply = await self._link.heartbeat(said)  # an answer, or an error within its timeout
         # Only these two end the epoch; any other error is a heartbeat without an answer.
         except (StaleBrokerEpoch, BrokerIdNotRegistered):
             raise
@@ -324,7 +328,7 @@ class Lifetime:
             return
         # Unheard or stopping: sooner, to be heard before the session expires and to stop fast.
         if self._stop_wanted.is_set() or not self._is_heard:
-            await trio.sleep_until(sent_at + BEAT_AGAIN_SECONDS)
+            await trio.sleep_until(sent_at + BEAT_AGAIN_SECONDS)  # soon, but never twice at once
             return
         # A stop must not wait for the next regular heartbeat.
         with trio.move_on_at(sent_at + HEARTBEAT_SECONDS):

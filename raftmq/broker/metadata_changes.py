@@ -139,9 +139,10 @@ class MetadataChanges:
             for number, change in waiting:
                 if isinstance(change, RaftmqError):  # refused while planning
                     outcomes[number] = ChangeOutcome(0, change)
-                elif is_dry_run:
+                elif is_dry_run:  # nothing is proposed
                     outcomes[number] = await self._rehearse(change)
                 else:
+                    # As long as the deadline allows.
                     outcomes[number] = await self._carry_out(change, deadline)
 
         # Workers share one iterator: ends when every change has an outcome.

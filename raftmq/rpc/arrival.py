@@ -74,6 +74,7 @@ class Arrival:
             raise RemoteProtocolError(
                 f"frame of {needed_bytes} bytes before Hello, at most {SMALL_BYTES}"
             )
+        # The frame could not be handled anyhow.
         if self.window is not None and self.window.is_full and not self._claim.size:
             # Ends when enough requests of this connection have been answered, or it is closed.
             await self._stand_still(self.window.wait_room)

@@ -71,6 +71,7 @@ class WaitedCall(Call):
 
         # `Calls` settles each call exactly once, which ends this wait.
         self._task = trio.lowlevel.current_task()
+        # Until `settle`, or the caller is cancelled.
         await trio.lowlevel.wait_task_rescheduled(give_up)
 
 

@@ -98,7 +98,7 @@ class Outbox:
         # Sending already, and the writer will see the queue; or corked, and `uncork` flushes.
         if self._idle_task is None or self._is_corked:
             return  # it is at it, or will be
-        if at_once:
+        if at_once:  # saves a switch to the writing task
             self._send_now()
         if self._queue and self._idle_task is not None:  # `on_sent` may have woken it
             trio.lowlevel.reschedule(self._idle_task)
@@ -132,13 +132,13 @@ class Outbox:
 
     async def wait_empty(self) -> None:
         while not self.is_empty:
-            await self._emptied.park()
+            await self._emptied.park()  # woken when the writer has sent everything
 
     async def run(self) -> NoReturn:
         """Send until cancelled. Raises what `SocketWriter.send` raises."""
         while True:
             if not self._queue:  # the write queue is drained: sleep until `flush`
-                await self._wait_queued()
+                await self._wait_queued()  # until `flush`
             # Most frames fit into the socket's buffer; the step with its waits is for the rest.
             self._send_now()
             if self._queue:  # the socket is full, or a file is not in memory
@@ -162,7 +162,7 @@ class Outbox:
     def _take(self) -> list[OutboxEntry]:
         entries = []
         size = 0
-        while self._queue and size < STEP_BYTES:
+        while self._queue and size < STEP_BYTES:  # at least one frame, even a larger one
             entries.append(self._queue.popleft())
             size += entries[-1].stream_bytes
         return entries
@@ -172,7 +172,7 @@ class Outbox:
         self.writes_since = trio.current_time()
         # Long answers in steps, so that the alarm sees progress between them.
         for step in steps(pieces):
-            await self._sender.send(step)
+            await self._sender.send(step)  # until the socket has taken it; the stall limit ends it
             self.moved_at = self.writes_since = trio.current_time()
             # A short frame fits into buffers even if the peer is dead: no sign of life.
             if sums.stream_bytes >= STEP_BYTES:
@@ -466,6 +466,7 @@ class SocketWriter:
             await self._send_buffers(_joined(buffers))
         # A simulated stream has no sendfile; a small or uncached part is read instead.
         elif not isinstance(self._stream, TcpStream) or not _is_for_sendfile(file):
+            # A cached small part, or one that a thread reads.
             await self._send_buffers(_joined([*buffers, await self._read(file)]))
         else:
             # `more`: the file follows at once, so the kernel may fill the packet with it.
@@ -498,7 +499,7 @@ class SocketWriter:
             data = file.read_now(position, length)
         # Not in the page cache: a worker thread waits for the disk, not the loop.
         except WouldBlock:
-            data = await self._run_sync(part.read)
+            data = await self._run_sync(part.read)  # a worker thread; ends with the disk
         # Truncated since the answer was made. The announced length cannot be met any more, so
         # the connection has to end.
         if len(data) < length:

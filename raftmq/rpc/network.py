@@ -74,7 +74,7 @@ class Acceptor:
 
     async def _handle(self, stream: trio.SocketStream) -> None:
         try:
-            await self._handler(stream)
+            await self._handler(stream)  # as long as the connection lives
         # The handler may return early or fail; a connection must not outlive it.
         finally:
             await trio.aclose_forcefully(stream)
@@ -82,7 +82,7 @@ class Acceptor:
     async def _next(self) -> trio.SocketStream:
         while True:
             try:
-                return await self._listener.accept()
+                return await self._listener.accept()  # until a client connects
             except OSError as error:
                 # Any other error says that the listener itself is unusable.
                 if error.errno not in LACKING:
@@ -99,6 +99,7 @@ class Acceptor:
         self._give_spare()
         # Another thread may have taken the descriptor meanwhile; then this one is tried later.
         with trio.move_on_after(PAUSE_SECONDS), suppress(OSError):
+            # The client sees the connection close.
             await trio.aclose_forcefully(await self._listener.accept())
             self._refused += 1
         self._keep_spare()
@@ -116,7 +117,7 @@ class Acceptor:
             )
 
     def _keep_spare(self) -> None:
-        if self._spare is None:
+        if self._spare is None:  # at the start, or after it was given away
             # During a shortage there may be none to get; the next round tries again.
             with suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -237,7 +238,7 @@ class TcpStream(trio.abc.HalfCloseableStream):
         while True:
             try:
                 return os.sendfile(self.socket.fileno(), descriptor, position, length)
-            except BlockingIOError:
+            except BlockingIOError:  # the socket buffer is full
                 # Until the peer has taken some; its silence breaks the socket (TCP_USER_TIMEOUT).
                 await trio.lowlevel.wait_writable(self.socket)
 
@@ -322,6 +323,7 @@ class TcpNetwork:
     async def open_listeners(self, address: Address) -> list[trio.SocketListener]:
         """One listener for each IP address that the host has."""
         with translated("listen on", address):
+            # Resolves the host in a thread.
             listeners = await trio.open_tcp_listeners(address.port, host=address.host)
             for listener in listeners:
                 set_options(listener.socket)  # Linux lets accepted sockets inherit them

@@ -149,7 +149,7 @@ class Peer:
         try:
             while not self._is_gone:
                 with trio.CancelScope() as self._round:
-                    while self._attempt is None and not self._is_gone:
+                    while self._attempt is None and not self._is_gone:  # no caller wants a channel
                         # Until a caller wants a channel, or the broker is removed.
                         await self._asked.park()
                     if not self._is_gone:
@@ -202,7 +202,7 @@ class Peer:
             with trio.fail_after(seconds_max):
                 # The connect timeout of the network applies as well.
                 stream = await self._dialling.dial(self._address)
-            await self._serve(stream)
+            await self._serve(stream)  # Hello, then the life of the channel
         except trio.TooSlowError:  # a host that drops packets
             self._tell(f"no connection within {seconds_max:g} s")
         # Refused, reset, or a refused Hello: wait and dial again.
@@ -239,7 +239,7 @@ class Peer:
     def _tell(self, problem: str) -> None:
         """Fail the waiting callers; log a problem once, not at every attempt."""
         self._settle(problem)
-        if problem != self._problem:
+        if problem != self._problem:  # logged once for each problem
             self._problem = problem
             where = f"broker={self._broker_id} address={self._address}"
             logger.warning("broker unreachable: %s reason=%s", where, problem)

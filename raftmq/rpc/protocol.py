@@ -234,7 +234,7 @@ class Calls:
         """Fail the calls whose deadline has passed; returns the next deadline."""
         # A list: settling changes both dicts.
         for call in [*self._in_flight.values(), *self._in_line.values()]:
-            if call.deadline <= now:
+            if call.deadline <= now:  # the server is slow or hangs, or the answer is lost
                 what = f"{call.request.__name__}: no answer within {call.timeout:g} s"
                 self.settle(call, RequestTimedOut(what))
         calls = (*self._in_flight.values(), *self._in_line.values())

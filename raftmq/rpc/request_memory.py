@@ -72,7 +72,7 @@ class RequestMemory:
         self._let_in()
 
     def _let_in(self) -> None:
-        while self._line:
+        while self._line:  # in order of asking
             claim = self._line[0]
             # Over the limit: the first in line may still finish, if no other claim does.
             if self.held_bytes + claim.wanted_bytes - claim.size > self.bytes_max:

@@ -368,7 +368,7 @@ class ServedConnection:
     ) -> None:
         if self._pending.pop(pending):  # leave the delayed ones before the answer is counted
             self._window.take_back()
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, Exception):  # the maker settled it with an error
             outcome = failure(outcome, context, request.body)
         self._answer(context, request, size, outcome)
         # A lone request's answer leaves at once; with more in flight the writing task joins them.

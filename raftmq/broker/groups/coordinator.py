@@ -474,6 +474,7 @@ class GroupCoordinator:
                 break
             except RaftmqError as error:  # no quorum for the moment; the slots stay unloaded
                 logger.info("slots not loaded yet: slots=%d reason=%s", len(slots), error)
+                # A quorum without a leader needs about a second.
                 await trio.sleep(LOAD_PAUSE_SECONDS)
         self.follow()  # slots that the new image has taken away are let go
         # Slicing is safe: no other broker changes these groups while the slots are this broker's.
@@ -483,7 +484,7 @@ class GroupCoordinator:
             is_wanted = slot is not None and bool(state.members)
             # Creating a group costs more than passing one over, so each is a slice of its own.
             if is_wanted or not at % SLICE_GROUPS:
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()  # heartbeats of other groups are read in between
             # Lost while this loop gave up its turn.
             if slot and state.members and not slot.pipeline.is_lost:
                 self._host(slot, self._group(slot, name, image))

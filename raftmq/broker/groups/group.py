@@ -152,7 +152,7 @@ class Group:
     def note_commit(self, member_id: str, number: int) -> None:
         """The commit was accepted. Senders that are not members are `Outsiders`."""
         member = self._members.get(member_id)
-        if member is not None and number:
+        if member is not None and number:  # 0: an older client, or not a member
             member.commit_number = number
 
     def describe(self) -> DescribedGroup:

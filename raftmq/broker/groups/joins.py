@@ -69,7 +69,7 @@ class Joins:
     def on_join(self, join: Join) -> None:
         request = join.request
         known = self._known(request)
-        if self._is_late(request):
+        if self._is_late(request):  # before anything else, as it must change nothing
             self._refuse(join, RebalanceInProgress(f"{request.member_id} has joined again since"))
             return
         refusal = self._refusal(join, known)

@@ -179,7 +179,7 @@ class Pipeline:
                 # Until an entry is put in line.
                 await self._woken.wait()
                 await trio.lowlevel.checkpoint()  # entries of this turn of the loop go together
-                await self._turn()
+                await self._turn()  # until one command is settled, or was not applied
                 # Nothing is left: sleep until the next entry.
                 if not self._line and not self.is_lost:
                     self._woken = trio.Event()
@@ -197,7 +197,7 @@ class Pipeline:
         first = self._line[0]
         # Three kinds of entries: decisions, single commands, and commits, which share one.
         if isinstance(first, Decision):
-            await self._decide(first)
+            await self._decide(first)  # a read barrier, then the command that it leads to
         elif isinstance(first, GroupChange):  # a saved group or a deletion stands alone
             await self._carry(first.command, 1)
         else:
@@ -220,7 +220,7 @@ class Pipeline:
         except RaftmqError as error:  # no quorum, or the decision itself was refused
             self._settle_front(1, error)
             return
-        if self.is_lost:
+        if self.is_lost:  # the sender has its answer from `abandon`
             return  # `abandon` has called it back
         if command is None:  # nothing is to be changed
             self._settle_front(1, Done())
@@ -244,7 +244,7 @@ class Pipeline:
         if self.is_lost:  # lost while it was certain that nothing was applied
             self._settle_front(len(self._line), self._not_coordinator())
         else:
-            await trio.sleep(PAUSE_SECONDS)
+            await trio.sleep(PAUSE_SECONDS)  # a quorum without a leader would be asked in a loop
         return False
 
     def _settle_front(self, count: int, outcome: Outcome) -> None:
@@ -297,7 +297,7 @@ class Pipeline:
                 is_unknown |= not error.definite
                 if not is_unknown:  # certainly not applied, so nothing has to be repeated
                     return None if error.retriable else error
-            await trio.sleep(PAUSE_SECONDS)
+            await trio.sleep(PAUSE_SECONDS)  # the outcome is unknown: the same id again, see above
 
     # Outcomes
 

@@ -231,7 +231,7 @@ class GroupRebalance:
 
     def _synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
-        if not self._unsynced:
+        if not self._unsynced:  # all of them have asked
             # All have asked: no one can be put out for silence any more.
             self._sync_end = math.inf
 

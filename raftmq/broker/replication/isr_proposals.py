@@ -108,6 +108,7 @@ class IsrProposals:
                 self._forget(replica.key, proposal, command_id)
             return
         self._forget(replica.key, proposal, command_id)
+        # Refused proposals wait a moment before the next.
         await self._settle(replica, proposal, result)
 
     def _forget(self, key: PartitionKey, proposal: ProposeIsr, command_id: CommandId) -> None:
@@ -128,9 +129,10 @@ class IsrProposals:
     async def _settle(self, replica: Replica, proposal: ProposeIsr, result: AnyResult) -> None:
         match result:  # applied, not heard of yet there, or refused
             case PartitionAltered():
+                # Waits for a truncation under way.
                 await self._take_up(replica, result)
             case Refused(ErrorCode.NOT_CONTROLLER):  # that node's metadata is behind ours
-                await self._pause()
+                await self._pause()  # metadata on its way makes the next attempt succeed
                 replica.on_isr_unknown(proposal)
             case Refused(code, message):
                 logger.info("isr refused: log=%s reason=%s", replica.log.name, message)
@@ -168,4 +170,5 @@ class IsrProposals:
         )
 
     async def _pause(self) -> None:
+        # Until a new image or a new leader may have come.
         await trio.sleep(PAUSE_SECONDS * self._random.uniform(0.5, 1.5))

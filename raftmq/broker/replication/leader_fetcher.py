@@ -170,7 +170,7 @@ class LeaderFetcher:
             # Ends when nothing is left to follow; each failure begins a new conversation.
             while not self.is_idle:
                 error = await self._converse()
-                if error is not None:
+                if error is not None:  # the session is void: a new one after a pause
                     self._begin_anew(error)
                     # A leader that refuses or is down is asked again after the backoff.
                     await trio.sleep(self._backoff.next_seconds())
@@ -182,7 +182,7 @@ class LeaderFetcher:
         problem: RaftmqError | None = None
         async with trio.open_nursery() as self._requests:
             try:
-                await self._talk()
+                await self._talk()  # until idle, or an error
             # The frames of the traceback would keep answers of megabytes alive.
             except RaftmqError as error:
                 problem = without_frames(error)
@@ -197,7 +197,7 @@ class LeaderFetcher:
                 return
             # Until a replica has something to ask, an answer failed, or a backoff has ended.
             with trio.move_on_at(self._backing_off.next_at):
-                await self._woken.wait()
+                await self._woken.wait()  # set by a partition, an answer's failure, or `unfollow`
             # By timeout it is unset: keep it, others may hold it.
             if self._woken.is_set():
                 self._woken = trio.Event()
@@ -225,7 +225,7 @@ class LeaderFetcher:
             return  # an answer to an earlier conversation
         try:
             self._step()
-        except RaftmqError as error:
+        except RaftmqError as error:  # raised in the reader's task: handed to the conversation
             self._failure = error
         # Only then is there something for the task itself; otherwise this step has done all.
         if self._failure is not None or self.is_idle or len(self._backing_off):
@@ -271,7 +271,7 @@ class LeaderFetcher:
         # The connection of the session has ended; begin a new session.
         if not asked and self._session_id != NO_SESSION:
             raise Disconnected(f"broker {self._leader_id}: the connection of the session has ended")
-        if not asked:
+        if not asked:  # the first request of a session: a task may dial
             assert self._requests is not None, "only while it talks"
             self._requests.start_soon(self._carry_out, exchange)
 
@@ -430,6 +430,7 @@ class LeaderFetcher:
     async def _adopt_start(self, followed: FollowedPartition) -> None:
         """Until the log starts where the leader's does, or another one leads."""
         while await followed.adopt_start():  # noqa: ASYNC110  # a disk sets no event
+            # A busy disk gets the same pauses as a failing one.
             await trio.sleep(followed.pause_after(None))
         # Reports were held back while the start differed, see `held_to_tell`.
         self._reports.mark(followed)
@@ -444,7 +445,7 @@ class LeaderFetcher:
         self, followed: FollowedPartition, change: Callable[[], Awaitable[None]]
     ) -> None:
         try:
-            await change()
+            await change()  # a log is truncated, or begins elsewhere: disk work
         except RaftmqError as error:  # the disk failed: only this partition waits
             self._rest(followed, error)
             self._woken.set()  # the conversation sleeps until the earliest backoff it knows
@@ -548,7 +549,7 @@ class Fetchers:
 
     def _add(self, leader_id: int) -> LeaderFetcher:
         fetcher = self._by_leader[leader_id] = LeaderFetcher(leader_id, self._myself)
-        if self._nursery is not None:
+        if self._nursery is not None:  # before `run`, which starts the task
             self._nursery.start_soon(self._fetch_from, leader_id)
         return fetcher
 

@@ -119,7 +119,7 @@ class ProgressReports:
         body = ReplicaProgress(self._broker_id, broker_epoch, _said(telling))
         try:
             return self._peers.send_one_way(self._leader_id, body)
-        except RaftmqError as error:
+        except RaftmqError as error:  # an older leader, for example; the next session reports again
             logger.warning("progress not sent: leader=%d reason=%s", self._leader_id, error)
             return False
 

@@ -183,9 +183,9 @@ class ReplicaRepair:
                 # Before any pause: a leader that cannot append must not stay the leader meanwhile.
                 await self._report_failure(case)
                 if case.steady_since > float("-inf"):  # repaired before, and failed again soon
-                    await self._pause(case)
+                    await self._pause(case)  # its pauses go on where they were
                 while not await self._is_treated(case):
-                    await self._pause(case)
+                    await self._pause(case)  # until a leader, a failure, or the pause is over
                 self._note_repaired(case)
         finally:
             case.scope = None
@@ -240,11 +240,11 @@ class ReplicaRepair:
         replica = self._ward.find(case.key)
         if replica is None:  # its log could not be opened yet
             replica = await self._open(case)
-        if replica is None:
+        if replica is None:  # let go while it was opened
             return True  # not assigned to this broker any more
         if replica.log.offline_reason:  # readable at most; reopening may cure it
             if case.loss_told is not replica.log:  # it failed after `_treat` had reported
-                await self._report_failure(case)
+                await self._report_failure(case)  # before the reopening, as in `_treat`
                 # Failed again at once: reopening in a loop would only wear the disk.
                 if trio.current_time() - case.reopened_at < STEADY_SECONDS:
                     await self._pause(case)  # it failed again soon after it was reopened
@@ -260,6 +260,7 @@ class ReplicaRepair:
         must not count.
         """
         replica = self._ward.find(case.key)
+        # Only offline logs are reported at once.
         if replica is None or not replica.log.offline_reason:
             return
         case.loss_told = replica.log
@@ -289,7 +290,7 @@ class ReplicaRepair:
         others = {*state.isr, *state.eligible} - {self._broker_id}
         # Once in a leader epoch. Without another candidate a bad leader is better than none.
         if state.leader_epoch > case.told_epoch and any(map(image.is_active, others)):
-            await self._tell(case, Loss.NOTHING)
+            await self._tell(case, Loss.NOTHING)  # until applied: other replicas may lead then
 
     async def _withdraw(self, case: _Case) -> None:
         """Leave the ISR, or the line to join it, so that the leader does not wait for this replica.
@@ -305,9 +306,10 @@ class ReplicaRepair:
         has_told = part is not None and part.agrees and part.leader_epoch == state.leader_epoch
         # About to join counts as well: the leader adds it to the maximal ISR and waits.
         if has_told or self._broker_id in state.isr:
-            await self._tell(case, Loss.NOTHING)
+            await self._tell(case, Loss.NOTHING)  # until applied, or the caller gives up
 
     async def _tell(self, case: _Case, loss: Loss) -> None:
+        # Until the quorum has applied it, and this image shows it.
         await self._reports.tell(case.key, loss)
         state = self._ward.state_of(case.key)
         if state is not None:
@@ -334,7 +336,7 @@ class ReplicaRepair:
             return False
         # Not for as long as it takes: meanwhile this replica may become the last one in sync.
         with trio.move_on_after(TELLING_SECONDS_MAX):
-            await self._tell(case, Loss.NOTHING)
+            await self._tell(case, Loss.NOTHING)  # until applied, within TELLING_SECONDS_MAX
             return True
         return False
 
@@ -348,7 +350,7 @@ class ReplicaRepair:
         if self._broker_id in {*state.isr, *state.eligible}:
             case.is_damage_told = False
         with trio.move_on_after(TELLING_SECONDS_MAX):
-            await self._tell_damage(case)
+            await self._tell_damage(case)  # until applied, within TELLING_SECONDS_MAX
         return case.is_damage_told
 
     def _say_rot_stays(self, case: _Case) -> None:
@@ -361,14 +363,14 @@ class ReplicaRepair:
 
     async def _tell_damage(self, case: _Case) -> None:
         if not case.is_damage_told:  # once: until the replica is trusted again
-            await self._tell(case, Loss.RECORDS)
+            await self._tell(case, Loss.RECORDS)  # until applied: only then may records be cut
             case.is_damage_told = True
 
     # -- repairs ---------------------------------------------------------------------------
 
     async def _open(self, case: _Case) -> Replica | None:
         try:
-            await self._ward.open_again(case.key)
+            await self._ward.open_again(case.key)  # opening scans the log after a crash
         except StorageError as error:  # missing rights, a full disk, or unreadable
             # The partition needs a leader with a log.
             await self._hand_over(case)
@@ -386,23 +388,23 @@ class ReplicaRepair:
         # No other broker has the log: it stays.
         if state is None or not self._is_other_active(state.leader):
             return
-        await self._tell_damage(case)
+        await self._tell_damage(case)  # before the folder goes: the loss must be known
         state = self._ward.state_of(case.key)
         # The report was answered and a later epoch has another leader: its log is complete.
         if state is not None and self._has_other_leader(case, state.leader, state.leader_epoch):
             logger.warning("log is given up, and fetched again: %s", _name(case.key))
-            await self._ward.discard(case.key)
+            await self._ward.discard(case.key)  # removes the folder; a new log is made empty
 
     async def _reopen(self, case: _Case, replica: Replica) -> None:
         """Open the log again. A leader then needs another epoch: what it appended may be gone."""
         try:
-            log = await self._directory.reopen(replica.log)
+            log = await self._directory.reopen(replica.log)  # scans what was not synced
         # The disk still refuses: another replica should lead.
         except StorageError:
             await self._hand_over(case)
             raise
         case.reopened_at = trio.current_time()
-        await replica.replace_log(log)
+        await replica.replace_log(log)  # the old object may still be reading or flushing
         self._ward.on_repaired(case.key, replica)
         known = replica.assignment
         # Offsets of records that may be gone must not be reused in the epoch in which followers may
@@ -416,7 +418,7 @@ class ReplicaRepair:
         """
         # Damage is reported first; rot is put right where possible, without a report.
         if replica.log.damage:
-            await self._tell_damage(case)
+            await self._tell_damage(case)  # before the cut: the loss must be known
         elif not await self._put_right(case, replica):
             return False
         known = replica.assignment
@@ -429,6 +431,7 @@ class ReplicaRepair:
             return False
         try:
             leads = known.leader == self._broker_id
+            # Disk work; followed by fetching, as any follower.
             await replica.cut_damage(leads=leads, start_over=case.must_start_over)
         # A follower whose log is corrupt below the cut as well starts over, empty.
         except StorageError as error:
@@ -448,6 +451,7 @@ class ReplicaRepair:
         # Nothing to fetch from; the next assignment goes on.
         if known is None or not self._has_other_leader(case, known.leader, known.leader_epoch):
             return False
+        # Batches from the leader, written over the rot.
         await self._rot_repair.put_right(replica, known)
         return not replica.log.rotten or await self._tell_parted(case)
 
@@ -536,17 +540,18 @@ class DamageReports:
                 problem = await self._report_some()
                 if problem:  # no controller, or not registered: all of it again
                     logger.warning("damage not reported yet: reason=%s", problem)
+                    # A quorum without a leader needs about a second.
                     await trio.sleep(PAUSE_SECONDS)
 
     async def _until_caught_up(self) -> None:
         """An older image may still name a leader that the report has replaced."""
         while True:
             try:
-                await self._catch_up()
+                await self._catch_up()  # a read barrier, then this image
             # The report is applied, but this node does not know it yet.
             except RaftmqError as error:
                 logger.warning("not known what became of a report: reason=%s", error)
-                await trio.sleep(PAUSE_SECONDS)
+                await trio.sleep(PAUSE_SECONDS)  # the report counts only once this image shows it
             else:
                 return
 

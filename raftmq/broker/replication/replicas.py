@@ -93,6 +93,7 @@ class HighWatermarks:
         known = dict(self._known)
         # Idle brokers write nothing.
         if known != self._written:
+            # A thread: a slow disk must not stop the replicas.
             await self._run_sync(partial(write_checkpoint, self._files, self._path, known))
             self._written = known
 
@@ -104,6 +105,7 @@ class HighWatermarks:
 # fewer replicas.
 
 
+# Name, then the id that tells topics of one name apart.
 _TOPIC_FOLDER = re.compile(r".+-(?P<topic_id>[0-9a-f]{32})")
 _PARTITION_FOLDER = re.compile(r"Partition-(?P<partition>\d+)")
 
@@ -290,6 +292,7 @@ class Replicas:
         for key in sorted(found.keys() - set(known)):
             self._unknown[key] = LogId(found[key][0], key.partition)
             logger.info("log of a topic that is not known yet: %s", self._unknown[key].name)
+        # All logs before the registration, which reports their damage.
         await self._open(known, image)
         self._told = frozenset(self.damaged())
 
@@ -319,10 +322,12 @@ class Replicas:
             me = image.brokers.get(self._broker_id)
             # Registered, and this image knows it.
             if me is not None and me.broker_epoch == self.broker_epoch:
+                # Opens logs and changes roles, in the order of the metadata.
                 await self._take(self._quorum.delta_since(self._seen.version))
             else:  # the metadata is behind, or `Lifetime` has not set the epoch yet
                 # Nothing wakes this task when `broker_epoch` is set, hence the short wait.
                 with trio.move_on_after(REGISTRATION_SECONDS):
+                    # Or the registration is complete after the pause.
                     await self._quorum.wait_changed(image.version)
 
     async def _take(self, delta: MetadataDelta) -> None:
@@ -331,6 +336,7 @@ class Replicas:
         new = [duty.partition_id for duty in wanted if not isinstance(duty, LetGo)]
         missing = [key for key in map(_key, new) if key not in self._replicas]
         late = [key for key in missing if key not in self._logs]
+        # From disk, many at once.
         await self._open([key for key in late if not self._repairing.is_watched(key)], delta.image)
         # No log to open: repair opens it, now or later.
         for key in late:
@@ -343,6 +349,7 @@ class Replicas:
             # One partition's failure must not keep the others from their roles.
             except RaftmqError as error:
                 logger.error("duty failed: %s reason=%s", duty, error)
+        # After the new duties, which must not wait for deletions.
         await self._let_go_deleted(delta.image)
         await self._reconfigure(delta)
         self._seen = delta.image
@@ -362,7 +369,7 @@ class Replicas:
         for key in found:
             if key.topic_id in deleted:
                 try:
-                    await self._let_go(key)
+                    await self._let_go(key)  # closes the replica, then removes its folder
                 except RaftmqError as error:
                     # The folder stays; the next change of the list tries again.
                     name = f"{key.topic_id.hex()}-{key.partition}"
@@ -384,7 +391,7 @@ class Replicas:
             return
         config = config_of(image.topics[key.topic_id])
         replica.log.config = config
-        # Leading may write the epoch, following may have to stop a leader: disk work.
+        # Waits for a truncation under way; a new leader also trims its log to the committed start.
         await replica.take_up(assignment_of(state, config))
         self.on_repaired(key, replica)
         self._repairing.on_assignment(key)
@@ -408,7 +415,7 @@ class Replicas:
         if duty is None or key in self._replicas:
             return
         topic = self._acted_upon.topics[key.topic_id]
-        log = await self._directory.open_log(
+        log = await self._directory.open_log(  # scans the log after a crash
             *log_id_of(topic, key.partition), config=config_of(topic)
         )
         self._logs[key] = log
@@ -487,6 +494,7 @@ class Replicas:
                 config = config_of(image.topics[key.topic_id])
                 replica.log.config = config
                 min_isr = min(config.min_insync_replicas, len(state.replicas))
+                # The leader judges its ISR by the new minimum.
                 await replica.take_up(replica.assignment._replace(min_isr=min_isr))
 
     # -- upkeep ----------------------------------------------------------------------------
@@ -521,7 +529,7 @@ class Replicas:
         for replica in list(self._replicas.values()):
             try:
                 await replica.keep_start()
-            except RaftmqError as error:
+            except RaftmqError as error:  # tried again with the next checkpoint
                 logger.warning("log start stays: log=%s reason=%s", replica.log.name, error)
 
 

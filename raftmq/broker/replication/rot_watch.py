@@ -172,7 +172,7 @@ class RotWatch:
                 # Set when reading begins: waiting for other work on the log costs no disk time.
                 self._reading_since = float("inf")
                 try:
-                    await self._look(self._waiting[spot])
+                    await self._look(self._waiting[spot])  # reads one batch in a worker thread
                 finally:
                     # Also when cancelled: readers wait for the event.
                     self._waiting.pop(spot).ended.set()
@@ -187,6 +187,7 @@ class RotWatch:
             look.verdict = CorruptionVerdict.ROTTEN
             return
         try:
+            # A worker thread; waits for other work on the log first.
             found = await self._directory.look(log, offset, on_begin=self._on_reading)
         # The disk does not read at all, which is no rot (decision 0027); NOT_LOOKED is the answer.
         except RaftmqError as error:
@@ -293,7 +294,7 @@ class RotRepair:
             bytes_max=PIECE_BYTES,
         )
         request = Fetch(max_wait_ms=0, bytes_min=0, bytes_max=PIECE_BYTES, partitions=(wanted,))
-        answer = await self._peers.request(
+        answer = await self._peers.request(  # from the leader, within ANSWER_SECONDS_MAX
             known.leader, request, timeout_seconds=ANSWER_SECONDS_MAX
         )
         told = answer.body.partitions
@@ -321,7 +322,7 @@ class RotRepair:
         # Another offset or epoch than our table names: the logs differ here.
         if mending is None:
             return None
-        await self._directory.mend(log, mending)
+        await self._directory.mend(log, mending)  # written and synced in its old place
         if mending.is_last:  # the disk shows all of this rot repaired
             logger.info(
                 "rot is put right: log=%s offset=%d end_offset=%d leader=%d",

@@ -214,6 +214,7 @@ class FetchTurn:
         if self.is_ended or self._is_reading:  # a disk read under way goes on by itself
             return
         for key in list(self._session.news):
+            # What is left stays new data for the next request.
             if self._is_full or self._is_superseded:
                 break
             self._session.news.pop(key, None)

@@ -95,7 +95,7 @@ class ListOffsetsRequests:
         try:
             replica = self._replicas.get(wanted.topic_id, wanted.partition)
             leader = replica.leading(wanted.leader_epoch)
-            if wanted.timestamp == EARLIEST:
+            if wanted.timestamp == EARLIEST:  # known without the high watermark
                 return _found(wanted, replica, offset=replica.log.log_start_offset)
             assert wanted.timestamp == LATEST, f"{wanted} is to be searched for"
             _check_established(replica, leader)
@@ -205,6 +205,7 @@ class RecordDeletion:
         planned = plan_each(
             request.partitions, self._plan, key=lambda it: (it.topic_id, it.partition)
         )
+        # Committed in the quorum first.
         outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
         told = [
             await self._told(wanted, change, outcome, deadline)
@@ -262,7 +263,7 @@ class RecordDeletion:
         try:
             replica = self._replicas.get(command.topic_id, command.partition)
             replica.leading(command.leader_epoch)
-        except RaftmqError:
+        except RaftmqError:  # another leader by now, which trims by itself
             return  # not the leader of that epoch any more: the next one trims its log
         reason = "the disk took too long"
         try:

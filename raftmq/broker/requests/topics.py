@@ -377,6 +377,7 @@ class TopicRequests:
     ) -> Reply:
         image = self._changes.image
         planned = plan_each(request.topics, lambda it: (_deletion(image, it),), key=lambda it: it)
+        # Committed, and gone from this image if there is time.
         outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
         told = [
             TopicOutcome(topic_id, outcome.code, outcome.message)
