@@ -199,8 +199,7 @@ class Broker:
             **host.rpc_arguments(),
         )
         self.clock = BrokerClock(node_id, directory.now_ms)
-        # Records and commits are stamped with the corrected time of a wrong clock (decision 0026).
-        directory.now_ms = self.clock.stamp_ms
+        directory.now_ms = self.clock.stamp_ms  # corrected where this clock is wrong (0026)
         self.office = ControllerLeadership(
             node_id,
             quorum,

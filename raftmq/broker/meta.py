@@ -197,7 +197,7 @@ def check_directory(files: Files, directory: Path, owner: tuple[str, int]) -> No
         check_owner(path, read_file(files, path) or b"", owner)
         return
     foreign = [name for name in names if name not in OURS | MOUNTED]
-    if foreign:  # somebody's home directory, for example: leave it alone
+    if foreign:  # a home directory, for example: leave it alone
         rest = len(foreign) - NAMED_MAX
         named = ", ".join(foreign[:NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
         raise InvalidConfig(
