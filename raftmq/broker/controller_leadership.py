@@ -205,7 +205,7 @@ def _tell(effect: ProposeCommand, result: AnyResult) -> None:
 # every task of the term is cancelled, and results in flight are dropped with it.
 
 
-BARRIER_PAUSE_SECONDS = 0.1  # between attempts while the quorum is busy; an election takes longer
+BARRIER_PAUSE_SECONDS = 0.1  # between attempts while the quorum is busy
 
 
 class ControllerLeadership:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from raftmq.rpc.reply import Answer
     from raftmq.wire.bodies import Request
 
-# Between attempts; a change of leader ends a pause at once. Elections take about a second.
+# Between attempts; a change of leader ends a pause at once. An election takes one or two seconds.
 PAUSE_SECONDS_MIN = 0.05
 # A new leader is found at most so late where its election is not noticed here.
 PAUSE_SECONDS_MAX = 1.0

@@ -139,8 +139,8 @@ class Acceptor:
 RECEIVE_BYTES = 64 << 10  # where the caller names no size
 BUFFERS_MAX = 1024  # IOV_MAX of Linux: more buffers in one writev or sendmsg are an error
 FILE_BYTES_MAX = 1 << 20  # of one sendfile, which holds up the loop: then other tasks run
-# Free space at which the kernel wakes the sender: trio's 16 KiB would do so for every few packets
-# of a large answer.
+# The kernel wakes the sender when fewer unsent bytes are left. trio's 16 KiB would do so for every
+# few packets of a large answer.
 UNSENT_BYTES_LOW = 256 << 10
 
 

@@ -23,8 +23,9 @@ CONNECT_SECONDS_MAX = 5.0  # SYN retries after 1 and 3 s included; the kernel's 
 # A dead host is noticed 8 s after its last sign, as fast as by the pings of a channel
 # (RpcLimits.silence_seconds_max).
 KEEPALIVE_IDLE_SECONDS = 5
-KEEPALIVE_INTERVAL_SECONDS = 1
-KEEPALIVE_COUNT = 3
+KEEPALIVE_INTERVAL_SECONDS = 1  # the kernel counts in whole seconds
+KEEPALIVE_COUNT = 3  # two may get lost on a bad link
+# As long for bytes that are not acknowledged, see `_OPTIONS`.
 SILENCE_SECONDS_MAX = KEEPALIVE_IDLE_SECONDS + KEEPALIVE_INTERVAL_SECONDS * KEEPALIVE_COUNT
 
 # Keep-alive finds a dead peer on an idle connection; the user timeout one that leaves bytes
@@ -78,6 +79,7 @@ def unreachable(
 def _reason(error: OSError) -> str:
     """What the system said about the first address that was tried."""
     first = _attempts(error)[0]
+    # Numbers of gaierror are not errno: they have texts of their own.
     if isinstance(first, OSError) and not isinstance(first, socket.gaierror) and first.errno:
         return os.strerror(first.errno)  # without the address, which is said already
     return getattr(first, "strerror", None) or str(error)

@@ -361,7 +361,7 @@ NEVER_SAVED = 0  # generation of a group that the metadata does not know
 GROUPS_MAX = 10_000  # in memory of one broker: with members, or with some about to join
 # Saved groups, above which new ones are refused; those in memory that are not saved yet still fit.
 GROUPS_SAVED_MAX = limits.GROUPS_MAX - GROUPS_MAX
-LOOK_MS_MAX = 5_000  # for a read barrier; longer than an election of the quorum takes
+LOOK_MS_MAX = 5_000  # for a read barrier; an election of the quorum takes up to two seconds
 LOAD_PAUSE_SECONDS = 0.2  # before another attempt to load a slot: its groups stand still
 SLICE_GROUPS = 500  # without members, or of other slots, passed over in one step of the loop
 
@@ -474,7 +474,7 @@ class GroupCoordinator:
                 break
             except RaftmqError as error:  # no quorum for the moment; the slots stay unloaded
                 logger.info("slots not loaded yet: slots=%d reason=%s", len(slots), error)
-                # A quorum without a leader needs about a second.
+                # A quorum without a leader needs one or two seconds.
                 await trio.sleep(LOAD_PAUSE_SECONDS)
         self.follow()  # slots that the new image has taken away are let go
         # Slicing is safe: no other broker changes these groups while the slots are this broker's.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage
 
 
-PROPOSE_SECONDS = 5.0  # of one attempt; an election of the quorum takes about a second
+PROPOSE_SECONDS = 5.0  # of one attempt; an election of the quorum takes up to two
 PAUSE_SECONDS = 0.1  # before the next attempt
 GRACE_SECONDS = 0.5  # for the answer to a command that was sent before the slot was lost
 # An id is forgotten after a thousand later commands of this broker: a try that meets that again
@@ -224,7 +224,7 @@ class Pipeline:
             return  # `abandon` has called it back
         if command is None:  # nothing is to be changed
             self._settle_front(1, Done())
-        elif not await self._carry(command, 1):  # its image would be too old for another attempt
+        elif not await self._carry(command, 1):
             self._settle_front(1, self._unavailable())  # the image is too old to try again with
 
     async def _carry(self, command: AnyCommand, count: int) -> bool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
 
-PROPOSE_SECONDS = 5.0  # for one attempt; a change of leader of the quorum takes about a second
+PROPOSE_SECONDS = 5.0  # for one attempt; an election of the quorum takes up to two
 PAUSE_SECONDS = 0.5  # before the next attempt, +-50 %, so that partitions do not retry at once
 
 # Nothing was changed and this proposal never will be applied; the committed ISR holds. After any
@@ -149,6 +149,7 @@ class IsrProposals:
         # Another leader epoch has begun: the image decides.
         if known is None or known.leader_epoch != altered.leader_epoch:
             return
+        # Waits for a truncation under way; then the leader counts by the new ISR.
         await replica.take_up(
             known._replace(
                 leader=altered.leader,

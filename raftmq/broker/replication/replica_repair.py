@@ -489,7 +489,7 @@ def _name(key: PartitionKey) -> str:
 
 
 TOLD_MAX = 500  # partitions of one command: applying it blocks every node for that long
-PAUSE_SECONDS = 1.0  # between attempts: about an election
+PAUSE_SECONDS = 1.0  # between attempts: an election takes one or two
 
 
 class DamageReportLink(Protocol):
@@ -540,7 +540,7 @@ class DamageReports:
                 problem = await self._report_some()
                 if problem:  # no controller, or not registered: all of it again
                     logger.warning("damage not reported yet: reason=%s", problem)
-                    # A quorum without a leader needs about a second.
+                    # A quorum without a leader needs one or two seconds.
                     await trio.sleep(PAUSE_SECONDS)
 
     async def _until_caught_up(self) -> None:

@@ -208,6 +208,7 @@ class RecordDeletion:
         # Committed in the quorum first.
         outcomes = await self._changes.make(planned, timeout_ms=request.timeout_ms)
         told = [
+            # On disk one by one: each waits for a flush and a few file operations.
             await self._told(wanted, change, outcome, deadline)
             for wanted, change, outcome in zip(request.partitions, planned, outcomes, strict=True)
         ]
