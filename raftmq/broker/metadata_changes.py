@@ -180,7 +180,6 @@ class MetadataChanges:
             else:
                 if isinstance(result, Refused):  # refused by the rules: certainly not applied
                     return ChangeOutcome(done, error_for(result.code, result.message))
-        # The client that reads its own change from this broker should find it.
         if change:
             # Committed already; this only lets the client read its own change.
             await self._wait_shown(change[-1].is_shown, deadline)

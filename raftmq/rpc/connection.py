@@ -290,7 +290,7 @@ class Connection:
             RemoteProtocolError, and what the stream raises.
         """
         self.leave_room()
-        while True:
+        while True:  # until at least one frame is complete
             read_bytes = self._read_bytes
             # Back-pressure: waits for memory of the server, see `Arrival`.
             if self._arrival is not None:

@@ -298,7 +298,7 @@ class RotRepair:
             known.leader, request, timeout_seconds=ANSWER_SECONDS_MAX
         )
         told = answer.body.partitions
-        # An older broker that knows no such request; an error that is tried again.
+        # An answer about anything but the one partition is none: retriable.
         if len(told) != 1:
             raise RequestTimedOut(f"broker {known.leader} tells nothing of {replica.log.name}")
         return told[0], answer.payload
