@@ -112,7 +112,8 @@ class GroupRequests:
                 await trio.lowlevel.checkpoint()
         listed = (_listed(slots[slot_of(name)], image, name) for name in sorted(found))
         page = _page(listed)
-        return Reply(ListGroupsReply(groups=page, has_more=len(page) < len(found)))
+        has_more = len(page) < len(found)
+        return Reply(ListGroupsReply(groups=page, has_more=has_more, slots=tuple(sorted(slots))))
 
     # Describe
 

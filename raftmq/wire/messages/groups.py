@@ -36,6 +36,7 @@ from raftmq.wire.bodies import (
 from raftmq.wire.nesting import Decoder
 
 GROUPS_MAX = 1_000  # of one message
+SLOTS_MAX = 64  # of groups, in a cluster
 GROUPS_LISTED_MAX = 100_000
 MEMBERS_MAX = 2_000  # of one group: their plan has to fit into one command of the metadata
 PROTOCOLS_MAX = 10
@@ -219,6 +220,8 @@ class ListGroupsReply(Body, frozen=True):
     message: ErrorMessage = ""
     groups: Annotated[tuple[ListedGroup, ...], Meta(max_length=GROUPS_LISTED_MAX)] = ()
     has_more: bool = False
+    # Whose groups these are: lists are complete once they cover all slots. Older brokers send none.
+    slots: Annotated[tuple[Natural, ...], Meta(max_length=SLOTS_MAX)] | None = None
 
 
 class ListGroups(Request, frozen=True):

@@ -17,8 +17,20 @@ from raftmq.client.administration.results import GroupDetails, GroupMember, Grou
 from raftmq.client.group.coordinator import CoordinatorLookup, checked
 from raftmq.client.group.planning import decode_assignment, decode_subscription
 from raftmq.client.routing.attempts import RepeatEffect, milliseconds_left
-from raftmq.errors import GroupIdNotFound, NonEmptyGroup, RaftmqError, ServerError
-from raftmq.wire.messages.groups import CONSUMER_PROTOCOL, DeleteGroups, DescribeGroups, ListGroups
+from raftmq.errors import (
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    NonEmptyGroup,
+    RaftmqError,
+    ServerError,
+)
+from raftmq.wire.messages.groups import (
+    CONSUMER_PROTOCOL,
+    SLOTS_MAX,
+    DeleteGroups,
+    DescribeGroups,
+    ListGroups,
+)
 
 if TYPE_CHECKING:
     from raftmq.client.administration.results import TopicPartition
@@ -100,15 +112,27 @@ async def _ask_everybody(cluster: Cluster, *, deadline: float) -> tuple[GroupSum
     brokers = sorted(cluster.routes.addresses)
     outcomes = await settle([partial(_ask_one, cluster, one, deadline=soon) for one in brokers])
     found: dict[str, GroupSummary] = {}
+    covered: set[int] | None = set()
     for outcome in outcomes:
         if isinstance(outcome, RaftmqError):  # one missing broker spoils the list
             raise outcome
-        found |= {one.name: one for one in outcome}
+        groups, slots = outcome
+        found |= {one.name: one for one in groups}
+        covered = None if covered is None or slots is None else covered | slots
+    # After a coordinator was lost its slots are nobody's for a moment: their groups are not gone.
+    if covered is not None and len(covered) < SLOTS_MAX:
+        raise CoordinatorNotAvailable(
+            f"{SLOTS_MAX - len(covered)} of {SLOTS_MAX} slots of groups have no coordinator yet"
+        )
     return tuple(found[name] for name in sorted(found))
 
 
-async def _ask_one(cluster: Cluster, broker_id: int, *, deadline: float) -> list[GroupSummary]:
+async def _ask_one(
+    cluster: Cluster, broker_id: int, *, deadline: float
+) -> tuple[list[GroupSummary], set[int] | None]:
+    """The groups of one broker, and the slots that all pages cover; None: it does not say."""
     found: list[GroupSummary] = []
+    slots: set[int] | None = set(range(SLOTS_MAX))
     after, has_more = "", True
     while has_more:
         answer = await cluster.ask(broker_id, ListGroups(after), deadline=deadline)  # one page
@@ -117,8 +141,9 @@ async def _ask_one(cluster: Cluster, broker_id: int, *, deadline: float) -> list
             GroupSummary(one.group, one.state, one.protocol_type, one.member_count, broker_id)
             for one in reply.groups
         ]
+        slots = None if slots is None or reply.slots is None else slots & set(reply.slots)
         after, has_more = _next_page(after, reply)
-    return found
+    return found, slots
 
 
 def _next_page(after: str, reply: ListGroupsReply) -> tuple[str, bool]:

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from raftmq.client.administration.admin import Admin
 from raftmq.client.group.planning import encode_assignment, encode_subscription
 from raftmq.errors import ErrorCode
@@ -52,6 +54,7 @@ class Registry:
     fetched_max: partitions in one answer.
     listed_max: groups in one answer.
     before: called as the next commit arrives.
+    slots: those that the next answers of a broker cover; without, it does not say.
     seen: slot epoch and last change, as each look at offsets is told next.
     """
 
@@ -64,6 +67,7 @@ class Registry:
         self.finds: list[Any] = []
         self.lists: dict[int, list[ErrorCode]] = {}
         self.fetched_max = self.listed_max = 1000
+        self.slots: dict[int, list[tuple[int, ...]]] = {}
         self.before: Callable[[], None] = lambda: None
         self.seen: Iterator[tuple[int, int]] = repeat((0, 0))  # an older broker
         for broker in self.world.brokers.values():
@@ -156,7 +160,10 @@ class Registry:
         )
         page = told[: self.listed_max]
         has_more = len(page) < len(told)
-        return Reply(groups.ListGroupsReply(error, error.name if error else "", page, has_more))
+        listed = groups.ListGroupsReply(error, error.name if error else "", page, has_more)
+        if left := self.slots.get(broker_id):
+            listed = replace(listed, slots=left.pop(0))
+        return Reply(listed)
 
     def _describe(self, broker_id: int, body: groups.DescribeGroups) -> Reply:
         (name,) = body.groups

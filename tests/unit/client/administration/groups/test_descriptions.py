@@ -72,6 +72,20 @@ async def test_a_broker_that_takes_over(autojump_clock: MockClock) -> None:
         assert registry.bureau.count(ListGroups) == 8
 
 
+async def test_slots_without_a_coordinator(autojump_clock: MockClock) -> None:
+    """A coordinator is lost, and no other broker has its slots yet: the groups in them are not
+    gone, and both brokers are asked again. Broker 1 loses a slot between its two pages."""
+    async with open_registry() as (registry, admin):
+        registry.add("a")
+        registry.add("b")
+        low, high = tuple(range(32)), tuple(range(32, 64))
+        registry.listed_max = 1
+        registry.slots[1] = [low, low[1:], low, low, low, low]
+        registry.slots[2] = [high, high[1:], high]
+        assert [one.name for one in await admin.list_groups()] == ["a", "b"]
+        assert registry.bureau.count(ListGroups) == 3 * (2 + 1)
+
+
 async def test_a_broker_that_does_not_answer(autojump_clock: MockClock) -> None:
     """Half of a list is none; once the cluster does not count on the broker, nor does the list."""
     async with open_registry() as (registry, admin):
