@@ -1,8 +1,8 @@
-"""One partition: its log (`storage/`) and, beside it, the rules of its replication.
+"""One partition: its log (`storage/`), and the replication rules of its leader and followers.
 
-Invariants are assertions; a broker without them would go on with a broken one, so `python -O`
+Invariants are assertions; a broker without them would continue with a broken one, so `python -O`
 is refused here (docs/decisions/0003).
 """
 
-if not __debug__:
+if not __debug__:  # `python -O` strips assertions
     raise RuntimeError("raftmq needs its assertions: start Python without -O and PYTHONOPTIMIZE")

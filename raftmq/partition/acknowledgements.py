@@ -1,8 +1,8 @@
-"""Producers of one partition, and what each of them waits for before it is answered.
+"""Acknowledgements: produce requests that wait for `acks` (Kafka: DelayedProduce, its purgatory).
 
 Owns what `acks` means: 1 for the leader alone, k for that many replicas in sync, -1 for all of
-them, and not fewer than min.insync.replicas. Everything that is waited for is *held*, as the
-topic's durability says.
+them, and not fewer than min.insync.replicas. A record counts once a replica *holds* it: synced, or
+in the page cache, as the topic's durability says. No task waits per request (decision 0016).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 # -- Waiters --------------------------------------------------------------------------------------
-# Whoever waits for an offset to be reached: producers for their acknowledgements.
+# Callbacks that wait for an offset to be reached: produce requests for their acknowledgement.
 #
-# Owns the waiting, in the order of offsets, and its time limit. Nothing is done per record, and
-# nothing per waiter but when it begins and when it ends: no task waits, and whoever calls `expire`
-# now and then keeps the clock for all of them.
+# Owns the waiters, in the order of offsets, and their deadlines. Work is done only when a waiter
+# begins or ends, never per record: no task waits and no timer runs for each of them, the broker
+# calls `expire` at intervals for all.
 
 
 class Waiter:
     """Attributes:
-    is_over: nothing will be told any more.
+    is_over: its callback was called or abandoned, and will not be called again.
     """
 
     __slots__ = ("_on_end", "deadline")
 
     def __init__(self, deadline: float, on_end: Callable[[RaftmqError | None], None]) -> None:
-        # Not kept once it is over: whoever is told knows the waiter, and the replica.
+        # Dropped once it is over: the callback refers to the waiter and the replica, a cycle.
         self._on_end: Callable[[RaftmqError | None], None] | None = on_end
         self.deadline = deadline
 
@@ -56,17 +56,17 @@ class Waiter:
             on_end(error)
 
     def abandon(self) -> None:
-        """Whoever waited wants to know no more."""
+        """The client does not wait any more: its connection has ended."""
         self._on_end = None
 
 
 class OffsetWaiters:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Waiter]] = []
-        self._numbers = count()
+        self._numbers = count()  # breaks ties in the heap: waiters cannot be compared
 
     def __len__(self) -> int:
-        """Including those that have ended by themselves and whose turn has not come."""
+        """Including waiters that were abandoned and are still in the heap."""
         return len(self._heap)
 
     def add(
@@ -81,18 +81,18 @@ class OffsetWaiters:
         return waiter
 
     def release(self, offset: int, error: RaftmqError | None = None) -> None:
-        """Whoever waits for `offset` or less is done, or learns of `error`."""
+        """End those that wait for `offset` or less, with `error` if there is one."""
         while self._heap and self._heap[0][0] <= offset:
             heappop(self._heap)[2].end(error)
 
     def fail(self, error: RaftmqError) -> None:
-        waiting, self._heap = self._heap, []
+        waiting, self._heap = self._heap, []  # first, as a callback may add a waiter
         for _, _, waiter in waiting:
             waiter.end(error)
 
     def expire(self, now: float) -> None:
-        """End those whose time is over, and forget whoever is no longer waiting: while nothing is
-        acknowledged, no offset has its turn.
+        """End waiters whose deadline has passed, and drop those that were abandoned: `release`
+        drops them only when offsets are acknowledged, and for a while none may be.
         """
         for offset, _, waiter in self._heap:
             if waiter.deadline <= now:
@@ -120,10 +120,11 @@ class Acknowledgements:
         """
         isr, min_isr = leader.assignment.isr, leader.assignment.min_isr
         count = len(leader.assignment.replicas)
-        if acks < ACKS_ALL or acks > count:
+        if acks < ACKS_ALL or acks > count:  # could not be reached even with all in sync
             raise InvalidRequiredAcks(
                 f'acks={acks}: the number of replicas is {count}; take at most that, or "all"'
             )
+        # Refused before the append, so that the error is definite and the client may send again.
         if (acks == ACKS_ALL and not leader.has_min_isr) or acks > len(isr):
             needed = min_isr if acks == ACKS_ALL else acks
             raise NotEnoughReplicas(
@@ -147,21 +148,21 @@ class Acknowledgements:
         return waiters.add(end_offset, on_end, deadline=deadline)
 
     def release(self, leader: Leader) -> None:
-        """Answer whoever has what it waits for. NotEnoughReplicasAfterAppend where that is held,
-        but by fewer than min.insync.replicas.
+        """Answer the requests whose records are held: with NotEnoughReplicasAfterAppend if by
+        fewer than min.insync.replicas.
         """
         for acks, waiters in self._waiters.items():
             if waiters:
                 waiters.release(reached(leader, acks), self._shortfall(leader, acks))
 
     def _shortfall(self, leader: Leader, acks: int) -> RaftmqError | None:
-        if acks != ACKS_ALL or leader.has_min_isr:
+        if acks != ACKS_ALL or leader.has_min_isr:  # acks=k promises nothing about min ISR
             return None
         isr = leader.assignment.isr
         return NotEnoughReplicasAfterAppend(f"{self._name}: only {isr} are in sync")
 
     def fail(self, error: RaftmqError) -> None:
-        """Nobody will be answered otherwise."""
+        """End all waiters with `error`: the role ended, or the log went offline."""
         for waiters in self._waiters.values():
             waiters.fail(error)
 

@@ -1,7 +1,8 @@
-"""Which leader epoch wrote which offsets.
+"""Leader epoch table: which leader epoch wrote which offsets, and where two logs diverge.
 
-Owns the table and its questions; pure. Replicas compare these entries to find where their logs
-part, so the table is cut together with the log (KIP-101, KIP-279).
+Owns the entries and their lookups (Kafka: LeaderEpochFileCache); pure, `storage/entries.py` has
+the file. Leader and follower compare entries to find where their logs diverge, so the table is
+truncated together with the log (KIP-101, KIP-279).
 
 Invariants: epochs and start offsets both rise from entry to entry.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-UNDEFINED_EPOCH = -1
+UNDEFINED_EPOCH = -1  # below every real epoch, so that comparisons need no special case
 
 
 class EpochStart(NamedTuple):
@@ -39,15 +40,15 @@ class LeaderEpochs:
 
     @classmethod
     def replay(cls, history: Iterable[EpochStart]) -> LeaderEpochs:
-        """The table that a history of assignments and cuts leads to.
+        """The table that results from a history of new epochs and truncations (decision 0007).
 
-        Each entry makes void what began at or after its offset. One that repeats the epoch then
-        latest, or says UNDEFINED_EPOCH, was a cut and adds nothing.
+        Each entry removes the epochs that began at or after its offset. An entry that repeats the
+        epoch then latest, or has UNDEFINED_EPOCH, was a truncation and adds nothing.
         """
         epochs = cls()
         for leader_epoch, start_offset in history:
             epochs.truncate(start_offset)
-            if leader_epoch > epochs.latest:
+            if leader_epoch > epochs.latest:  # else the entry was a truncation
                 epochs.entries.append(EpochStart(leader_epoch, start_offset))
         return epochs
 
@@ -60,7 +61,7 @@ class LeaderEpochs:
 
         An epoch that wrote nothing gives way to its successor at the same offset.
         """
-        if leader_epoch == self.latest:
+        if leader_epoch == self.latest:  # the same leader begins again, as after a restart
             return False
         self.truncate(start_offset)
         assert leader_epoch > self.latest, "leader epochs never go back"
@@ -75,7 +76,7 @@ class LeaderEpochs:
     def trim(self, log_start_offset: int) -> None:
         """Forget epochs that ended before the log starts; the one it starts in begins there."""
         first = bisect_right(self.entries, log_start_offset, key=_start_offset) - 1
-        if first >= 0:
+        if first >= 0:  # else the table begins behind the log's start, as after damage
             self.entries[: first + 1] = [EpochStart(self.entries[first][0], log_start_offset)]
 
     def epoch_at(self, offset: int) -> int:
@@ -91,11 +92,11 @@ class LeaderEpochs:
         """
         if not self.entries or leader_epoch > self.latest:
             return None
-        if leader_epoch == self.latest:
+        if leader_epoch == self.latest:  # still written: no next epoch marks its end
             return EpochEnd(leader_epoch, log_end_offset)
         following = bisect_right(self.entries, leader_epoch, key=_leader_epoch)
         end_offset = self.entries[following].start_offset
-        if following == 0:
+        if following == 0:  # older than the table: its records were deleted by retention
             return EpochEnd(leader_epoch, end_offset)
         return EpochEnd(self.entries[following - 1].leader_epoch, end_offset)
 

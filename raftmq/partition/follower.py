@@ -1,8 +1,9 @@
-"""The rules of a follower, without I/O. One object for each leader epoch.
+"""Rules of a follower: when to fetch from the leader, where to truncate its log. No I/O.
 
-Owns when to ask the leader for what, and what to do with its answer. Knows offsets and epochs,
-never bytes. At most one fetch is outstanding; an answer to anything else is dropped, as a late one
-may tell to cut what the leader has counted since.
+Owns the outstanding fetch and what to do with its answer; one object for each leader epoch (Kafka:
+ReplicaFetcherThread). Knows offsets and epochs, never bytes. At most one fetch is outstanding; an
+answer to any other is dropped, as a late one could demand to cut records that this replica has
+reported as held since.
 
 Invariants:
   F1  Nothing is appended but what follows the own log, under an answer to the outstanding fetch.
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
 class Follower:
     """Attributes:
-    leader, leader_epoch: whom it follows.
+    leader, leader_epoch: the broker that it follows, and since which election.
     high_watermark: what it knows to be committed.
-    agrees: whether an answer has shown that its log is part of the leader's. Only then may it tell
-        what it holds: word of records that it is about to cut could arrive after its next fetch.
+    agrees: whether an answer has shown that its log is a prefix of the leader's. Only then may it
+        report what it holds: a report of records that it is about to cut could reach the leader
+        after its next fetch, and be believed (decision 0014).
     """
 
     def __init__(
@@ -42,7 +44,8 @@ class Follower:
         answer_seconds_max: float,
         tokens: Iterator[int] | None = None,
     ) -> None:
-        """`tokens`: shared by all parts of a replica, so that no answer is taken for another's."""
+        """`tokens`: shared by all roles of a replica, so that a late answer to an earlier follower
+        object is not taken for one to this."""
         self.leader, self.leader_epoch = leader, leader_epoch
         self.high_watermark, self.agrees = high_watermark, False
         self._answer_seconds_max = answer_seconds_max
@@ -53,7 +56,7 @@ class Follower:
     def next_fetch(
         self, log_end_offset: int, last_epoch: int, *, now: float
     ) -> FetchFromLeader | None:
-        """What to ask; None while an answer may come."""
+        """The next fetch request; None while an answer to the outstanding one may come."""
         if self._asked_at is not None and now - self._asked_at < self._answer_seconds_max:
             return None
         self._token = next(self._tokens)
@@ -61,7 +64,7 @@ class Follower:
         return FetchFromLeader(self._token, log_end_offset, last_epoch)
 
     def accepts(self, token: int) -> bool:
-        """Whether this answers the outstanding fetch, which it ends. Anything else is dropped."""
+        """Whether this answers the outstanding fetch, which ends with it. If not, drop it."""
         if self._asked_at is None or token != self._token:
             return False
         self._asked_at = None
@@ -75,11 +78,11 @@ class Follower:
         log_start_offset: int,
         log_end_offset: int,
     ) -> Truncate | StartOver:
-        """Where the logs may still agree; the next fetch tells whether they do (F2).
+        """Where to truncate so that the logs may agree; the next fetch shows whether they do (F2).
 
         The leader's entries behind `diverged` are of later epochs than any of ours there, so the
-        smaller of the two ends is right whether or not we know that epoch. Where our log does not
-        reach back to that, it begins anew with whatever the leader has: the next answer says where.
+        smaller of the two ends is right whether or not we know that epoch. If our log starts
+        behind that point, it begins anew at the leader's log start, which the next answer names.
         """
         self.agrees = False
         own: EpochEnd | None = epochs.end_of(diverged.leader_epoch, log_end_offset)
@@ -89,20 +92,20 @@ class Follower:
         end_offset = min(end_offset, log_end_offset)
         if end_offset < log_start_offset:
             self.high_watermark = 0
-            return StartOver(0)
+            return StartOver(0)  # OffsetOutOfRange will answer with the leader's log start
         self.high_watermark = min(self.high_watermark, end_offset)
         return Truncate(end_offset)
 
     def start_over(self, leader_start_offset: int, *, log_end_offset: int) -> StartOver | None:
-        """The leader has deleted what comes after our end; None if it has not."""
-        if log_end_offset >= leader_start_offset:
+        """The leader has deleted the records that follow our log's end; None if it has not."""
+        if log_end_offset >= leader_start_offset:  # a late answer: the log has grown since
             return None
         self.high_watermark = leader_start_offset
         return StartOver(leader_start_offset)
 
     def on_appended(self, high_watermark: int, *, log_end_offset: int) -> list[HighWatermarkRose]:
-        """After the records of an answer, if it had any: what of ours is committed now (F3)."""
-        self.agrees = True
+        """After the records of an answer, if any, were appended: what is committed now (F3)."""
+        self.agrees = True  # an answer that is no divergence
         known = min(high_watermark, log_end_offset)
         if known <= self.high_watermark:
             return []

@@ -1,18 +1,18 @@
-"""The rules of a partition's leader, without I/O. One object for each leader epoch.
+"""Rules of a partition leader: high watermark, ISR shrink and expand, divergence. No I/O.
 
-Owns the high watermark and the in-sync set (ISR) that the leader asks for. Knows offsets and
-epochs, never bytes: callers say what happened (`on_*`) and perform the effects that come back.
-Time is handed in.
+Owns the high watermark and the in-sync set (ISR) that the leader proposes; one object for each
+leader epoch. Knows offsets and epochs, never bytes: the replica reports events (`on_*`) and
+performs the effects that come back. Time is an argument.
 
 Invariants, asserted here and checked after every event of the simulations:
   L1  high_watermark <= log_end_offset, and it never goes back.
-  L2  Whatever is below the high watermark was held, when it rose, by every member of `maximal_isr`.
-  L3  At most one proposal is under way. Its members count (maximal) until its fate is known; whom
-      it would remove counts until then, too.
-     Whoever is about to join counts as well: it could never catch up otherwise.
+  L2  Each record below the high watermark was held, when it rose, by every member of `maximal_isr`.
+  L3  At most one proposal is in flight. Until its outcome is known, the members that it would add
+      count (maximal ISR), and those that it would remove count, too. A follower that is about to
+      join also counts: otherwise the high watermark would keep running ahead of it.
   L4  The high watermark does not rise while the committed ISR is smaller than `min_isr`.
   L5  A follower counts only after a fetch in this epoch that did not diverge.
-  L6  The log starts where the quorum says, or behind that, before anybody is served from it.
+  L6  The log starts at the quorum's log start offset or later before any reader is served.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 
 # -- Assignment -----------------------------------------------------------------------------------
-# What the cluster has decided about one partition, as far as a replica needs to know it.
+# What the controller has decided about one partition, as far as a replica needs it (Kafka:
+# PartitionState of a LeaderAndIsr request).
 #
-# Owns names only. The broker translates the metadata into these; nothing here knows where the
-# metadata comes from.
+# Owns names only. The broker translates the metadata image into these; nothing here depends on the
+# metadata package.
 
 
-NO_LEADER = -1
+NO_LEADER = -1  # broker ids start at 0
 
 
 class Assignment(NamedTuple):
@@ -48,23 +49,24 @@ class Assignment(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     min_isr: int  # what acks=all needs: min.insync.replicas, or all where there are fewer
-    is_recovering: bool = False  # elected uncleanly: the leader has not said yet that it is whole
-    log_start_offset: int = 0  # what is before it was deleted on request: nobody shows it again
+    is_recovering: bool = False  # elected uncleanly: the leader has not confirmed its log yet
+    log_start_offset: int = 0  # records before it were deleted on request: no leader serves them
 
 
 class IsrMember(NamedTuple):
-    """A replica as it was when the leader judged it: another incarnation must not slip in."""
+    """A replica and the broker process that the leader judged: the controller refuses a later one,
+    which may have lost records in the restart (KIP-903)."""
 
     broker_id: int
     broker_epoch: int
 
 
 # -- Effects --------------------------------------------------------------------------------------
-# What the rules of a replica ask their surroundings to do. Data only.
+# What the rules return for the replica to perform (etcd raft: Ready). Data only.
 
 
 class HighWatermarkRose(NamedTuple):
-    """Everything before `high_watermark` is held by the in-sync set: it may be read."""
+    """Everything before `high_watermark` is held by the in-sync set: consumers may read it."""
 
     high_watermark: int
 
@@ -78,7 +80,7 @@ class ProposeIsr(NamedTuple):
 
 
 class FetchFromLeader(NamedTuple):
-    """Ask the leader for what comes after the own log. `token` comes back with the answer."""
+    """Fetch what follows the end of the own log. The answer carries the same `token`."""
 
     token: int
     fetch_offset: int
@@ -86,19 +88,19 @@ class FetchFromLeader(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """Everything from `offset` on is not in the leader's log: forget it."""
+    """Remove everything from `offset` on: the leader's log does not have it."""
 
     offset: int
 
 
 class Trim(NamedTuple):
-    """Everything before `offset` was deleted: forget it."""
+    """Remove everything before `offset`: it was deleted on request."""
 
     offset: int
 
 
 class StartOver(NamedTuple):
-    """Nothing of the log counts any more: begin a new one at `offset`."""
+    """Remove the whole log and begin an empty one at `offset`."""
 
     offset: int
 
@@ -107,17 +109,18 @@ LeaderEffect: TypeAlias = HighWatermarkRose | ProposeIsr
 
 
 # -- Progress -------------------------------------------------------------------------------------
-# What a leader knows about one of its followers, in one leader epoch.
+# What a leader knows about one of its followers, in one leader epoch (Kafka: Replica's
+# LogReadResult and lastCaughtUpTime).
 #
-# Owns how far a follower is and since when it lags. Two things travel apart: where its log ends
-# (`fetch_offset`, what it asked for last) and what it holds (`held_offset`, what a crash does not
-# take from it, as the topic's durability says). Only the second one counts for anything that was
-# promised; the first one bounds it.
+# Owns how far a follower is and since when it lags. Two offsets are reported separately (decision
+# 0014): where its log ends (`fetch_offset`, of its last fetch) and what it holds (`held_offset`,
+# what survives a crash, as the topic's durability says). Only the second one counts for
+# acknowledgements and the high watermark; the first one bounds it.
 #
 # Invariant: held_offset <= fetch_offset.
 
 
-NEVER = float("-inf")
+NEVER = float("-inf")  # before any time: a follower outside the ISR lags until it has caught up
 
 
 class _Mark(NamedTuple):
@@ -129,9 +132,9 @@ class _Mark(NamedTuple):
 
 class FollowerProgress:
     """Attributes:
-    broker_epoch: of the newest incarnation that fetched; None before the first fetch.
-    has_fetched: whether its log is known to agree with the leader's: before, nothing counts.
-    fetch_offset: its log end, as it says and as the epochs of both logs confirm.
+    broker_epoch: of the newest process that fetched; None before the first fetch.
+    has_fetched: whether its log is known to agree with the leader's (L5).
+    fetch_offset: its log end, as its last fetch had it and the epochs of both logs confirm.
     held_offset: everything before it is held.
     """
 
@@ -144,39 +147,38 @@ class FollowerProgress:
         self._mark = _Mark(NEVER, 0)
 
     def on_fetch(self, broker_epoch: int, fetch_offset: int) -> None:
-        """A fetch that did not diverge. A new incarnation holds nothing until it says so; what
-        an older one left on its way tells of a log that a crash may have cut since.
-        """
+        """A fetch that did not diverge."""
         known = self.broker_epoch
         if known is not None and broker_epoch < known:
-            return
-        if broker_epoch != known:
+            return  # a late fetch of an earlier process: a crash may have cut its log since
+        if broker_epoch != known:  # a restarted broker holds nothing until it reports it
             self.broker_epoch, self.held_offset = broker_epoch, 0
         self.has_fetched, self.fetch_offset = True, fetch_offset
         self.held_offset = min(self.held_offset, fetch_offset)
 
     def on_diverging(self) -> None:
-        """It is about to cut its log: what it said before holds no more."""
+        """It is about to truncate its log: its earlier offsets are void."""
         self.has_fetched = False
         self.fetch_offset = self.held_offset = 0
 
     def on_held(self, held_offset: int) -> None:
-        """Never beyond what a fetch has shown to agree; never less than it said before."""
+        """Never beyond what a fetch has shown to agree; never less than it reported before."""
         self.held_offset = max(self.held_offset, min(held_offset, self.fetch_offset))
 
     def look(self, *, log_end_offset: int, now: float) -> None:
-        """After each word of it: note since when it holds all that the leader had.
+        """After each report of it: note at what time it held all that the leader had.
 
         The mark stays until it is reached. A follower whose disk is always 50 ms behind a busy
-        leader is never level, and its words come more often than that: it lags by 50 ms.
+        leader never holds the log end, and reports more often than that: it lags by 50 ms.
         """
         if self.held_offset >= log_end_offset:
             self._caught_up_at, self._mark = now, _Mark(now, log_end_offset)
-        elif self.held_offset >= self._mark.log_end_offset:
+        elif self.held_offset >= self._mark.log_end_offset:  # it holds what the leader had then
             self._caught_up_at = max(self._caught_up_at, self._mark.at)
             self._mark = _Mark(now, log_end_offset)
 
     def lags(self, *, log_end_offset: int, now: float, lag_seconds_max: float) -> bool:
+        # One that holds everything never lags, however long it is silent: nothing was appended.
         is_level = self.has_fetched and self.held_offset >= log_end_offset
         return not is_level and now - self._caught_up_at > lag_seconds_max
 
@@ -190,11 +192,9 @@ NO_EPOCH = -1  # the controller will refuse it: the member is fenced, or gone
 def before_leading(
     start_offset: int, *, log_start_offset: int, log_end_offset: int
 ) -> Trim | StartOver | None:
-    """What becomes of a log before it leads a partition that the quorum lets start there.
-
-    A log that ends before that was elected uncleanly: all of it was deleted, and offsets that were
-    handed out already are not handed out again.
-    """
+    """What to delete from a log before it leads a partition that starts at `start_offset`."""
+    # Elected uncleanly, with deleted records only. It begins at the start, not at its own end, so
+    # that no offset is given out twice (decision 0024).
     if log_end_offset < start_offset:
         return StartOver(start_offset)
     return Trim(start_offset) if log_start_offset < start_offset else None
@@ -211,7 +211,7 @@ class Leader:
     """Attributes:
     assignment: the newest committed one of this epoch.
     log_end_offset, held_end_offset: of the own log.
-    high_watermark: consumers see what is below.
+    high_watermark: consumers read what is below.
     epoch_start_offset: where this epoch began; everything before it is of earlier leaders.
     """
 
@@ -228,7 +228,7 @@ class Leader:
         now: float,
     ) -> None:
         """`epoch_of(broker)` is its broker epoch if it may be in an ISR, else None. The leader
-        itself may as long as it is not fenced, even if it shuts down.
+        itself may be while it is not fenced, even during its shutdown.
         """
         assert assignment.leader == broker_id, f"{broker_id} does not lead {assignment}"
         assert high_watermark <= log_end_offset, "the high watermark is beyond the log"
@@ -249,19 +249,20 @@ class Leader:
 
     @property
     def is_established(self) -> bool:
-        """Whether the high watermark has reached this epoch: before, the end is not known."""
+        """Whether the high watermark has reached this epoch. Before, an earlier leader may have
+        committed more than this one knows, and no consumer may be told where the end is."""
         return self.high_watermark >= self.epoch_start_offset
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The committed ISR and whoever was proposed to join: whichever way that ends."""
+        """The committed ISR and the followers proposed to join it: safe for either outcome (L3)."""
         proposed = {member.broker_id for member in self._pending.isr} if self._pending else set()
         isr = self.assignment.isr
         return tuple(r for r in self.assignment.replicas if r in isr or r in proposed)
 
     @property
     def has_min_isr(self) -> bool:
-        """Whether acks=all can be promised."""
+        """Whether acks=all can be fulfilled."""
         return len(self.assignment.isr) >= self.assignment.min_isr
 
     def progress_of(self, follower: int) -> FollowerProgress | None:
@@ -275,7 +276,7 @@ class Leader:
         others = [
             self._held_by(member) for member in self.assignment.isr if member != self.broker_id
         ]
-        if count - 1 > len(others):
+        if count - 1 > len(others):  # the ISR has shrunk since `acks` was checked
             return 0
         held = sorted(others, reverse=True)[: count - 1]
         return min([self.held_end_offset, *held])
@@ -283,12 +284,14 @@ class Leader:
     def divergence(
         self, last_fetched_epoch: int, fetch_offset: int, epochs: LeaderEpochs
     ) -> Diverged | None:
-        """Where the log of a follower, or a consumer, that ends like this parts from ours."""
-        if last_fetched_epoch < 0:  # it has nothing, or forgot who wrote it
+        """Where the log of a follower (or what a consumer has read) diverges from ours, given the
+        epoch and offset at which it ends."""
+        if last_fetched_epoch < 0:  # its log is empty, or its epoch table does not reach its end
             is_beyond = fetch_offset > self.log_end_offset
             return Diverged(epochs.latest, self.log_end_offset) if is_beyond else None
         end: EpochEnd | None = epochs.end_of(last_fetched_epoch, self.log_end_offset)
         assert end is not None, f"epoch {last_fetched_epoch} is later than {self.leader_epoch}"
+        # We lack that epoch, or it ended earlier here: the records behind were never committed.
         if end.leader_epoch < last_fetched_epoch or end.end_offset < fetch_offset:
             return Diverged(end.leader_epoch, end.end_offset)
         return None
@@ -301,7 +304,7 @@ class Leader:
         return []
 
     def on_held(self, held_end_offset: int) -> list[LeaderEffect]:
-        """The own log holds more; not more than was told of by `on_append`."""
+        """The own log holds more; never more than `on_append` has reported."""
         assert held_end_offset <= self.log_end_offset, "held before it was appended"
         self.held_end_offset = max(self.held_end_offset, held_end_offset)
         return self._raise_high_watermark()
@@ -309,24 +312,24 @@ class Leader:
     def on_fetch(
         self, follower: int, broker_epoch: int, fetch_offset: int, *, now: float
     ) -> list[LeaderEffect]:
-        """It asked for `fetch_offset`, and `divergence` found nothing."""
+        """The follower fetched from `fetch_offset`, and `divergence` found nothing."""
         assert fetch_offset <= self.log_end_offset, "it would have diverged"
         progress = self._progress[follower]
         progress.on_fetch(broker_epoch, fetch_offset)
         return self._after_word_of(follower, now)
 
     def on_diverging_fetch(self, follower: int) -> list[LeaderEffect]:
-        """It will cut its log; until its next fetch it holds nothing that counts."""
+        """The follower will truncate; until its next fetch nothing that it holds counts (L5)."""
         self._progress[follower].on_diverging()
         return []
 
     def on_progress(
         self, follower: int, broker_epoch: int, held_offset: int, *, now: float
     ) -> list[LeaderEffect]:
-        """It holds everything before `held_offset`; ignored before its first fetch (L5)."""
+        """The follower holds everything before `held_offset`."""
         progress = self._progress[follower]
         if not progress.has_fetched or progress.broker_epoch != broker_epoch:
-            return []
+            return []  # before its first fetch (L5), or a late report of an earlier process
         progress.on_held(held_offset)
         return self._after_word_of(follower, now)
 
@@ -339,30 +342,34 @@ class Leader:
         if assignment.partition_epoch < self.assignment.partition_epoch:
             return []
         if assignment.partition_epoch > self.assignment.partition_epoch:
+            # Either our proposal was applied, or its compare-and-set fails now.
             self._pending = None
         self.assignment = assignment
         self._know_followers(now)
         return self._raise_high_watermark()
 
     def on_proposal_refused(self, proposal: ProposeIsr) -> list[LeaderEffect]:
-        """It will never be applied, not even if it was sent twice: what was committed holds.
+        """The proposal will never be applied, not even if it was sent twice: the committed ISR
+        holds.
 
-        Not for an answer that only says that this leader is behind or deposed: then the proposal
-        counts until an assignment comes.
+        Not to be called for an answer that only says that this leader is behind or deposed: then
+        the proposal counts until an assignment comes.
         """
-        if proposal == self._pending:
+        if proposal == self._pending:  # else a late answer to an earlier proposal
             self._pending = None
         return self._raise_high_watermark()
 
     def on_proposal_unknown(self, proposal: ProposeIsr) -> list[LeaderEffect]:
-        """It may be applied yet: the same again, until an answer or an assignment settles it."""
+        """The proposal may still be applied: send the same again, until an answer or an assignment
+        settles it. A different one now could commit both."""
         return [proposal] if proposal == self._pending else []
 
     def on_tick(self, now: float) -> list[LeaderEffect]:
-        """Time alone may end the wait for somebody who was about to join, and fell silent."""
+        """Time alone shrinks the ISR, and ends the wait for a follower that was about to join and
+        fell silent."""
         self._now = now
         for progress in self._progress.values():
-            if progress.has_fetched:  # whoever is level has nothing to say, and yet lags by nothing
+            if progress.has_fetched:  # a follower that holds everything is silent without lagging
                 progress.look(log_end_offset=self.log_end_offset, now=now)
         return self._maybe_propose() + self._raise_high_watermark()
 
@@ -372,7 +379,7 @@ class Leader:
         if not self.has_min_isr:
             return []  # L4
         if self.held_end_offset <= self.high_watermark:
-            return []  # the leader itself counts
+            return []  # the leader counts, too: the common case while its own sync is in progress
         held = min(map(self._held_by, self._counting()))
         if held <= self.high_watermark:
             return []
@@ -381,9 +388,9 @@ class Leader:
         return [HighWatermarkRose(held)]
 
     def _counting(self) -> Iterable[int]:
-        """Who has to hold what is committed."""
+        """The replicas that have to hold a record before it is committed (L2, L3)."""
         if self._pending is None and len(self.assignment.isr) == len(self.assignment.replicas):
-            return self.assignment.isr  # nobody else can join
+            return self.assignment.isr  # the common case, without building a set: all are in it
         return {*self.maximal_isr, *filter(self._is_about_to_join, self._progress)}
 
     def _held_by(self, member: int) -> int:
@@ -394,7 +401,7 @@ class Leader:
     # -- the in-sync set -------------------------------------------------------------------
 
     def _know_followers(self, now: float) -> None:
-        """Members of the ISR get one lag window to show up; others must catch up first."""
+        """Members of the ISR get one lag window for their first fetch; others must catch up."""
         isr, replicas = self.assignment.isr, self.assignment.replicas
         known = self._progress
         self._progress = {
@@ -411,15 +418,17 @@ class Leader:
 
     def _maybe_propose(self) -> list[LeaderEffect]:
         if self._pending:
-            return []
+            return []  # L3
         if self.assignment.is_recovering:
-            return self._propose(set(self.assignment.isr))  # what is here is all there is
+            # The same ISR again: confirms this log as the partition's after an unclean election.
+            return self._propose(set(self.assignment.isr))
         return self._shrink() or self._expand()
 
     def _expand(self) -> list[LeaderEffect]:
-        """Whoever could not join when it last spoke: of a quiet partition it has no more to say.
+        """A follower that could not join when it last fetched: in a quiet partition its next
+        report may never come.
 
-        Only who is level: whoever lacks something will speak again, or is dead.
+        Only followers that hold everything: one that lacks records fetches again, or is dead.
         """
         for follower, progress in self._progress.items():
             is_level = progress.held_offset >= self.log_end_offset
@@ -428,7 +437,8 @@ class Leader:
         return []
 
     def _maybe_expand(self, follower: int) -> list[LeaderEffect]:
-        """It holds all that was committed, and all that is older than this epoch."""
+        """Propose the follower for the ISR if it holds all that may have been committed: here up to
+        the high watermark, by earlier leaders up to the start of this epoch."""
         if self._pending or not self._may_join(follower):
             return []
         needed = max(self.high_watermark, self.epoch_start_offset)
@@ -437,9 +447,11 @@ class Leader:
         return self._propose({*self.assignment.isr, follower})
 
     def _may_join(self, follower: int) -> bool:
+        # While recovering, the controller accepts no ISR but the leader alone.
         if self.assignment.is_recovering or follower in self.assignment.isr:
             return False
         progress = self._progress[follower]
+        # The process that fetched must be the one that is registered and not fenced now.
         return progress.has_fetched and progress.broker_epoch == self._epoch_of(follower)
 
     def _is_about_to_join(self, follower: int) -> bool:
@@ -467,7 +479,7 @@ class Leader:
         return [self._pending]
 
     def _epoch_in_isr(self, member: int) -> int:
-        """Of whom joins, the incarnation that caught up; of others, the one that is registered."""
+        """Of a follower that joins, the process that caught up; else the registered one."""
         if member != self.broker_id and member not in self.assignment.isr:
             return self._progress[member].broker_epoch or NO_EPOCH
         epoch = self._epoch_of(member)

@@ -1,14 +1,16 @@
-"""The bytes of a snapshot: what a partition knew of its producers at one offset. Pure.
+"""File format of producer snapshots: packing, reading and checking of producer state. Pure.
+
+What a partition knew of its producers when its log ended at one offset:
 
     magic "RMQP" | format version u16 | end offset i64 | count of producers u32
-    each, those without names first, and of either those that are idle for longest:
+    each, plain producers first, and of each kind the longest idle first:
         producer id i64 | epoch u16 | next sequence u32 | idle seconds u32 | generation i64 |
         digest u32 | partition count u32 | count of runs u8
         each run, newest last: first sequence u32 | base offset i64 | count of records u32
     CRC-32C of all before u32
 
-Owns the layout and what is believed of it. Whatever is wrong is a CorruptRecord: a snapshot saves
-time, and whoever reads it does without.
+Owns the layout and which values are believed. Anything wrong raises CorruptRecord: a snapshot only
+saves time, and recovery walks the log instead (Kafka: the `.snapshot` files of producer state).
 """
 
 from __future__ import annotations
@@ -37,16 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAGIC = b"RMQP"
-VERSION = 2
+VERSION = 2  # 1 had no named producers; such a file is not read, and the log is walked once
 _HEAD = Struct(">4sHqI")
 _PRODUCER = Struct(">qHIIqIIB")
 _RUN = Struct(">IqI")
 _CRC = Struct(">I")
-_IDLE_SECONDS_MAX = (1 << 32) - 1
+_IDLE_SECONDS_MAX = (1 << 32) - 1  # what the u32 can hold: longer than any limit of idle time
 
 
 def pack_snapshot(end_offset: int, remembered: Sequence[Remembered]) -> bytes:
-    """What was known when the log ended at `end_offset`."""
+    """The bytes of a snapshot at `end_offset`."""
     body = bytearray(_HEAD.pack(MAGIC, VERSION, end_offset, len(remembered)))
     for producer_id, producer, idle_seconds in remembered:
         epoch, next_sequence, runs, *account = producer
@@ -69,7 +71,7 @@ def read_snapshot(data: bytes, end_offset: int) -> list[Remembered]:
     for _ in range(count):
         one, position = _read_producer(data, position, end, end_offset)
         found[one.producer_id] = one
-    if position != end or len(found) != count:
+    if position != end or len(found) != count:  # bytes are left over, or an id stands there twice
         raise CorruptRecord(
             f"{len(found)} producers in {position} bytes, {count} in {end} promised"
         )
@@ -77,7 +79,7 @@ def read_snapshot(data: bytes, end_offset: int) -> list[Remembered]:
 
 
 def _check_frame(data: bytes, end_offset: int) -> int:
-    """Where the CRC stands, which is right."""
+    """Check CRC, magic, version and offset. Returns where the producers end and the CRC begins."""
     end = len(data) - _CRC.size
     if end < _HEAD.size or _CRC.unpack_from(data, end) != (crc32c(data[:end]),):
         raise CorruptRecord("the snapshot of producers fails its CRC")
@@ -108,6 +110,7 @@ def _read_producer(data: bytes, position: int, end: int, end_offset: int) -> tup
 
 
 def _may_be(producer_id: int, producer: ProducerState, end_offset: int) -> bool:
+    """Whether such a state can exist: a sound CRC only shows that the bytes are as written."""
     epoch, next_sequence, runs, *account = producer
     generation, _, partition_count = account
     return (

@@ -1,11 +1,12 @@
-"""What a partition remembers of its producers, so that nothing of theirs stands in it twice. Pure.
+"""Idempotence: producer state, duplicate detection by sequence, fencing of named producers. Pure.
 
-Owns who is known. A leader asks `Admission` before it appends; `note` takes what stands in the log
-as it is, on every replica and in recovery (docs/decisions/0020, 0022). Producers with names stand
-on a shelf of their own: they are few, and are remembered for longer.
+Owns what a partition remembers of its producers (Kafka: ProducerStateManager). A leader checks each
+request with `Admission` before it appends; `note` records what stands in the log without judging
+it, on every replica and in recovery (docs/decisions/0020, 0022). Named producers have a cache of
+their own, in which they are remembered for longer.
 
-Invariant: what is known follows from the batches that were noted, in their order. Time and limits
-only make it forget whole producers.
+Invariant: the state follows from the batches that were noted, in their order. Time and limits only
+make it forget whole producers.
 """
 
 from __future__ import annotations
@@ -32,19 +33,24 @@ if TYPE_CHECKING:
 
 
 # -- Sequences ------------------------------------------------------------------------------------
-# The numbers of one producer in one partition: what comes next, what stands there already. Pure.
+# Sequence numbers of one producer in one partition: new batch, duplicate or gap. Pure.
 #
 # Owns the rules of sequences. A producer numbers its records in each partition, without holes, from
-# 0 in each of its epochs; after 2^31-1 comes 0. A name's epochs are begun by fences, and its
-# sequence may go on across them (see the fences below); otherwise these rules hold for both.
+# 0 in each of its epochs; after 2^31-1 comes 0. The epochs of a named producer are begun by fences,
+# and its sequence may go on across them (see below); otherwise the same rules hold for it.
 #
-# Invariant: a batch that comes next is fresh, whatever else is remembered: what is told to be a
+# Invariant: a batch with the next sequence is always new, and a batch that is answered as a
 # duplicate stands in the log (docs/decisions/0020).
 
 
-SEQUENCES = 1 << 31  # so many numbers there are, from 0 on
+SEQUENCES = 1 << 31  # sequences are 0 to 2^31-1: the i32 of the batch header without its sign
+# Runs of a producer that are remembered, as many as Kafka remembers batches. One run covers a
+# request of hundreds of batches (decision 0020); more would only cost memory.
 RUNS_MAX = 5
-RUN_RECORDS_MAX = 1 << 30  # of one run are remembered; more could not be told apart
+# Records of one run. Not more than half of the sequences: a number and the same number one round
+# later could not be told apart.
+RUN_RECORDS_MAX = 1 << 30
+# Not a named producer: real generations start at 0; a digest or count of 0 means "unknown".
 NO_GENERATION, NO_DIGEST, NO_COUNT = -1, 0, 0
 
 
@@ -56,11 +62,12 @@ class SequenceRun(NamedTuple):
     record_count: int
 
     def offset_of(self, sequence: int, count: int) -> int | None:
-        """Where `count` records from `sequence` on stand; None if not all of them are here."""
+        """The offset of `count` records from `sequence` on; None if not all are in this run."""
         distance = (sequence - self.first_sequence) % SEQUENCES
         return self.base_offset + distance if distance + count <= self.record_count else None
 
     def grown(self, count: int) -> SequenceRun:
+        """With `count` more records at its end; loses as many at its start beyond the limit."""
         total = self.record_count + count
         excess = max(0, total - RUN_RECORDS_MAX)
         first = (self.first_sequence + excess) % SEQUENCES
@@ -71,10 +78,12 @@ class ProducerState(NamedTuple):
     """One producer in one partition.
 
     Attributes:
-        runs: the newest comes last; there may be none.
-        generation: of a name: the one that it was fenced for last.
-        digest: of a name: what it said of its records of this generation.
-        partition_count: of a name: how many the topic had when this generation began; 0: not known.
+        runs: the newest comes last; empty after a fence.
+
+    Of a named producer only:
+        generation: the one of its last fence.
+        digest: of its records of this generation, by its last batch.
+        partition_count: of the topic when this generation began; 0: not known.
     """
 
     epoch: int
@@ -93,7 +102,7 @@ class ProducerState(NamedTuple):
 
 
 def is_numbered(header: BatchHeader) -> bool:
-    """Whether its records have numbers of a producer. Those of control batches have none."""
+    """Whether its records have sequences. Those of control batches (fences) have none."""
     return (
         header.producer_id >= 0
         and header.producer_epoch >= 0
@@ -103,6 +112,7 @@ def is_numbered(header: BatchHeader) -> bool:
 
 
 def check_numbers(header: BatchHeader) -> None:
+    # Half-numbered batches could not be checked for duplicates, nor taken for unnumbered ones.
     if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
         raise InvalidRecord(
             f"producer id {header.producer_id}, epoch {header.producer_epoch}, base sequence "
@@ -113,30 +123,29 @@ def check_numbers(header: BatchHeader) -> None:
 def noted(
     known: ProducerState | None, header: BatchHeader, account: Account | None
 ) -> ProducerState | None:
-    """What is known of the batch's producer once it stands in the log; None: it says nothing of
-    one. `account`: what it says if it is a name's. A fence says everything.
+    """The state of the batch's producer once the batch stands in the log; None: it has none.
+
+    `account`: generation and digest in the batch, if it is of a named producer.
     """
     if is_numbered(header):
         return after(known, header, account)
-    if account is None:
+    if account is None:  # a batch without producer id, or a control batch that is no fence
         return None
+    # A fence: it carries the whole state, and nothing before it matters (decision 0022).
     return ProducerState(header.producer_epoch, header.base_sequence, (), *account)
 
 
 def after(
     known: ProducerState | None, header: BatchHeader, account: Account | None = None
 ) -> ProducerState:
-    """What is known once records of the producer stand in the log.
-
-    Where they do not go on with what was known, they are all that is known: numbers of before would
-    be taken for those that come.
-    """
+    """The state once records of the producer stand in the log."""
     following = (header.base_sequence + header.record_count) % SEQUENCES
     runs = _runs_after(known, header)
-    if account is None:
+    if account is None:  # not a named producer
         return ProducerState(header.producer_epoch, following, runs)
     generation, digest, _ = account
     is_same = known is not None and known.generation == generation
+    # Only fences carry the count; one of another generation says nothing about this one.
     partition_count = known.partition_count if known is not None and is_same else NO_COUNT
     return ProducerState(
         header.producer_epoch, following, runs, generation, digest, partition_count
@@ -146,22 +155,24 @@ def after(
 def _runs_after(known: ProducerState | None, header: BatchHeader) -> tuple[SequenceRun, ...]:
     epoch, first, count = header.producer_epoch, header.base_sequence, header.record_count
     if known is None or (known.epoch, known.next_sequence) != (epoch, first):
+        # It does not continue what is known (an earlier leader let it in): older runs go, as their
+        # sequences would make later batches look like duplicates.
         return (SequenceRun(first, header.base_offset, count),)
     runs = known.runs
     if runs and runs[-1].base_offset + runs[-1].record_count == header.base_offset:
-        return (*runs[:-1], runs[-1].grown(count))
+        return (*runs[:-1], runs[-1].grown(count))  # no other producer wrote in between
     return (*runs[1 - RUNS_MAX :], SequenceRun(first, header.base_offset, count))
 
 
 def stands_at(known: ProducerState | None, header: BatchHeader) -> int | None:
-    """The offset at which the batch stands already; None if it is the one that comes next.
+    """The offset at which the batch stands already (a duplicate); None if it is the next one.
 
-    1. Of a producer or an epoch that begins: its sequence must begin, too.
-    2. Of an epoch that is over.
-    3. The one that comes next.
-    4. All of it stands in the log, and where is remembered.
-    5. All of it stands in the log.
-    6. Something else is missing before it, or a part of it stands in the log.
+    1. A new producer or a new epoch: its sequence must begin at 0.
+    2. An epoch that is over: a late request, refused.
+    3. The next sequence: append it.
+    4. A duplicate whose offset is remembered.
+    5. A duplicate whose offset is not remembered any more.
+    6. A gap before it, or only some of its records stand in the log.
     """
     first, count = header.base_sequence, header.record_count
     if known is None or header.producer_epoch > known.epoch:
@@ -182,7 +193,7 @@ def stands_at(known: ProducerState | None, header: BatchHeader) -> int | None:
 def _check_beginning(known: ProducerState | None, header: BatchHeader) -> None:
     if header.base_sequence == 0:
         return
-    if known is None:
+    if known is None:  # forgotten or never seen: a free start could let a duplicate in (0020)
         raise UnknownProducerId(
             f"{name_of(header)}: nothing is known of the producer here (any more); begin a new "
             "epoch, with sequence 0"
@@ -191,6 +202,7 @@ def _check_beginning(known: ProducerState | None, header: BatchHeader) -> None:
 
 
 def _misfit(known: ProducerState, header: BatchHeader) -> DuplicateSequence | OutOfOrderSequence:
+    # Sequences wrap: up to half of them back it is the past, otherwise the future.
     behind = (known.next_sequence - header.base_sequence) % SEQUENCES
     if header.record_count <= behind <= SEQUENCES // 2:
         return DuplicateSequence(
@@ -208,35 +220,36 @@ def name_of(header: BatchHeader) -> str:
 
 
 # -- Fences ---------------------------------------------------------------------------------------
-# Producers with names: what a fence does, and what must be true of their batches. Pure.
+# Named producers: what a fence does, and what must be true of their batches. Pure.
 #
-# Whoever begins to write under a name fences it first, in each partition, for a generation. Owns
-# the rules of that; the sequences behind a fence are everybody's (see above,
-# docs/decisions/0022).
+# A process that begins to write under a producer name first fences it, in each partition, for a
+# generation (Kafka: InitProducerId of a transactional id). Owns the rules of that; behind a fence
+# the rules of sequences above hold (docs/decisions/0022).
 #
 # Invariants:
-# 1. Only one epoch of a name is ever written in; each fence begins another one.
+# 1. Only one epoch of a name is open for writing; each fence begins another one.
 # 2. Within a generation the sequence goes on across fences: it counts the records of the generation
 #    that stand in the partition. A higher generation begins at 0.
 
 
-# The next sequence has to fit into the header of a fence, whose numbers end at 2^31-1.
+# Records. The next sequence has to fit into the i32 of a fence's header, which ends at 2^31-1, and
+# must not wrap: within a generation it counts all records.
 GENERATION_RECORDS_MAX = SEQUENCES - 1
 
 
 def fenced(
     known: ProducerState | None, generation: int, *, partition_count: int = NO_COUNT
 ) -> ProducerState:
-    """What is known once the name is fenced for `generation`.
+    """The state once the name is fenced for `generation`.
 
-    1. Nothing was known: everything begins.
-    2. A lower generation than the one known: refused.
+    1. Nothing was known: epoch and sequence begin at 0.
+    2. A lower generation than the known one: refused.
     3. The same: the sequence goes on, in another epoch.
-    4. A higher one: the sequence begins, in another epoch.
+    4. A higher one: the sequence begins at 0, in another epoch.
 
     Args:
-        partition_count: of the topic, as whoever fences knows it. A generation keeps the one with
-            which it began: where there are others now, its records belong elsewhere.
+        partition_count: of the topic, by the metadata of the client that fences. A generation
+            keeps the first one: in a topic that has grown since, its keys map to other partitions.
 
     Raises:
         ProducerFenced: a higher generation has begun.
@@ -249,7 +262,7 @@ def fenced(
             "leave it to whoever writes that one, or take a generation above "
             f"{known.generation}, under which all records are new"
         )
-    # Of the 2^15 epochs before nobody writes any more.
+    # Epochs are an i16 and wrap. A process that was fenced 2^15 fences ago does not live any more.
     epoch = (known.epoch + 1) % (PRODUCER_EPOCH_MAX + 1)
     if generation == known.generation:
         count = known.partition_count or partition_count
@@ -258,12 +271,13 @@ def fenced(
 
 
 def check_named(known: ProducerState | None, header: BatchHeader, account: Account | None) -> None:
-    """Whether a batch is its producer's, and says what a named one must say.
+    """Check that a batch of a named producer is of the process that fenced it last.
 
     Raises:
-        UnknownProducerId: nobody has fenced the name, or that was forgotten.
-        ProducerFenced: somebody has fenced it since.
-        InvalidRecord: it says nothing of its generation, or of another one; or there are too many.
+        UnknownProducerId: the name was never fenced here, or that was forgotten.
+        ProducerFenced: another process has fenced it since.
+        InvalidRecord: without generation, or with another one than the fence's; or the generation
+            would have too many records.
     """
     if known is None:
         raise UnknownProducerId(
@@ -271,7 +285,7 @@ def check_named(known: ProducerState | None, header: BatchHeader, account: Accou
             "whatever is sent again would be taken for new: look what stands here, and send the "
             "rest under a higher generation"
         )
-    if header.producer_epoch != known.epoch:
+    if header.producer_epoch != known.epoch:  # not `<`: epochs of names wrap
         raise ProducerFenced(
             "another process has begun to write under this producer name, for generation "
             f"{known.generation}: leave the rest to it; or stop it, open the producer again, and "
@@ -294,18 +308,19 @@ def check_named(known: ProducerState | None, header: BatchHeader, account: Accou
         )
 
 
-# -- Shelf ----------------------------------------------------------------------------------------
-# Producers of one kind in one partition, in the order of their last appends. Pure.
+# -- Producer cache -------------------------------------------------------------------------------
+# Producers of one kind (plain or named) in one partition, least recently active first. Pure.
 #
-# Owns who is forgotten: time and the limit make it forget whole producers, those first that have
-# appended nothing for longest.
+# Owns which ones are forgotten: by idle time and by number, always whole producers, the one that
+# has been idle for longest first.
 
 
 class ProducerCacheLimits(NamedTuple):
     """Attributes:
     producers_max: of one partition.
     idle_seconds_max: a producer that has appended nothing for longer is forgotten.
-    spare_seconds: where there are too many, only one that is idle for so long makes room.
+    spare_seconds: when the cache is full, a new producer replaces only one that has been idle for
+        so long: one that is active must not be forgotten, or it would lose its idempotence.
     """
 
     producers_max: int
@@ -315,8 +330,8 @@ class ProducerCacheLimits(NamedTuple):
 
 class ProducerCache:
     """Attributes:
-    known: whoever is idle for longest comes first.
-    last_append: seconds, from the same moment for all.
+    known: by producer id, the one that has been idle for longest first.
+    last_append: by producer id, seconds since the same moment for all.
     """
 
     def __init__(self, limits: ProducerCacheLimits) -> None:
@@ -325,20 +340,21 @@ class ProducerCache:
         self.last_append: dict[int, float] = {}
 
     def put(self, producer_id: int, producer: ProducerState, time: float) -> None:
-        """It has appended just now, later than all others."""
-        is_new = self.known.pop(producer_id, None) is None
+        """The producer has appended just now, later than all others."""
+        is_new = self.known.pop(producer_id, None) is None  # popped, to be inserted at the end
+        # On a leader `Admission` has refused it unless one is idle; on a follower the log decides.
         if is_new and len(self.known) >= self.limits.producers_max:
             self._forget_idlest()
         self.known[producer_id] = producer
         self.last_append[producer_id] = time
 
     def restore(self, producer_id: int, producer: ProducerState, time: float) -> None:
-        """As it was known in an earlier life; whoever was idle for longest comes first."""
+        """From a snapshot; to be called in its order, the longest idle first."""
         self.known[producer_id] = producer
         self.last_append[producer_id] = time
 
     def forget_idle(self, time: float) -> None:
-        """Forget who has appended nothing for longer than the limit."""
+        """Forget producers that have appended nothing for longer than the limit."""
         oldest = time - self.limits.idle_seconds_max
         while self.known and self.last_append[next(iter(self.known))] < oldest:
             self._forget_idlest()
@@ -352,7 +368,7 @@ class ProducerCache:
         self.last_append.clear()
 
     def has_room(self, count: int, time: float, *, but: Container[int] = ()) -> bool:
-        """Whether `count` new ones find room, if nobody of `but` makes any."""
+        """Whether `count` new producers fit, if none of `but` is replaced by them."""
         excess = len(self.known) + count - self.limits.producers_max
         if excess <= 0:
             return True
@@ -370,20 +386,24 @@ DAY_SECONDS = 86_400.0
 
 
 class ProducerLimits(NamedTuple):
-    """A process that begins again under its name may do so after a long weekend, a plain producer
-    is gone with its process.
+    """Of each cache. 10,000 producers are about 10 MB of memory and 1 MB of snapshot for a
+    partition (decision 0020).
     """
 
+    # A plain producer is gone with its process: after a day without an append it will hardly come
+    # back. Replaced after five minutes: longer than it retries (delivery timeout: 2 min).
     plain: ProducerCacheLimits = ProducerCacheLimits(
         10_000, idle_seconds_max=DAY_SECONDS, spare_seconds=300.0
     )
+    # A process may begin again under its name after a long weekend; 14 days are also the default of
+    # retention.ms. A day before it is replaced: others may be jobs that run once a day.
     named: ProducerCacheLimits = ProducerCacheLimits(
         10_000, idle_seconds_max=14 * DAY_SECONDS, spare_seconds=DAY_SECONDS
     )
 
 
 class Remembered(NamedTuple):
-    """A producer, as it is kept from one life of a replica to the next."""
+    """A producer, as a snapshot keeps it across restarts of the broker."""
 
     producer_id: int
     producer: ProducerState
@@ -391,14 +411,14 @@ class Remembered(NamedTuple):
 
 
 class ProducersSnapshot(NamedTuple):
-    """All producers at one moment. Nobody changes these dicts any more."""
+    """All producers at one moment: copies, which the disk thread may read."""
 
     known: dict[int, ProducerState]
     last_append: dict[int, float]
     time: float
 
     def remembered(self) -> list[Remembered]:
-        """Those without names first; of either, those that are idle for longest."""
+        """Plain producers first; of each kind, the one that has been idle for longest first."""
         return [
             Remembered(producer_id, producer, max(0.0, self.time - self.last_append[producer_id]))
             for producer_id, producer in self.known.items()
@@ -406,17 +426,18 @@ class ProducersSnapshot(NamedTuple):
 
 
 class Producers:
-    """All that are known of one partition.
+    """The state of all producers of one partition.
 
-    Times are seconds of the caller's monotonic clock. The first one that is heard of counts as the
-    moment at which everything was remembered: idle is only who was so while somebody watched.
+    Times are seconds of the caller's monotonic clock. The first time that is passed counts as the
+    moment of the restore: idle time adds up only while the broker runs, so that no producer is
+    forgotten because of an outage of the broker (decision 0020).
     """
 
     def __init__(
         self, remembered: Iterable[Remembered] = (), limits: ProducerLimits | None = None
     ) -> None:
         self.limits = limits or ProducerLimits()
-        self._beginning: float | None = None
+        self._beginning: float | None = None  # the first time that was passed
         self.latest = 0.0  # seconds since the beginning
         self._plain, self._named = (
             ProducerCache(self.limits.plain),
@@ -438,7 +459,7 @@ class Producers:
         return self._named if is_named(producer_id) else self._plain
 
     def picture(self) -> ProducersSnapshot:
-        """What another thread may look at while this one goes on."""
+        """A copy, for another thread."""
         return ProducersSnapshot(
             self._plain.known | self._named.known,
             self._plain.last_append | self._named.last_append,
@@ -448,10 +469,10 @@ class Producers:
     def note(
         self, header: BatchHeader, now: float | None = None, account: Account | None = None
     ) -> None:
-        """A batch was appended, or found in the log; now None: nobody knows when. `account`: what
-        it says if it is a name's.
+        """A batch was appended, or found in the log (`now` is None: the time is unknown).
 
-        An earlier leader may have seen things differently: what it let in counts, odd or not.
+        Checks nothing: an earlier leader may have known other producers, and what it has appended
+        counts. `account`: generation and digest in the batch, if it is of a named producer.
         """
         producer_id = header.producer_id
         shelf = self.shelf_of(producer_id)
@@ -462,11 +483,12 @@ class Producers:
     def _time(self, now: float) -> float:
         if self._beginning is None:
             self._beginning = now
+        # Never back: the order of the caches is the order of these times.
         self.latest = max(self.latest, now - self._beginning)
         return self.latest
 
     def forget_idle(self, now: float) -> None:
-        """Forget who has appended nothing for longer than the limit."""
+        """Forget producers that have appended nothing for longer than the limit."""
         time = self._time(now)
         self._plain.forget_idle(time)
         self._named.forget_idle(time)
@@ -477,16 +499,17 @@ class Producers:
 
 
 class Admission:
-    """The batches of one request, looked at one after the other before any of them is appended."""
+    """Checks the batches of one request in their order, before any of them is appended: either
+    all of them are accepted or nothing is written."""
 
     def __init__(self, producers: Producers, now: float) -> None:
         self._producers, self._now = producers, now
-        self._ahead: dict[int, ProducerState] = {}  # as they will be after what was admitted
-        self._new = 0
+        self._ahead: dict[int, ProducerState] = {}  # states after the batches accepted so far
+        self._new = 0  # unknown producers among them
 
     def original_offset(self, placed: BatchHeader, account: Account | None = None) -> int | None:
-        """Where the records of the batch stand in the log already; None: it comes next, and will
-        stand where `placed` says. `account`: what it says if it is a name's.
+        """The offset of the original if the batch is a duplicate; None: it is the next one, and
+        will stand where `placed` has it. `account`: generation and digest, of a named producer.
 
         Raises:
             InvalidRecord, OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch,
@@ -508,7 +531,7 @@ class Admission:
     def fence(
         self, producer_id: int, generation: int, *, partition_count: int = 0
     ) -> ProducerState:
-        """What will be known of a name once it is fenced; see `fenced`.
+        """The state of a named producer once it is fenced; see `fenced`.
 
         Raises:
             ProducerFenced, TooManyProducers: nothing may be appended.
@@ -521,6 +544,7 @@ class Admission:
         return following
 
     def _find(self, producer_id: int) -> ProducerState | None:
+        # First, so that an answer does not depend on when the last cleaning was.
         self._producers.forget_idle(self._now)
         return self._ahead.get(producer_id) or self._producers.get(producer_id)
 

@@ -1,16 +1,16 @@
-"""One partition on this broker: its log, and its part in the partition.
+"""The replica of one partition on this broker, as leader or follower (Kafka: Partition).
 
-Owns the change of parts, and the way from what happens (an append, a fetch, a flush) through the
-rules (`leader`, `follower`) to what follows from it: a higher high watermark, producers that are
-answered, fetches that wake up, a proposal for the in-sync set. Bytes go straight to the log.
+Owns the change of roles, and runs the effects of the rules (`leader`, `follower`) for each append,
+fetch and flush: a higher high watermark, answers to producers, wake-ups of long polls, proposals
+for the in-sync set (ISR). Decides nothing about offsets itself, and passes bytes to the log unread.
 
 Invariants:
-  1. It leads or follows or neither, never two of them; each part is of one leader epoch.
-  2. While the log is cut nothing else happens to it: parts change before, or after.
-  3. Whoever waits for an acknowledgement is told when the part is laid down, and then nobody knows
-     what becomes of the record.
-  4. It leads in an epoch only with the log object with which it began that epoch: what is opened
-     anew may lack what was appended, and followers may have it.
+  1. It leads or follows or neither, never both; each role belongs to one leader epoch.
+  2. While the log is truncated nothing else changes it: roles change before or after.
+  3. When a role ends, every producer that waits for an acknowledgement gets an indefinite error:
+     the new leader may or may not have the record.
+  4. It leads in an epoch only with the log object with which it began that epoch: a log that was
+     opened anew may lack appended records that followers have.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.log import Appended, Fenced, PartitionLog
     from raftmq.wire.batch.header import Buffer
 
-ANY_EPOCH = -1
+ANY_EPOCH = -1  # the client named no leader epoch; real ones start at 0
+# A follower that lags for longer leaves the ISR. Less would eject followers for a slow disk or a
+# long garbage collection; more would make acks=all wait longer for a follower that hangs.
 LAG_SECONDS_MAX = 10.0
 
 logger = logging.getLogger("raftmq.partition")
@@ -70,11 +72,11 @@ logger = logging.getLogger("raftmq.partition")
 
 class Replica:
     """Attributes:
-    assignment: the newest that was taken up, if any.
-    leader, follower: the part, if it has one.
+    assignment: the newest one that was applied, if any.
+    leader, follower: the rules of the current role; None where it has another role.
     high_watermark: everything before it is committed.
-    leader_start_offset: where the leader's log starts, as a follower heard last.
-    watchers: told of news until they are taken out again.
+    leader_start_offset: of a follower: where the leader's log starts, by its last fetch response.
+    watchers: notified of new data until they are removed; a dict, to keep the order.
     """
 
     def __init__(
@@ -91,6 +93,8 @@ class Replica:
         self.assignment: Assignment | None = None
         self.leader: Leader | None = None
         self.follower: Follower | None = None
+        # The checkpointed value may be out of date in both directions: recovery may have cut the
+        # log below it, retention may have deleted records above it.
         self.high_watermark = max(log.log_start_offset, min(high_watermark, log.log_end_offset))
         self.leader_start_offset = 0
         self.watchers: dict[Watcher, None] = {}
@@ -100,16 +104,16 @@ class Replica:
         self._tokens = count(1)
         self._is_cutting = False
         self._is_closed = False
-        self._spent_epoch = -1  # led with a log that was replaced since
+        self._spent_epoch = -1  # the last epoch that it led with a log that was replaced since
         self._watch(log)
 
-    # -- parts -----------------------------------------------------------------------------
+    # -- roles -----------------------------------------------------------------------------
 
     async def take_up(self, assignment: Assignment) -> None:
         """Lead, follow or wait, as `assignment` says; an older one than known changes nothing."""
-        async with self._cutting:
+        async with self._cutting:  # waits until a truncation in progress has ended (invariant 2)
             if self.assignment and assignment.partition_epoch < self.assignment.partition_epoch:
-                return
+                return  # a newer one was applied while this one waited for the lock
             self.assignment = assignment
             try:
                 await self._change_part(assignment)
@@ -118,20 +122,22 @@ class Replica:
 
     async def _change_part(self, assignment: Assignment) -> None:
         if assignment.leader == self._around.broker_id:
-            await self._lead(assignment)
+            await self._lead(assignment)  # may delete records first: ends with the disk's answer
         elif assignment.leader == NO_LEADER:
-            self._lay_down()
+            self._lay_down()  # wait for an election: the next assignment names the new leader
         else:
             self._follow(assignment)
 
     async def _lead(self, assignment: Assignment) -> None:
         if self.leader and self.leader.leader_epoch == assignment.leader_epoch:
+            # Same leadership, another ISR or replica set: in-flight acknowledgements stay valid.
             now = trio.current_time()
             self._perform(self.leader.on_assignment(assignment, now=now))
             return
         self._lay_down()
         if not self.log.is_sound or assignment.leader_epoch <= self._spent_epoch:
-            return  # once it is repaired, in an epoch that begins then
+            return  # it leads once its log is repaired, in an epoch that begins then (invariant 4)
+        # Before anything is served, or a deleted record could be read again (L6, decision 0024).
         await self._begin_at(assignment.log_start_offset)
         self.log.assign_epoch(assignment.leader_epoch)
         self.leader = Leader(
@@ -148,8 +154,9 @@ class Replica:
         logger.info("leads: log=%s epoch=%d", self.log.name, assignment.leader_epoch)
 
     async def _begin_at(self, start_offset: int) -> None:
-        """The quorum lets the partition start there (L6). What is before was committed, and this
-        replica may be the last to hear of that, too.
+        """Delete everything before the start that the quorum has for the partition (L6). These
+        records were committed, so the high watermark of this replica, which may be behind, rises
+        with the start.
 
         Raises:
             StorageError: the disk refused; the log is offline, and leads once it is repaired.
@@ -159,33 +166,38 @@ class Replica:
             start_offset, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
         )
         try:
-            if isinstance(needed, StartOver):
+            if isinstance(needed, StartOver):  # the log ends below it: an unclean election
                 logger.error("nothing is left: log=%s starts_at=%d", log.name, start_offset)
                 await self._directory.start_over(log, start_offset)
             elif needed is not None:
                 await self._directory.delete_records(log, start_offset)
         except RaftmqError as error:
+            # It must not lead with a start below the quorum's: offline, the repair takes over.
             raise log.go_offline(error) from error
         self.high_watermark = max(self.high_watermark, log.log_start_offset)
 
     async def keep_start(self) -> None:
-        """As a leader: delete what the quorum has let go meanwhile. Raises RaftmqError: not yet."""
+        """As the leader: delete records before the start that the quorum has committed meanwhile.
+
+        Raises:
+            RaftmqError: not possible now; the caller tries again later.
+        """
         if self.leader is None or self.assignment is None or not self.log.is_sound:
-            return
+            return  # followers adopt their leader's start; a log in repair does so in `_begin_at`
         start = self.assignment.log_start_offset
-        if self.log.log_start_offset < start:
+        if self.log.log_start_offset < start:  # else retention was faster
             await self._directory.delete_records(self.log, start)
 
     def _follow(self, assignment: Assignment) -> None:
         if self.follower and self.follower.leader_epoch == assignment.leader_epoch:
-            return
+            return  # the same leader: its outstanding fetch stays valid
         self._lay_down()
         self.leader_start_offset = 0
         self.follower = Follower(
             assignment.leader,
             assignment.leader_epoch,
             high_watermark=self.high_watermark,
-            answer_seconds_max=float("inf"),  # the connection says when no answer will come
+            answer_seconds_max=float("inf"),  # no timeout: `on_no_answer` when the connection ends
             tokens=self._tokens,
         )
 
@@ -196,11 +208,12 @@ class Replica:
         self.leader = self.follower = None
 
     async def close(self) -> None:
-        """Lay down the part, after what is under way."""
+        """End the role, after a truncation or change of roles that is in progress."""
         async with self._cutting:
             self._lay_down()
             self._is_closed = True
-            # Or the two keep each other, and the log its files, until a collection finds them.
+            # Breaks the reference cycle with the log, which would keep its files open until the
+            # garbage collector runs.
             self._unwatch(self.log)
         self._tell_watchers()
 
@@ -208,36 +221,39 @@ class Replica:
 
     @property
     def is_closed(self) -> bool:
-        """Its partition is not hosted here any more: whoever keeps it keeps a log for nothing."""
+        """This broker does not host the partition any more: references to it should be dropped, as
+        they keep the log's files open."""
         return self._is_closed
 
     @property
     def needs_epoch(self) -> bool:
-        """Named as leader, in an epoch in which it cannot lead any more."""
+        """Whether the assignment names this broker as leader in an epoch in which it cannot lead
+        any more (invariant 4): the controller has to begin another one."""
         known = self.assignment
         is_named = known is not None and known.leader == self._around.broker_id
         return is_named and known is not None and known.leader_epoch <= self._spent_epoch
 
     async def replace_log(self, log: PartitionLog) -> None:
-        """It was opened anew: go on with that, in whatever part there is now."""
+        """Continue with `log`, which was opened anew, in the role that the assignment gives now."""
         async with self._cutting:
             if self.leader is not None:
-                self._spent_epoch = self.leader.leader_epoch
+                self._spent_epoch = self.leader.leader_epoch  # invariant 4
             if self._is_closed:
-                self.log = log  # to be deleted
+                self.log = log  # to be deleted with its folder, so it gets no role
                 return
             self._lay_down()
             log.config = self.log.config
             self._unwatch(self.log)
             self._watch(log)
             self.log = log
+            # Opening it may have cut unsynced records, so the log may end below the old value.
             end = min(self.high_watermark, log.log_end_offset)
             self.high_watermark = max(log.log_start_offset, end)
             await self._resume()
 
     async def cut_damage(self, *, leads: bool = False, start_over: bool = False) -> None:
-        """Forget everything from the damage or rot on, or everything: the leader has it. Who leads
-        forgets nothing before the damage: nobody has more.
+        """Truncate at the damage or rot, or delete everything: the leader has these records. With
+        `leads` only from the damage on, and rot before it stays: no other replica has more.
 
         Raises:
             StorageError: the disk refused; the log is offline.
@@ -247,7 +263,7 @@ class Replica:
             async with self._cutting:
                 if start_over and not self.log.is_whole:
                     await self._directory.start_over(self.log, self.log.log_start_offset)
-                elif not self.log.is_whole:  # else all was put right
+                elif not self.log.is_whole:  # else it was repaired while this waited for the lock
                     end = self.log.log_end_offset if leads else self.log.whole_end_offset
                     await self._directory.truncate(self.log, max(end, self.log.log_start_offset))
                 self._lay_down()
@@ -266,27 +282,29 @@ class Replica:
     # -- leading ---------------------------------------------------------------------------
 
     def leading(self, leader_epoch: int = ANY_EPOCH) -> Leader:
-        """The part of the leader, in that epoch.
+        """The leader's rules, if this replica leads in that epoch.
 
         Raises:
-            NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch (the caller is ahead of us).
+            FencedLeaderEpoch: the caller's metadata is out of date.
+            UnknownLeaderEpoch: the caller's metadata is newer than this broker's.
+            NotLeaderOrFollower: another broker leads, or this one has not begun to lead yet.
         """
         known = self.assignment.leader_epoch if self.assignment else -1
-        if leader_epoch > known:
+        if leader_epoch > known:  # the client heard of the election before this broker did
             raise UnknownLeaderEpoch(
                 f"{self.log.name}: epoch {leader_epoch}, here {known} is known"
             )
         if leader_epoch != ANY_EPOCH and leader_epoch < known:
             raise FencedLeaderEpoch(f"{self.log.name}: epoch {leader_epoch} ended, now is {known}")
-        if self.leader is None:
+        if self.leader is None:  # a follower, no leader elected, or its log is in repair
             raise NotLeaderOrFollower(
                 f"{self.log.name} is not led by broker {self._around.broker_id}"
             )
         return self.leader
 
     def append(self, data: Buffer, *, acks: int, leader_epoch: int = ANY_EPOCH) -> Appended:
-        """Append a producer's batches, but for those that the log has already; `on_acks` tells when
-        all of them are held.
+        """Append a producer's batches, except duplicates; `on_acks` calls back when all of them,
+        duplicates included, are held.
 
         Raises:
             NotEnoughReplicas, InvalidRequiredAcks: `acks` cannot be had; nothing was appended.
@@ -311,8 +329,8 @@ class Replica:
         partition_count: int = 0,
         leader_epoch: int = ANY_EPOCH,
     ) -> Fenced:
-        """Append that whoever has written under this producer name before writes no more; `on_acks`
-        tells when that is committed.
+        """Append a fence: earlier processes under this producer name can append nothing after it
+        (decision 0022). `on_acks` calls back when the fence is committed.
 
         Raises:
             NotEnoughReplicas: nothing was appended.
@@ -346,13 +364,15 @@ class Replica:
         deadline: float,
     ) -> Waiter | None:
         """Have `on_end` called when everything before `end_offset`, appended in that epoch, is held
-        as `acks` demands; None if it was called at once. It must not wait, and may be called with
+        as `acks` demands (Kafka: delayed produce, in purgatory). Returns None if it was called at
+        once. `on_end` must not wait, and may get
 
             NotEnoughReplicasAfterAppend: held, but by fewer than min.insync.replicas.
             NotLeaderOrFollower, StorageError, RequestTimedOut: the record is in the log, and may
                 stay or not.
         """
         leader = self.leader
+        # A later epoch of the same broker is no better: another record may stand at that offset.
         if leader is None or leader.leader_epoch != leader_epoch:
             on_end(NotLeaderOrFollower(f"epoch {leader_epoch} of {self.log.name} is over"))
             return None
@@ -365,8 +385,8 @@ class Replica:
         return self._acks.add(leader, end_offset, acks, on_end, deadline=deadline)
 
     def has_acks(self, end_offset: int, *, acks: int, leader_epoch: int) -> bool:
-        """Whether there is nothing to wait for. False as well where that epoch is over: whatever
-        stands there now may be another record."""
+        """Whether everything before `end_offset` is held already. False as well when that epoch
+        is over: another record may stand there now."""
         leader = self.leader
         if leader is None or leader.leader_epoch != leader_epoch or self.log.offline_reason:
             return False
@@ -375,17 +395,17 @@ class Replica:
     def on_replica_fetch(
         self, follower: int, broker_epoch: int, fetch: FetchFromLeader, *, leader_epoch: int
     ) -> Diverged | None:
-        """A follower asks; None: it may have what comes after its log.
+        """A follower fetches; None: its log is a prefix of ours, and it gets what follows.
 
         Raises:
             NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch: see `leading`.
-            OffsetOutOfRange: that has been deleted here.
+            OffsetOutOfRange: the records at its fetch offset have been deleted here.
         """
         leader = self._leading_for(follower, leader_epoch)
-        if fetch.fetch_offset < self.log.log_start_offset:
+        if fetch.fetch_offset < self.log.log_start_offset:  # it was down while these were deleted
             raise OffsetOutOfRange(f"{self.log.name} starts at {self.log.log_start_offset}")
         diverged = self.divergence(leader, fetch.last_fetched_epoch, fetch.fetch_offset)
-        if diverged:
+        if diverged:  # it will truncate, so its offsets count for nothing until the next fetch
             self._perform(leader.on_diverging_fetch(follower))
             return diverged
         now = trio.current_time()
@@ -395,12 +415,13 @@ class Replica:
     def divergence(
         self, leader: Leader, last_fetched_epoch: int, fetch_offset: int
     ) -> Diverged | None:
-        """Where the log of a reader parts from this one, if it does.
+        """Where the log of a follower (or what a consumer has read) diverges from this one, if it
+        does.
 
         Raises:
-            UnknownLeaderEpoch: it has read what a later leader wrote.
+            UnknownLeaderEpoch: it has records of a later leader.
         """
-        if last_fetched_epoch > leader.leader_epoch:
+        if last_fetched_epoch > leader.leader_epoch:  # this broker was deposed, and does not know
             raise UnknownLeaderEpoch(
                 f"{self.log.name}: records of epoch {last_fetched_epoch} were read elsewhere, "
                 f"here {leader.leader_epoch} is the latest"
@@ -410,31 +431,32 @@ class Replica:
     def on_replica_progress(
         self, follower: int, broker_epoch: int, held_offset: int, *, leader_epoch: int
     ) -> None:
-        """It holds everything before `held_offset`; errors as in `on_replica_fetch`."""
+        """The follower holds everything before `held_offset`; errors as in `on_replica_fetch`."""
         leader = self._leading_for(follower, leader_epoch)
         now = trio.current_time()
         self._perform(leader.on_progress(follower, broker_epoch, held_offset, now=now))
 
     def _leading_for(self, follower: int, leader_epoch: int) -> Leader:
         leader = self.leading(leader_epoch)
-        if leader.progress_of(follower) is None:
+        if leader.progress_of(follower) is None:  # taken off the assignment by a reassignment
             raise NotLeaderOrFollower(f"broker {follower} has no replica of {self.log.name}")
         return leader
 
     def tick(self, now: float) -> None:
-        """Once in a while: who lags, and whose time to wait is over."""
-        if self.leader and self.log.is_sound:
+        """Called at intervals: find followers that lag, and end waits whose deadline has passed."""
+        if self.leader and self.log.is_sound:  # a damaged leader hands over; its ISR stays as it is
             self._perform(self.leader.on_tick(now))
         self._acks.expire(now)
 
     # -- the in-sync set -------------------------------------------------------------------
 
     def on_isr_refused(self, proposal: ProposeIsr) -> None:
-        if self.leader:
+        if self.leader:  # else it was deposed while the proposal was in flight
             self._perform(self.leader.on_proposal_refused(proposal))
 
     def on_isr_unknown(self, proposal: ProposeIsr) -> bool:
-        """Whether it is still wanted: then it has been proposed again."""
+        """The outcome of the proposal is unknown. Returns whether it was proposed again, which it
+        is while this leader still wants it."""
         is_able = self.leader is not None and self.log.is_sound
         effects = self.leader.on_proposal_unknown(proposal) if self.leader and is_able else []
         self._perform(effects)
@@ -443,15 +465,16 @@ class Replica:
     # -- following -------------------------------------------------------------------------
 
     def next_fetch(self) -> FetchFromLeader | None:
-        """What to ask the leader; None if an answer is on its way, or there is nobody to ask."""
+        """The next fetch request; None while one is in flight, or if there is no leader."""
+        # What is appended during a truncation would be cut; behind damage nothing can be appended.
         if self.follower is None or self._is_cutting or not self.log.is_whole:
             return None
         end_offset, last_epoch = self.log.log_end_offset, self.log.epochs.latest
         return self.follower.next_fetch(end_offset, last_epoch, now=trio.current_time())
 
     def _answered(self, token: int) -> Follower | None:
-        """The part that waits for this answer. Tokens are never used twice: what was asked in an
-        earlier leader epoch does not pass for something else.
+        """The follower that waits for this answer. Tokens are never used twice, so that a late
+        answer of an earlier leader epoch is not taken for a current one.
         """
         follower = self.follower
         return follower if follower is not None and follower.accepts(token) else None
@@ -466,23 +489,24 @@ class Replica:
         if follower is None:
             return
         if fetched.diverged:
-            await self._cut(follower, fetched.diverged)
+            await self._cut(follower, fetched.diverged)  # ends when the log is truncated on disk
             return
         if fetched.data:
             await self._begin_with(follower, fetched.data)
             if self.follower is not follower:
-                return
+                return  # the role changed during the await: these records are of another epoch
         self._append_fetched(follower, fetched)
 
     def on_records(self, token: int, fetched: FetchedFromLeader) -> None:
-        """As `on_fetched`, without waiting for anything: the logs agree, and this one has begun."""
+        """Like `on_fetched`, without an await (decision 0016): only where the logs agree and this
+        one has records already, so that there is nothing to cut."""
         assert not fetched.diverged, "has to be cut"
         follower = self._answered(token)
         if follower is not None:
             self._append_fetched(follower, fetched)
 
     def _append_fetched(self, follower: Follower, fetched: FetchedFromLeader) -> None:
-        if fetched.data:
+        if fetched.data:  # else the answer brings a new high watermark or log start only
             now, epoch = trio.current_time(), follower.leader_epoch
             self.log.append_replicated(fetched.data, leader_epoch=epoch, now=now)
         self.leader_start_offset = fetched.log_start_offset
@@ -494,11 +518,16 @@ class Replica:
 
     @property
     def lags_log_start(self) -> bool:
-        """The leader has deleted what is still here, where nobody can compare it any more."""
+        """The leader has deleted records that are still here: they cannot be compared any more."""
         return self.log.log_start_offset < self.leader_start_offset
 
     async def follow_log_start(self) -> None:
-        """Delete what the leader has deleted. Raises StorageError, OffsetOutOfRange: not yet."""
+        """Delete what the leader has deleted.
+
+        Raises:
+            StorageError, OffsetOutOfRange: not possible now; the caller tries again later.
+        """
+        # Not beyond what this replica knows to be committed: its high watermark lags the leader's.
         start = min(self.leader_start_offset, self.high_watermark)
         await self._directory.delete_records(self.log, start)
 
@@ -506,7 +535,7 @@ class Replica:
         self._answered(token)
 
     async def on_out_of_range(self, token: int, leader_start_offset: int) -> None:
-        """The leader has deleted what comes after our log."""
+        """The leader has deleted records behind the end of our log: a gap, so begin anew."""
         follower = self._answered(token)
         if follower is not None:
             await self._shorten(
@@ -517,11 +546,11 @@ class Replica:
             )
 
     async def _begin_with(self, follower: Follower, data: Buffer) -> None:
-        """The leader's log may start inside of a batch, which comes whole all the same: a log that
-        was to start there has to start with the batch.
+        """The leader's log may start inside a batch, which is sent whole all the same: an empty
+        log that was to start at that offset has to start with the batch.
         """
         log = self.log
-        if log.log_start_offset < log.log_end_offset:
+        if log.log_start_offset < log.log_end_offset:  # not empty: batches follow each other
             return
         try:
             _, first = next(iter_batches(data))
@@ -539,7 +568,7 @@ class Replica:
                 log_start_offset=self.log.log_start_offset,
                 log_end_offset=self.log.log_end_offset,
             )
-            if effect.offset < self.high_watermark:
+            if effect.offset < self.high_watermark:  # only after an unclean election (F3)
                 logger.error(
                     "committed records cut: log=%s from=%d high_watermark=%d leader=%d epoch=%d",
                     self.log.name, effect.offset, self.high_watermark, follower.leader,
@@ -552,8 +581,8 @@ class Replica:
     async def _shorten(
         self, follower: Follower, decide: Callable[[], Truncate | StartOver | None]
     ) -> None:
-        """Ask what to do once nothing else happens to the log: the part may be another by then."""
-        self._is_cutting = True
+        """Decide what to cut once the lock is held: the role may have changed while it waited."""
+        self._is_cutting = True  # no fetch is sent from here on
         try:
             async with self._cutting:
                 effect = decide() if self.follower is follower else None
@@ -582,14 +611,15 @@ class Replica:
         log.on_held = log.on_trimmed = log.retirable_end = log.on_doubt = None
 
     def _retirable_end(self) -> int:
-        """The leader alone retires, and only what is committed: its followers adopt its start, so
-        that no other clock than the leader's deletes anything.
+        """Up to where retention may delete. Only the leader applies retention, and only to what is
+        committed: its followers adopt its start, so that no other clock than the leader's deletes
+        records.
         """
         return self.log.log_start_offset if self.leader is None else self.high_watermark
 
     def _on_held(self) -> None:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""
-        if self.log.offline_reason:
+        if self.log.offline_reason:  # its appends may be lost: answer now, not at the deadline
             self._acks.fail(StorageError(f"{self.log.name} is offline: {self.log.offline_reason}"))
             self._around.on_offline(self.key)
         elif self.leader:

@@ -1,6 +1,6 @@
-"""What a replica and whoever uses it say to each other.
+"""Types between a replica and its broker: partition key, watcher, fetch answer, callbacks.
 
-Owns names only: the key of a partition, a leader's answer, and what a replica needs of its broker.
+Owns names only, so that broker and partition import this and not each other. No behaviour.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class PartitionKey(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Whoever wants to know that there may be something new to read."""
+    """Notified when a partition may have new records to read: a long poll, for example."""
 
     def on_news(self, key: PartitionKey) -> None:
-        """The log grew, the high watermark rose, or the part changed. Must not wait."""
+        """The log grew, the high watermark rose, or the role changed. Must not wait."""
 
 
 class FetchedFromLeader(NamedTuple):
@@ -39,10 +39,9 @@ class ReplicaEnvironment(NamedTuple):
     """What a replica needs of its broker. All of it is called on the loop and must not wait."""
 
     broker_id: int
-    epoch_of: Callable[[int], int | None]  # of a broker that may be in an ISR
+    epoch_of: Callable[[int], int | None]  # broker epoch, if that broker may be in an ISR
     propose_isr: Callable[[PartitionKey, ProposeIsr], None]
-    on_held: Callable[[PartitionKey], None]  # a follower holds more: its leader wants to know
+    on_held: Callable[[PartitionKey], None]  # a follower holds more: report it to the leader
     on_offline: Callable[[PartitionKey], None] = lambda _key: None  # its log has to be opened anew
-    on_doubt: Callable[[PartitionKey, int], None] = lambda _key, _offset: (
-        None
-    )  # look after rot there
+    # Bytes at that offset did not decode: check the disk for rot (decision 0027).
+    on_doubt: Callable[[PartitionKey, int], None] = lambda _key, _offset: None
