@@ -1,5 +1,5 @@
-"""The disk: the one door to files, and the small files that are replaced whole.
+"""Disk access: files and syncs of the operating system, checkpoints, the flush thread.
 
-Owns nothing but the way to the operating system. The partition log and the journal of the
-metadata quorum stand on it; `tests/simulation/disk.py` is its twin.
+Owns only the calls to the operating system and the atomic replacement of small files. The
+partition log and the journal of the metadata quorum use it; `tests/simulation/disk.py` is its fake.
 """

@@ -1,11 +1,11 @@
-"""Small files of named numbers, replaced whole and checked by a CRC.
+"""Checkpoint files: small files of named numbers, replaced atomically, checked by a CRC.
 
     orders-6f1c.../Partition-0 1200
     crc32c 5b0e7a31
 
 Owns the format and the order of steps that makes a replacement atomic: write a temporary file,
-sync it, rename it, sync the directory. Readable by a person. A file that fails its CRC reads as
-None: every checkpoint has a safe answer for "I do not know".
+sync it, rename it, sync the directory. Text, so that an operator can read it. A file that fails its
+CRC reads as None: every caller has a safe answer for "not known".
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from raftmq.disk.files import Files
 
 TEMPORARY_SUFFIX = ".tmp"
+# Far above any real one (a million partitions), so that a wrong file does not fill the memory. A
+# longer one is cut, fails its CRC and reads as None.
 CHECKPOINT_BYTES_MAX = 64 << 20
 
 
@@ -33,7 +35,7 @@ def replace_file(files: Files, path: Path, data: bytes) -> None:
 def prepare_file(files: Files, path: Path, data: bytes) -> None:
     """The first half of a replacement: if it fails, nothing has changed."""
     file = files.open(_temporary(path), create=True)
-    file.truncate(0)
+    file.truncate(0)  # a crash may have left an earlier attempt
     file.write(0, [data])
     file.sync()
 
@@ -49,7 +51,7 @@ def _temporary(path: Path) -> Path:
 
 
 def read_file(files: Files, path: Path) -> bytes | None:
-    """The bytes of `path`, or None where there is no such file."""
+    """The bytes of `path`, or None if there is no such file."""
     if not files.exists(path):
         return None
     file = files.open(path)
@@ -66,7 +68,7 @@ def write_checkpoint(files: Files, path: Path, offsets: Mapping[str, int]) -> No
 
 
 def read_checkpoint(files: Files, path: Path) -> dict[str, int] | None:
-    """What was written last; None if there is no such file or it is damaged."""
+    """The values that were written last; None if there is no such file or it is damaged."""
     data = read_file(files, path)
     if data is None:
         return None
@@ -75,7 +77,7 @@ def read_checkpoint(files: Files, path: Path) -> dict[str, int] | None:
         return None
     try:
         return dict(_parse_line(line) for line in body.decode().splitlines())
-    except ValueError:  # whole, but not one of ours
+    except ValueError:  # sound by its CRC, but not of this format
         return None
 
 

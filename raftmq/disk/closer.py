@@ -1,14 +1,14 @@
-"""A thread that closes descriptors of removed files.
+"""Background closing of deleted files: a thread for `close`, which may take long in the kernel.
 
-With the last descriptor of a removed file the kernel gives back its pages and its place on the
-disk: a tenth of a second for a hundred megabytes. Whoever drops the last reference, the event loop
-or a flush, must not wait for that. What still has a name is closed at once: that costs nothing, and
-a lock ends with its descriptor.
+With the last descriptor of a removed file the kernel frees its pages and its space on the disk: a
+tenth of a second for a hundred megabytes. The event loop or a flush that drops the last reference
+must not wait for that. Files that still have a name are closed at once: that is quick, and a lock
+must end with its descriptor.
 
-Owns the thread and what waits for it, one for the process, as there is one table of descriptors.
-Invariants: `close` never waits, raises nothing, and may be called from a finalizer; where there is
-no thread (before `start`, in a forked child, at the end of the process) it closes by itself. Nobody
-waits for the thread when the process ends.
+Owns the thread and its queue, one for the process, as there is one table of descriptors.
+Invariants: `close` never waits, raises nothing, and may be called from a finalizer; without a
+thread (before `start`, in a forked child, at the end of the process) it closes in the caller. The
+end of the process does not wait for the thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import os
 import threading
 from queue import SimpleQueue
 
-WAITING_MAX = 1024  # descriptors; beyond that, whoever drops one waits, and so opens no more
+# Descriptors in the queue. Beyond it the caller closes, and waits: back-pressure, so that a process
+# does not run out of descriptors faster than they are closed.
+WAITING_MAX = 1024
 
 logger = logging.getLogger("raftmq.disk")
 
@@ -30,25 +32,25 @@ class Closer:
         self._begin()
 
     def _begin(self) -> None:
-        """Also in a child after a fork, whose parent closes what waits there."""
+        """Also in a forked child: the thread exists in the parent only, which closes the queue."""
         self._queue: SimpleQueue[int] = SimpleQueue()
         self._is_started = False
         self._lock = threading.Lock()
 
     @property
     def waiting(self) -> int:
-        """Descriptors that are not closed yet, but for the one that is being closed."""
+        """Descriptors in the queue, without the one that is being closed."""
         return self._queue.qsize()
 
     def start(self) -> None:
-        """May be said again and again; not from a finalizer, which may hold any lock."""
+        """May be called repeatedly; not from a finalizer, which could deadlock on the lock."""
         with self._lock:
             if not self._is_started:
                 threading.Thread(target=self._serve, name="raftmq-closer", daemon=True).start()
                 self._is_started = True
 
     def close(self, descriptor: int) -> None:
-        """Now, or soon if that may take long."""
+        """Close now, or by the thread if that may take long."""
         if self._is_started and self.waiting < WAITING_MAX and _is_removed(descriptor):
             self._queue.put(descriptor)
         else:
@@ -63,14 +65,14 @@ def _is_removed(descriptor: int) -> bool:
     try:
         return os.fstat(descriptor).st_nlink == 0
     except OSError:
-        return False  # closing it will tell
+        return False  # `_close` gets the same error, and logs it
 
 
 def _close(descriptor: int) -> None:
-    """What was written and not synced may be lost; whoever needed it has synced it, or was told."""
     try:
         os.close(descriptor)
     except OSError as error:
+        # Only unsynced bytes can be lost by it: what was acknowledged was synced before.
         logger.error("not closed in order: descriptor=%d reason=%s", descriptor, error)
 
 

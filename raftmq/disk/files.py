@@ -1,6 +1,6 @@
-"""The one door to the disk: everything the log does to files goes through `Files` and `File`.
+"""File system calls: read, write, fdatasync, syncfs, rename, lock; OSError becomes StorageError.
 
-Owns the translation of OSError into StorageError. Decides nothing. The simulated twin in
+Owns the translation of OSError into StorageError. Decides nothing. The fake in
 `tests/simulation/disk.py` passes the same conformance suite (tests/unit/disk/test_files.py)
 and adds what a kernel does not do on demand: crashes that lose or tear what was not synced.
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from raftmq.wire.batch.header import Buffer
 
-IOV_MAX = 1024
+IOV_MAX = 1024  # Linux refuses more buffers in one pwritev (UIO_MAXIOV)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC = ctypes.CDLL(None, use_errno=True)  # for calls that `os` does not have
 _LIBC.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-_SYNC_FILE_RANGE_WRITE = 2
+_SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: begin write-back, without waiting
 
 
 class WouldBlock(Exception):
@@ -62,7 +62,7 @@ class File(Protocol):
         """Data and size are durable when this returns (fdatasync)."""
 
     def evict(self) -> None:
-        """Forget what the page cache holds, so that the next read shows what the disk holds."""
+        """Drop the file's pages from the page cache, so that the next read is from the disk."""
 
     def fileno(self) -> int:
         """For `sendfile`. The descriptor lives as long as this object."""
@@ -95,19 +95,21 @@ class Files(Protocol):
     def sync_directory(self, path: Path) -> None: ...
 
     def begin_sync(self, files: Sequence[File]) -> None:
-        """A hint: all of these are to be synced now. Tells of no error: the syncs will."""
+        """A hint: begin write-back of all these files. Ignores errors: the syncs report them."""
 
     def sync_file_system(self, path: Path) -> None:
         """Everything written to the file system of `path` is durable when this returns."""
 
     def owns_file_system(self, path: Path) -> bool:
-        """Whether `path` is where a file system is mounted, so that a sync of all is cheap."""
+        """Whether `path` is a mount point: then `sync_file_system` syncs our own files only, and
+        reports its errors."""
 
     def lock(self, path: Path) -> object:
-        """Hold `path` exclusively until the returned object is dropped. DirectoryInUse if held."""
+        """Lock `path` exclusively until the returned object is dropped. DirectoryInUse if another
+        process has it."""
 
     def boot_id(self) -> str:
-        """Changes when the page cache was lost, that is, at every start of the machine."""
+        """Another one after each boot of the machine: the page cache was lost in between."""
 
 
 class FileSlice(NamedTuple):
@@ -151,7 +153,7 @@ class OsFile:
     def read(self, position: int, length: int) -> bytes:
         with _translated("read", self.path):
             data = os.pread(self._descriptor, length, position)
-            while len(data) < length:
+            while len(data) < length:  # a signal or a large read may return fewer bytes
                 more = os.pread(self._descriptor, length - len(data), position + len(data))
                 if not more:
                     break
@@ -162,10 +164,10 @@ class OsFile:
         buffer = bytearray(length)
         try:
             got = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
-        except OSError as error:  # EAGAIN: not cached; EOPNOTSUPP: this file system cannot say
+        except OSError as error:  # EAGAIN: not cached; EOPNOTSUPP: the file system has no NOWAIT
             raise WouldBlock from error
         if got < length and position + got < self.size():
-            raise WouldBlock
+            raise WouldBlock  # only the first pages are cached
         return bytes(memoryview(buffer)[:got])
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
@@ -183,7 +185,7 @@ class OsFile:
         return length
 
     def _write_rest(self, position: int, data: memoryview, done: int) -> None:
-        """A short write usually means a full disk: go on, so that the kernel says why."""
+        """A short write usually means a full disk: try again, so that the kernel returns why."""
         while done < len(data):
             done += os.pwrite(self._descriptor, data[done:], position + done)
 
@@ -204,15 +206,15 @@ class OsFile:
 
 
 class OsFiles:
-    """The Files of this machine; `read_only` ones change nothing, whatever they are asked."""
+    """The Files of this machine; with `read_only` no call changes anything."""
 
     def __init__(self, *, read_only: bool = False) -> None:
-        # Without O_NONBLOCK, opening a named pipe in place of a file would wait for ever.
+        # Verification opens what it finds: without O_NONBLOCK a named pipe would block for ever.
         self._flags = os.O_CLOEXEC | (os.O_RDONLY | os.O_NONBLOCK if read_only else os.O_RDWR)
         self._may_create = not read_only
         if not read_only:
             CLOSER.start()
-        # Held open: a descriptor that is opened later does not learn of an earlier failure.
+        # Held open: syncfs reports a failed write-back only to descriptors opened before it.
         self._file_systems: dict[Path, File] = {}
 
     def open(self, path: Path, *, create: bool = False) -> File:
@@ -258,7 +260,7 @@ class OsFiles:
             os.fsync(descriptor)
 
     def begin_sync(self, files: Sequence[File]) -> None:
-        """With all of them under way, one commit of the file system's journal serves many."""
+        """With all write-backs started, one commit of the file system's journal covers many."""
         for file in files:
             _LIBC.sync_file_range(file.fileno(), 0, 0, _SYNC_FILE_RANGE_WRITE)
 
@@ -283,7 +285,7 @@ class OsFiles:
             with _translated("lock", path):
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except StorageError as error:
-            if not isinstance(error.__cause__, BlockingIOError):
+            if not isinstance(error.__cause__, BlockingIOError):  # not held, but a disk error
                 raise
             raise DirectoryInUse(
                 f"{path.parent} is in use by another process; stop it, or choose another directory"
@@ -296,7 +298,8 @@ class OsFiles:
 
 
 def allow_many_files() -> int:
-    """A log keeps a descriptor open; the default soft limit is for interactive programs.
+    """Raise the limit of descriptors to the hard limit: a log keeps one open, and the default soft
+    limit (1024) is for programs that use select().
 
     Returns how many this process may have.
     """

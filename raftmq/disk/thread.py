@@ -1,8 +1,8 @@
-"""A thread of its own for one writer, where the way to the disk and back counts.
+"""A dedicated disk thread for flushes, quicker than `trio.to_thread`.
 
-Owns the thread and the wake-up of the loop. `trio.to_thread` takes a thread from a pool and comes
-back through a queue of the loop; here the thread waits for nobody else's work, and one byte in a
-pipe ends the wait.
+Owns the thread and the wake-up of the loop. `trio.to_thread` takes a thread from a shared pool and
+returns through a queue of the loop; this thread serves one caller only, and one byte in a pipe
+ends its wait. It saves part of the 0.2 ms that each flush round would add (decision 0002).
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ class DiskThread:
         os.close(self._write_end)
 
     async def run(self, function: Callable[[], T], /) -> T:
-        """What `function` returns or raises. Not cancelled in the middle: the disk is not either.
+        """What `function` returns or raises. Not cancelled in the middle, as a system call cannot
+        be.
 
         Raises:
-            trio.Cancelled: before anything was done.
+            trio.Cancelled: only before `function` has begun.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         assert not self._is_busy, "one at a time"
         self._is_busy = True
         self._work.put(function)
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True):  # until the thread has written its byte
             await trio.lowlevel.wait_readable(self._read_end)
         os.read(self._read_end, 1)
         self._is_busy = False
@@ -73,7 +74,7 @@ class DiskThread:
         while (function := self._work.get()) is not None:
             try:
                 self._result = function()
-            except BaseException as error:  # the caller's, not the thread's
+            except BaseException as error:  # raised again in `run`; the thread must go on
                 self._error = error
-            del function
+            del function  # or it would keep the last one's files alive until the next call
             os.write(self._write_end, b"\0")

@@ -1,6 +1,6 @@
-"""The log of a partition on disk.
+"""The log of a partition on disk: segments, indexes, flushes, recovery and retention.
 
-Reads top down like the path of a batch: `log` takes it, `segment` writes it, `flusher` makes it
-durable, `reader` hands it out; `recovery` finds it again after a crash. Only `files` knows the
-operating system.
+The path of a batch: `incoming` checks it, `log` appends it, `segment` writes it, `flusher` makes
+it durable, `log` and `lookups` read it; `recovery` finds it again after a crash. Only
+`raftmq/disk/files.py` calls the operating system.
 """

@@ -1,12 +1,12 @@
-"""A data directory: all logs of one broker, and what they share.
+"""The data directory of a broker: opens, closes, checkpoints, trims and deletes its logs.
 
     .lock  clean-shutdown  checkpoints/{recovery-points,boots}  topics/<topic>-<id>/Partition-<n>/
 
-Owns opening and closing the logs, the flusher, the checkpoints that say from where recovery must
-check, and the regular upkeep. Everything that waits for the disk goes through `run_sync`.
+Owns the open logs, the flusher, the checkpoints of recovery points and the upkeep at intervals,
+retention among it (Kafka: LogManager). Everything that waits for the disk goes through `run_sync`.
 
 Invariants: the recovery point on disk never exceeds what is durable, and is lowered before a
-truncation is performed; the clean-shutdown mark is gone before a log takes its first byte.
+truncation is performed; the clean-shutdown mark is removed before a log takes its first byte.
 """
 
 from __future__ import annotations
@@ -53,9 +53,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftmq.partition")
 
 
+# Names that every file system takes (NAME_MAX is 255 bytes), and no hidden ones.
 _TOPIC_FOLDER = re.compile(r"(?!\.)[\w.-]{1,249}", re.ASCII)
-CHECKPOINT_INTERVAL = 5.0  # seconds
-RETENTION_CHECK_INTERVAL = 300.0  # seconds
+# Seconds. A restart after a crash scans what was written since the last one, so less makes restarts
+# faster; each one writes and syncs a file for all logs (decision 0006).
+CHECKPOINT_INTERVAL = 5.0
+RETENTION_CHECK_INTERVAL = 300.0  # seconds, as in Kafka: retention counts days, so minutes will do
 
 
 class LogId(NamedTuple):
@@ -82,7 +85,7 @@ class LogDirectory:
     ) -> None:
         self._files, self.root, self._run_sync, self.now_ms = files, root, run_sync, now_ms
         files.make_directory(root)
-        self._lock: object | None = files.lock(root / ".lock")
+        self._lock: object | None = files.lock(root / ".lock")  # before anything is read or written
         self._past = KnownPast(files, root)
         self._past.forget_clean_mark()
         self.logs: dict[str, PartitionLog] = {}
@@ -94,7 +97,8 @@ class LogDirectory:
         self._lock = None
 
     def _changing(self, log: PartitionLog) -> trio.Lock:
-        """One change of a log at a time; also of one that was deleted meanwhile."""
+        """The lock for changes of a log, one at a time. By log object, not by name: a task may wait
+        for the lock of a log that is deleted meanwhile."""
         return self._changes.setdefault(log, trio.Lock())
 
     # -- opening and closing ---------------------------------------------------------------
@@ -124,7 +128,7 @@ class LogDirectory:
         opened = await self._run_sync(lambda: [self._open(*each) for each in wanted])
         logs = [log for log in opened if not isinstance(log, StorageError)]
         errors = [error for error in opened if isinstance(error, StorageError)]
-        async with self.flusher.disk:
+        async with self.flusher.disk:  # one writer of the checkpoint files at a time
             await self._run_sync(lambda: self._note_opened(logs))
         for log in logs:
             self.logs[log.name], log.on_dirty = log, self.flusher.on_dirty
@@ -136,7 +140,7 @@ class LogDirectory:
         name, folder = log_id.name, self.root / TOPICS_FOLDER / log_id.name
         try:
             log = open_log(self._files, folder, name, config, self._past.of(name))
-        except StorageError as error:
+        except StorageError as error:  # returned, not raised: the other logs open all the same
             logger.error("log cannot be opened: log=%s reason=%s", name, error)
             return without_frames(error)
         log.release_small()  # or a few thousand logs would be too many open files
@@ -149,7 +153,8 @@ class LogDirectory:
         self._past.write_points({log.name: 0 for log in logs})
 
     async def close(self) -> None:
-        """Flush everything and leave the mark that makes the next opening quick."""
+        """Flush everything and leave the clean-shutdown mark, which spares the next opening the
+        scan."""
         try:
             await self.flusher.flush_now(self.logs.values())
             await self.checkpoint()
@@ -157,7 +162,7 @@ class LogDirectory:
             clean = {log.name: log.log_end_offset for log in sound if not log.is_dirty}
             await self._producers.write_last(sound)
             await self._run_sync(lambda: self._past.write_clean(clean, self.logs))
-        except StorageError as error:  # the next opening recovers
+        except StorageError as error:  # without the mark the next opening runs recovery
             logger.error("not closed cleanly: directory=%s reason=%s", self.root, error)
         for log in self.logs.values():
             log.close()
@@ -167,14 +172,15 @@ class LogDirectory:
         """Open a log anew that went offline; the old object is closed, its slices stay readable.
 
         Raises:
-            StorageError: the disk refuses still, or the log is gone. Nothing has changed.
+            StorageError: the disk still refuses, or the log is gone. Nothing has changed.
         """
         assert log.offline_reason, f"{log.name} is in service"
         async with self._changing(log):
-            if self.logs.get(log.name) is not log:
+            if self.logs.get(log.name) is not log:  # deleted while this waited for the lock
                 raise StorageError(f"{log.name} was deleted")
             async with self.flusher.disk:
-                pass  # a round that began before is over
+                pass  # wait for a flush round that still writes to the old files
+            # Shielded: a thread cannot be cancelled, and two objects must not have the files.
             with trio.CancelScope(shield=True):
                 found = await self._run_sync(partial(self._open_again, log))
                 async with self.flusher.disk:
@@ -185,7 +191,9 @@ class LogDirectory:
         return found
 
     def _open_again(self, log: PartitionLog) -> PartitionLog:
-        """What a failed sync has lost is missing in any order, as after a loss of power."""
+        """Recover in place. What a failed sync has lost is missing in any order, as after a power
+        cut, so the page cache counts as lost."""
+        # The durable end that the log knew is newer than the checkpoint, but wrong during a cut.
         known = self._past.points.get(log.name, 0) if log.is_half_cut else log.durable_end_offset
         past = Past(known, was_clean=False, page_cache_survived=False)
         found = open_log(self._files, log.folder, log.name, log.config, past)
@@ -197,15 +205,15 @@ class LogDirectory:
     async def run_checkpoints(self) -> None:
         while True:
             await trio.sleep(CHECKPOINT_INTERVAL)
-            self.flusher.request_lazy()
+            self.flusher.request_lazy()  # `page_cache` topics are synced at this pace alone
             try:
                 await self.checkpoint()
-            except StorageError as error:  # the old one still holds: recovery checks more
+            except StorageError as error:  # the old one is still true: recovery scans more
                 logger.warning("no checkpoint: directory=%s reason=%s", self.root, error)
 
     async def checkpoint(self) -> None:
-        """Write down how far each log is durable, so that recovery checks only what follows."""
-        async with self.flusher.disk:
+        """Write how far each log is durable, so that recovery scans only what follows."""
+        async with self.flusher.disk:  # waits for a running flush or cut; none begins meanwhile
             risen = {
                 log.name: log.durable_end_offset
                 for log in self.logs.values()
@@ -213,22 +221,24 @@ class LogDirectory:
             }
             if risen:
                 for name in risen:
-                    self.logs[name].write_indexes()  # from where recovery starts to walk
+                    # Recovery finds the recovery point by the index entry before it.
+                    self.logs[name].write_indexes()
                 await self._run_sync(lambda: self._past.write_points(risen))
             await self._producers.write(self.logs.values())
 
     async def run_retention(self, confirmed_ms: Callable[[], int | None]) -> NoReturn:
-        """`confirmed_ms`: the wall clock, or None while it cannot be believed."""
+        """`confirmed_ms`: the wall clock; None while too few brokers confirm it (decision 0026)."""
         while True:
             await trio.sleep(RETENTION_CHECK_INTERVAL)
             await self.enforce_retention(confirmed_ms())
 
     async def enforce_retention(self, now_ms: int | None) -> None:
-        """Remove what has outlived its retention: for its age not without a time (None)."""
-        for log in [log for log in self.logs.values() if log.is_sound]:  # at one and the same time
+        """Delete segments beyond the topics' retention; by age only if the time is known."""
+        # A copy: logs come and go during the awaits.
+        for log in [log for log in self.logs.values() if log.is_sound]:
             try:
                 async with self._changing(log):
-                    if log.is_sound:  # still: its files may be another object's by now
+                    if log.is_sound:  # again: it may have been closed, and its files reopened
                         if now_ms is not None:
                             log.roll_if_old(now_ms)
                         trim = log.plan_retention(now_ms)
@@ -237,7 +247,7 @@ class LogDirectory:
                             start = trim.log_start_offset
                             logger.info("retention: log=%s starts_at=%d", log.name, start)
                         await self._rebuild_indexes(log)
-            except (StorageError, CorruptRecord) as error:
+            except (StorageError, CorruptRecord) as error:  # one log must not stop the others
                 logger.warning("no retention: log=%s reason=%s", log.name, error)
                 log.doubt(error)
             log.release_idle(trio.current_time())
@@ -245,26 +255,28 @@ class LogDirectory:
     async def _rebuild_indexes(self, log: PartitionLog) -> None:
         try:
             await self._run_sync(log.rebuild_damaged_indexes)
-        except (StorageError, CorruptRecord) as error:
+        except (StorageError, CorruptRecord) as error:  # reads go on by walking, only slower
             logger.warning("index stays damaged: log=%s reason=%s", log.name, error)
             log.doubt(error)
 
     # -- cutting: one change of a log at a time ----------------------------------------------
 
     async def delete_records(self, log: PartitionLog, before_offset: int) -> int:
-        """Forget everything before `before_offset`; returns the log start offset, now durable.
+        """Delete everything before `before_offset`; returns the log start offset, now durable.
 
         Raises:
             OffsetOutOfRange: beyond the log end.
             StorageError: the disk refused.
         """
+        # A start beyond the durable end would leave a log without a start after a crash.
         await self.flusher.wait_durable(log, min(before_offset, log.log_end_offset))
         async with self._changing(log):
             await self._trim(log, log.plan_trim(before_offset))
         return log.log_start_offset
 
     async def _trim(self, log: PartitionLog, trim: LogTrim | None) -> None:
-        """The new start is durable first. A full disk shows before anything has changed."""
+        """Make the new start durable, then remove files. A full disk fails the first step, before
+        anything has changed."""
         if trim is None:
             return
         await self._producers.keep_trimmed(log, trim)
@@ -272,16 +284,16 @@ class LogDirectory:
             await self._run_sync(lambda: trim.prepare(self._files))
             try:
                 await self._run_sync(lambda: trim.perform(self._files))
-            except StorageError as error:  # which start will be found, nobody can say
+            except StorageError as error:  # the next opening may find the old or the new start
                 raise log.go_offline(error) from error
             log.apply_trim(trim)
             try:
                 await self._run_sync(lambda: trim.remove(self._files))
-            except StorageError as error:  # the next opening removes them
+            except StorageError as error:  # harmless: the next opening removes them
                 logger.warning("files stay: log=%s reason=%s", log.name, error)
 
     async def truncate(self, log: PartitionLog, offset: int) -> None:
-        """Cut the log's end at `offset`, durably; nobody may append meanwhile.
+        """Cut the log's end at `offset`, durably; the caller must not append meanwhile.
 
         Raises:
             OffsetOutOfRange: outside of the log.
@@ -292,16 +304,17 @@ class LogDirectory:
             await self._cut(log, work, log.log_end_offset)
 
     async def start_over(self, log: PartitionLog, offset: int) -> None:
-        """Forget all of the log and let it begin at `offset`, durably; errors as in `truncate`.
+        """Remove all of the log and let it begin at `offset`, durably; errors as in `truncate`.
 
         For a replica that is so far behind that its leader has deleted what it would need.
         """
         async with self._changing(log), self.flusher.disk:
+            # A crash may leave it at the old start or the new one: only below both all is durable.
             point = min(offset, log.log_start_offset)
             await self._cut(log, log.begin_start_over(offset), point)
 
     async def _cut(self, log: PartitionLog, work: Truncation | LogStartOver, point: int) -> None:
-        """`point`: everything below it is durable, whatever becomes of the cut."""
+        """`point`: everything below it stays durable, even if the cut fails halfway."""
         self._past.lower(log.name, point)
 
         def perform() -> None:
@@ -311,15 +324,15 @@ class LogDirectory:
         try:
             with trio.CancelScope(shield=True):
                 await self._run_sync(perform)
-        except StorageError as error:
+        except StorageError as error:  # half cut: only recovery can say where the log ends
             raise log.go_offline(error) from error
         finally:
             log.end_truncate()
             self.flusher.on_cut(log)
 
     async def delete_log(self, log: PartitionLog) -> None:
-        """Forget a log and its files. After a crash in the middle it is gone, or `remove_deleted`
-        finishes the work.
+        """Delete a log with its files. After a crash in the middle it is gone, or
+        `remove_deleted` finishes the work (decision 0030).
 
         Raises:
             StorageError: the disk refused; the files stay, and are removed by a later start.
@@ -343,7 +356,8 @@ class LogDirectory:
         await self._remove(doomed)
 
     async def _set_aside(self, name: str) -> Path | None:
-        """First what is remembered of it: it may come back here one day, and begin anew."""
+        """Rename the folder, so that no log has it any more. First the recovery point goes: with it
+        a replica of this partition that comes back empty one day would count as damaged."""
         self._past.forget(name)
 
         def perform() -> Path | None:
@@ -355,25 +369,25 @@ class LogDirectory:
         return doomed
 
     async def _remove(self, doomed: Path | None) -> None:
-        """Takes as long as there is much to give back: no flush waits for it."""
-        if doomed is not None:
+        """Remove a renamed folder. Slow for large logs, so `flusher.disk` is not held for it."""
+        if doomed is not None:  # else there was no such folder
             with trio.CancelScope(shield=True):
                 await self._run_sync(lambda: remove_folder(self._files, doomed))
 
     async def remove_deleted(self) -> None:
-        """What crashes have left of deleted logs; before any is opened."""
+        """Remove what crashes have left of deleted logs; before any log is opened."""
 
         def perform() -> None:
             remove_deleted(self._files, self.root / TOPICS_FOLDER)
             try:
                 self._past.forget_missing(find_folders(self._files, self.root, {}))
-            except StorageError as error:  # a full disk is no reason not to start
+            except StorageError as error:  # only tidying up: a broker with a full disk must start
                 logger.warning("deleted logs are remembered: reason=%s", error)
 
         await self._run_sync(perform)
 
     def found(self) -> list[tuple[str, str]]:
-        """Folders of topics and partitions, see `folders.find_folders`."""
+        """Folders of topics and partitions, see `find_folders`."""
         return find_folders(self._files, self.root, self._past.points)
 
     # -- waiting and reading ---------------------------------------------------------------
@@ -393,7 +407,7 @@ class LogDirectory:
     async def slice(
         self, log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None = None
     ) -> LogSlice:
-        """`reader.plan_slice`, on the loop if the page cache has it, else in a worker thread."""
+        """`log.plan_slice`, on the loop if the page cache has it, else in a worker thread."""
         return await find_slice(
             log, self._run_sync, offset, bytes_max=bytes_max, end_offset=end_offset
         )
@@ -407,18 +421,18 @@ class LogDirectory:
     async def offset_for_timestamp(
         self, log: PartitionLog, timestamp: int
     ) -> TimestampOffset | None:
-        """`reader.find_timestamp`, in a worker thread."""
+        """`log.find_timestamp`, in a worker thread."""
         return await find_offset(log, self._run_sync, timestamp)
 
     async def look(
         self, log: PartitionLog, offset: int, *, on_begin: Callable[[], None] = lambda: None
     ) -> Rot | None:
-        """Read the batch of that offset and what leads to it. Rot is noted in the log, and in its
-        folder for every later opening, when this returns. `on_begin`: no change of the log is
-        waited for any more.
+        """Check the batch at that offset, and the way to it, on the disk. When this returns, rot is
+        noted in the log, and in its folder for every later opening. `on_begin` is called when the
+        wait for other changes of the log is over: its own duration counts from there.
 
         Raises:
-            StorageError: the disk refused to be read, or the log is not in use.
+            StorageError: the disk cannot be read, or the log is not in use.
             OffsetOutOfRange: it is not in the log.
         """
         async with self._changing(log):
@@ -428,7 +442,8 @@ class LogDirectory:
             return await find_rot(log, self._run_sync, offset)
 
     async def mend(self, log: PartitionLog, mending: Mending) -> None:
-        """Write over rot what stood there; the last of it is read back, and then it is none.
+        """Overwrite rot with the original batches, fetched from another replica. After the last of
+        them all is read back, and the rot is forgotten.
 
         Raises:
             StorageError: the log has changed since this was planned, or its disk failed.
@@ -439,7 +454,7 @@ class LogDirectory:
             async with self.flusher.disk:
                 with trio.CancelScope(shield=True):
                     await write_mending(log, self._run_sync, mending)
-            if mending.is_last:  # all that has rotted is read: no flush waits for it
+            if mending.is_last:  # reads back all of the rot: too slow to hold `flusher.disk`
                 await finish_mending(log, self._run_sync, mending)
 
     async def read(self, piece: FileSlice) -> bytes:
@@ -455,17 +470,17 @@ def _check_id(log_id: LogId) -> None:
 # -- Deletion -------------------------------------------------------------------------------------
 # Deleting the folder of a partition so that no crash leaves half a log.
 #
-# Owns the order: the folder gets a name that no log has, durably; then its files go, then itself,
-# which takes long where there is much to give back. What a crash leaves is found by its name and
-# removed at the next start. Waits for the disk.
+# Owns the order: the folder is renamed to a name that no log has, durably; then its files are
+# removed, then the folder, which takes long for large logs. What a crash leaves is found by its
+# name and removed at the next start. Waits for the disk.
 
 
-DELETED_SUFFIX = ".deleted"
+DELETED_SUFFIX = ".deleted"  # no partition folder ends so
 
 
 def set_aside(files: Files, folder: Path) -> Path | None:
-    """Durably: no log has this folder any more. Returns what it is now, for `remove_folder`; None
-    where there is no such folder.
+    """Rename the folder, durably: no log has it any more. Returns its new path, for
+    `remove_folder`; None if there is no such folder.
 
     Raises:
         StorageError: if it was renamed, `remove_deleted` will find it; else nothing has changed.
@@ -473,7 +488,7 @@ def set_aside(files: Files, folder: Path) -> Path | None:
     if not files.exists(folder):
         return None
     doomed = folder.with_name(folder.name + DELETED_SUFFIX)
-    if files.exists(doomed):  # of an earlier one, which was not finished
+    if files.exists(doomed):  # of an earlier log of this name, whose deletion failed
         remove_folder(files, doomed)
     files.rename(folder, doomed)
     files.sync_directory(folder.parent)
@@ -481,7 +496,7 @@ def set_aside(files: Files, folder: Path) -> Path | None:
 
 
 def remove_deleted(files: Files, topics: Path) -> None:
-    """Finish what crashes have interrupted, below the folder of all topics."""
+    """Finish deletions that a crash has interrupted, below the folder of all topics."""
     for topic in files.names(topics):
         for name in files.names(topics / topic):
             if name.endswith(DELETED_SUFFIX):
@@ -496,12 +511,12 @@ def remove_folder(files: Files, doomed: Path) -> None:
     for name in files.names(doomed):
         files.remove(doomed / name)
     files.remove_directory(doomed)
-    if not files.names(doomed.parent):
+    if not files.names(doomed.parent):  # the topic has no other partition here
         files.remove_directory(doomed.parent)
 
 
 # -- Folders --------------------------------------------------------------------------------------
-# The folders of a data directory's logs: which there are, and that their names survive.
+# The folders of a data directory's logs: finding them, and making their names durable.
 #
 # Owns the walk through topics and partitions. Opens no log; waits for the disk.
 
@@ -512,8 +527,8 @@ TOPICS_FOLDER = "topics"
 def find_folders(
     files: Files, root: Path, recovery_points: Mapping[str, int]
 ) -> list[tuple[str, str]]:
-    """Of topics and partitions, whoever may know them: on the disk, or known to have held records
-    that were durable.
+    """Folders of topics and partitions: those on the disk, and those that are missing although
+    they held durable records, by their recovery point.
     """
     topics = root / TOPICS_FOLDER
     there = {
@@ -526,20 +541,21 @@ def find_folders(
 
 
 def sync_names(files: Files, root: Path, folders: Iterable[Path]) -> None:
-    """Whoever made these folders of partitions may have died before the names were durable."""
+    """Make the names of these partition folders durable: the process that made them may have died
+    before it did so."""
     topics = sorted({folder.parent for folder in folders})
     if not topics:
         return
     for folder in [*topics, root / TOPICS_FOLDER, root]:
         files.sync_directory(folder)
-    with suppress(StorageError):  # may belong to somebody else
+    with suppress(StorageError):  # the parent may belong to another user
         files.sync_directory(root.parent)
 
 
 # -- Opening --------------------------------------------------------------------------------------
-# Opening a data directory: what runs as long as it is open, and where its disk is waited for.
+# Opening a data directory: the tasks and threads that run while it is open.
 #
-# Owns the life of a `LogDirectory`: its upkeep, its threads, and the order in which it ends.
+# Owns the lifetime of a `LogDirectory`: its upkeep, its threads, and the order of its shutdown.
 
 
 T = TypeVar("T")
@@ -562,7 +578,7 @@ async def open_log_directory(
     now_ms: Callable[[], int] = wall_clock_ms,
 ) -> AsyncIterator[LogDirectory]:
     """Hold the directory, flush and write checkpoints, and close it cleanly at the end. Retention
-    is for whoever knows what time it is to run (`LogDirectory.run_retention`).
+    is run by the broker, which knows the confirmed time (`LogDirectory.run_retention`).
 
     Args:
         run_sync: runs what waits for the disk; threads, one of them for flushes alone, if None.
@@ -585,21 +601,23 @@ async def open_log_directory(
                     yield directory
                     nursery.cancel_scope.cancel()
                 finally:
+                    # Shielded: also when cancelled, records that were appended are flushed.
                     with trio.CancelScope(shield=True):
                         await directory.close()
         except BaseExceptionGroup as group:
             if len(group.exceptions) > 1:
                 raise
-            error = group.exceptions[0]  # what the caller's own code raised, as it was
+            error = group.exceptions[0]  # the caller's own error, without the nursery's wrapping
             raise error from error.__cause__
         finally:
-            directory.unlock()  # only now has every worker thread come home
+            directory.unlock()  # only now: no worker thread writes any more
 
 
 @contextmanager
 def _flushing_by(run_sync: RunSync | None) -> Iterator[RunSync]:
-    """Acknowledgements wait for flushes: they have a thread that waits for nothing else."""
-    if run_sync is not None:
+    """A thread for flushes alone, as acknowledgements wait for them: in a shared pool they would
+    queue behind slow reads."""
+    if run_sync is not None:  # a simulation runs everything inline
         yield run_sync
         return
     with DiskThread("raftmq-flusher") as thread:
@@ -607,19 +625,21 @@ def _flushing_by(run_sync: RunSync | None) -> Iterator[RunSync]:
 
 
 # -- Producer upkeep ------------------------------------------------------------------------------
-# When snapshots of producers are written: with each checkpoint, before a trim, at the end.
+# When snapshots of producers are written: with each checkpoint, before a trim, at shutdown.
 #
-# Owns the way from logs on the loop to a worker thread and back. Nothing is cut meanwhile.
+# Owns the way from logs on the loop to a worker thread and back. Nothing is truncated meanwhile:
+# `flusher.disk` is held for each write.
 
 
 class ProducerUpkeep:
-    """What is written is written while `flusher.disk` is held."""
+    """Writes snapshots of producers for a `LogDirectory`."""
 
     def __init__(self, files: Files, flusher: Flusher, run_sync: RunSync) -> None:
         self._files, self._flusher, self._run_sync = files, flusher, run_sync
 
     async def write(self, logs: Iterable[PartitionLog], *, is_durable: bool = True) -> None:
-        """All that wait; a disk that refuses is logged. The caller holds the lock."""
+        """Write the snapshots that are due; errors of the disk are logged. The caller holds
+        `flusher.disk`."""
         begun = [
             (log, work)
             for log in logs
@@ -634,20 +654,21 @@ class ProducerUpkeep:
             log.producers.complete_write(work)
 
     async def keep_trimmed(self, log: PartitionLog, trim: LogTrim) -> None:
-        """Producers whose batches will be trimmed stay known, whatever a power cut takes.
+        """Keep producers known whose batches will be trimmed, even through a power cut: only a
+        snapshot has them then, and it must be of a durable part of the log.
 
         Raises:
             StorageError: the log goes offline.
         """
-        if trim.removed:
+        if trim.removed:  # a trim inside a segment leaves all batches for recovery to walk
             async with self._flusher.disk:
                 covering = log.producers.cover(trim.first_offset, log.log_end_offset)
                 await self.write([log])
             await self._flusher.wait_durable(log, covering)
 
     async def write_last(self, logs: Iterable[PartitionLog]) -> None:
-        """Where each log ends. Not synced one by one, as thousands of logs would keep a node from
-        ending; what does not survive only makes the next opening look at some headers.
+        """At each log's end, at shutdown. Not synced, as thousands of syncs would delay the
+        shutdown; without such a snapshot the next opening only walks some headers.
         """
         grown = [log for log in logs if log.log_end_offset > log.active.base_offset]
         async with self._flusher.disk:

@@ -1,8 +1,8 @@
-"""What of one log is durable, and since when something waits to become so. Pure.
+"""Durable end offset of a log: what a flush round made durable, and the age of the oldest wait.
 
-Owns the arithmetic between appends and flush rounds; a round begins with `begin`, and its outcome
-comes back through `complete`. A truncation in between makes the round's answer worthless above
-the cut, so rounds carry the generation in which they began.
+Owns the arithmetic between appends and flush rounds; pure. A round begins with `begin`, and its
+outcome comes back through `complete`. A truncation in between voids the round's answer above the
+cut, so rounds carry the generation in which they began.
 
 Invariants: durable_end_offset <= log_end_offset; it falls only through a cut.
 """
@@ -37,7 +37,7 @@ class DurableEnd:
     def on_append(self, log_end_offset: int, now: float) -> None:
         assert log_end_offset > self.log_end_offset
         self.log_end_offset = log_end_offset
-        if self.waiting_since is None:
+        if self.waiting_since is None:  # else an older append waits already
             self.waiting_since = now
 
     def begin(self, now: float) -> FlushMark:
@@ -48,7 +48,7 @@ class DurableEnd:
 
     def complete(self, mark: FlushMark) -> None:
         self.flushing_since = None
-        if mark.generation == self.generation:
+        if mark.generation == self.generation:  # else the log was cut while it was synced
             self.durable_end_offset = max(self.durable_end_offset, mark.end_offset)
         assert self.durable_end_offset <= self.log_end_offset
 
@@ -56,7 +56,7 @@ class DurableEnd:
         self.generation += 1
         self.log_end_offset = log_end_offset
         self.durable_end_offset = min(self.durable_end_offset, log_end_offset)
-        if not self.is_dirty:
+        if not self.is_dirty:  # the cut removed all that waited for a sync
             self.waiting_since = None
 
     def on_start_over(self, offset: int) -> None:

@@ -1,10 +1,10 @@
-"""Files of 16-byte entries: offset index, time index and leader epochs share this format.
+"""File format of the offset index, time index and leader epoch file: 16-byte entries with CRC.
 
     key i64 | value u32 | CRC-32C of the 12 bytes before u32
 
-Owns reading, appending and cutting such a file; knows nothing of what keys mean. The searches
-need keys (or values) that never fall. Entries wait in memory until `write_pending`. A torn last
-entry does not count; a damaged one raises DamagedEntries, and whoever asked walks the log instead
+Owns reading, appending, binary search and cutting of such a file, and the epoch file. Keys (or
+values, if searched) never fall. Entries wait in memory until `write_pending`. A torn last entry
+does not count; a damaged one raises DamagedEntries, and the caller walks the log instead
 (docs/decisions/0007).
 """
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 _BODY = Struct(">qI")
 ENTRY_SIZE = 16
-CACHED_BYTES_MAX = 64 << 10  # about 1500 batch headers, a few milliseconds
+# Bytes that one lookup may read on the event loop: about 1500 batch headers, a few milliseconds.
+# More would delay all other requests; beyond it a worker thread does the lookup.
+CACHED_BYTES_MAX = 64 << 10
 
 
 class DamagedEntries(Exception):
@@ -48,10 +50,8 @@ def read_waiting(file: File, position: int, length: int) -> bytes:
 
 
 def cached_reader(bytes_max: int = CACHED_BYTES_MAX) -> ReadBytes:
-    """Reads from the page cache only, and not much: raises WouldBlock where it is not enough.
-
-    So that finding something on the event loop is quick or is done elsewhere.
-    """
+    """A `ReadBytes` for the event loop: reads from the page cache only, `bytes_max` in all, and
+    raises WouldBlock beyond that."""
     left = bytes_max
 
     def read(file: File, position: int, length: int) -> bytes:
@@ -76,7 +76,8 @@ class EntryFile:
         self._files, self.path = files, path
         self._file: File | None = None
         written = files.size(path) // ENTRY_SIZE if files.exists(path) else 0
-        # One tuple, replaced at once, so that a reader in a worker thread sees both or neither.
+        # (entries in the file, pending). One tuple, replaced at once, so that a reader in a worker
+        # thread never sees the one without the other.
         self._state: tuple[int, list[IndexEntry]] = (written, [])
 
     @property
@@ -86,7 +87,7 @@ class EntryFile:
         return self._file
 
     def release(self) -> None:
-        """Drop the descriptor; the next use opens it again."""
+        """Close the file; the next use opens it again."""
         self._file = None
 
     @property
@@ -123,7 +124,7 @@ class EntryFile:
             DamagedEntries: it fails its CRC, or the file ends before it.
         """
         written, pending = self._state
-        if index - written >= len(pending):  # cut since the caller counted
+        if index - written >= len(pending):  # truncated by the loop since this thread counted
             raise DamagedEntries(f"entry {index} of {self.path}")
         if index >= written:
             return pending[index - written]
@@ -147,7 +148,7 @@ class EntryFile:
         return self._count(lambda entry: entry.value <= value, read)
 
     def _count(self, belongs: Callable[[IndexEntry], bool], read: ReadBytes) -> int:
-        """Entries that belong come first: search the last one by halves."""
+        """Binary search: entries that belong come first, as keys and values never fall."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -161,14 +162,14 @@ class EntryFile:
 # -- Epoch file -----------------------------------------------------------------------------------
 # The leader epochs of a log on disk: `leader-epochs`, a history that is only ever appended to.
 #
-# Owns the file and its meaning: entry (start offset, epoch) for an assignment, and for a cut
+# Owns the file and its meaning: entry (start offset, epoch) for a new epoch, and for a truncation
 # (offset, epoch then latest). Never rewritten in place, so that no crash can leave half a table;
 # replaced whole, atomically, when the history has grown much longer than the table.
 
 
 EPOCH_FILE = "leader-epochs"
-VOID_ENTRIES_MAX = 1024  # entries that later ones made void
-_UNDEFINED = 0xFFFF_FFFF
+VOID_ENTRIES_MAX = 1024  # entries that later ones made void: 16 KiB, before the file is replaced
+_UNDEFINED = 0xFFFF_FFFF  # UNDEFINED_EPOCH (-1) as the u32 of an entry
 
 
 class EpochFile:
@@ -195,22 +196,22 @@ class EpochFile:
         self._entries.release()
 
     def read(self) -> LeaderEpochs:
-        """The table. Raises DamagedEntries; the table can then be had by walking the log."""
+        """The table. Raises DamagedEntries: it can then be read from the batches of the log."""
         return LeaderEpochs.replay(
             EpochStart(UNDEFINED_EPOCH if value == _UNDEFINED else value, start_offset)
             for start_offset, value in self._entries.all()
         )
 
     def update(self, epochs: LeaderEpochs) -> None:
-        """Make the file lead to `epochs`."""
+        """Make the file say `epochs`; a write only if it says something else."""
         try:
             if self.read().entries != epochs.entries:
                 self.replace(epochs)
-        except DamagedEntries:
+        except DamagedEntries:  # `epochs` was read from the batches
             self.replace(epochs)
 
     def compact(self, epochs: LeaderEpochs) -> None:
-        """Shorten a history that holds much more than `epochs`, which it leads to."""
+        """Shorten a history that is much longer than `epochs`, the table that results from it."""
         if self._entries.count > len(epochs.entries) + VOID_ENTRIES_MAX:
             self.replace(epochs)
 

@@ -1,9 +1,10 @@
-"""What an append must check and rewrite before a byte reaches the log.
+"""Validation of batches before an append: offsets, size, timestamps, format, duplicates.
 
 Owns the rules for batches from producers (`place_produced`: a leader assigns base offset and
 leader epoch, and trusts nothing) and from a leader (`place_replicated`: bytes stay as they are,
-and must continue this log). Neither opens the records: the CRC covers them, and `check_structure`
-looks at the directory only. What a leader writes of its own are fences (`place_fence`).
+and must continue this log). Neither decodes records: the CRC covers them, and `check_structure`
+reads the directory only. Fences are written by the leader itself (`place_fence`). Kafka:
+LogValidator.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from raftmq.partition.producers import Admission, ProducerState
     from raftmq.partition.storage.segment import BatchStart
 
-PREFIX_SIZE = 16
+PREFIX_SIZE = 16  # bytes before `magic`, which the leader writes: see `pack_prefix`
 _KIND_BITS = COLUMNS_BIT | CONTROL_BIT | TIMESTAMP_TYPE_BIT
 _FORMAT_BITS = {RecordFormat.COLUMNS: COLUMNS_BIT, RecordFormat.KAFKA: 0}
 _TIMESTAMP_BITS = {
@@ -64,7 +65,7 @@ NO_ACCOUNTS: Mapping[int, Account] = MappingProxyType({})
 
 
 class Duplicate(NamedTuple):
-    """A batch that stands in the log already: `number` in its request, from 0."""
+    """A batch that stands in the log already. `number`: its place in the request, from 0."""
 
     number: int
     base_offset: int
@@ -74,8 +75,8 @@ class Duplicate(NamedTuple):
 class Placement(NamedTuple):
     """Batches with their place in the log, and the bytes to write for them.
 
-    Beside `duplicates` there may be no batch at all. `accounts`: what batches of named producers
-    say, by their base offset.
+    `batches` may be empty if there are `duplicates`. `accounts`: generation and digest in batches
+    of named producers, by base offset.
     """
 
     buffers: list[Buffer]
@@ -89,7 +90,7 @@ class Placement(NamedTuple):
         return self.batches[-1].header.end_offset
 
     def moved_to(self, position: int) -> Placement:
-        """The same batches, but standing from byte `position` on."""
+        """The same batches, from byte `position` on: after a roll they begin another segment."""
         distance = position - self.batches[0].position
         moved = [FoundBatch(at + distance, header) for at, header in self.batches]
         return self._replace(batches=moved)
@@ -102,7 +103,7 @@ class Placement(NamedTuple):
         return offsets
 
     def highest_end_offset(self) -> int:
-        """Whoever holds everything before it holds every batch of the request."""
+        """A replica that holds everything before it holds every batch of the request."""
         ends = [duplicate.end_offset for duplicate in self.duplicates]
         return max([*ends, self.end_offset] if self.batches else ends)
 
@@ -133,12 +134,13 @@ def place_produced(
             now_ms=now_ms,
             admission=admission,
         )
-    except CorruptRecord as error:
+    except CorruptRecord as error:  # `read_header` calls a batch of too many records corrupt
         raise _too_many_records(memoryview(buffer), error.position) or error from error
 
 
 def _too_many_records(buffer: memoryview, position: int | None) -> MessageTooLarge | None:
-    """What such a batch is refused with: whoever is told that it is corrupt sends it again."""
+    """The error for a sound batch of too many records; None if the batch is corrupt indeed. A
+    producer would send a "corrupt" batch again for ever, a too large one it can split."""
     if position is None or len(buffer) - position < HEADER_SIZE:
         return None
     header = BatchHeader._make(HEADER.unpack_from(buffer, position))
@@ -164,7 +166,7 @@ def _placed(
     admission: Admission,
 ) -> Placement:
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-        buffer = _stamped(buffer, now_ms)
+        buffer = _stamped(buffer, now_ms)  # the only case in which the leader changes records
     view, start = memoryview(buffer), position
     kind = _FORMAT_BITS[config.record_format] | _TIMESTAMP_BITS[config.message_timestamp_type]
     buffers: list[Buffer] = []
@@ -173,10 +175,11 @@ def _placed(
     accounts: dict[int, Account] = {}
     for at, header in iter_batches(view):
         size, placed = header.size, header.placed(offset, leader_epoch)
+        # Control batches fall through to `_check_produced`, which refuses them.
         if header.producer_id != NO_PRODUCER_ID and not header.is_control:
             account = account_of(view, at, header) if is_named(header.producer_id) else None
             original = admission.original_offset(placed, account)
-            if original is not None:  # and was checked when it was appended
+            if original is not None:  # a duplicate: it was checked when it was appended
                 end_offset = original + header.record_count
                 number = len(batches) + len(duplicates)
                 duplicates.append(Duplicate(number, original, end_offset))
@@ -203,7 +206,7 @@ def _stamped(buffer: Buffer, now_ms: int) -> bytearray:
 
 
 def _check_produced(header: BatchHeader, config: TopicConfig, kind: int, now_ms: int) -> None:
-    """One condition for the batches that are right; the reason is looked for only afterwards."""
+    """One condition for all valid batches, the fast path; `_refusal` finds which one failed."""
     if not (
         header.batch_length + LENGTH_END <= config.max_message_bytes
         and header.last_offset_delta == header.record_count - 1
@@ -278,6 +281,7 @@ def _check_place(
     if header.base_offset != offset:
         what = f"base offset {header.base_offset}, expected {offset}"
         raise CorruptRecord(what, position=position)
+    # Epochs never fall, and a leader cannot have batches of an epoch after its own.
     if not epoch <= header.leader_epoch <= leader_epoch:
         what = f"leader epoch {header.leader_epoch}, expected {epoch} to {leader_epoch}"
         raise CorruptRecord(what, position=position)
@@ -298,7 +302,7 @@ def check_named_format(config: TopicConfig) -> None:
 def place_fence(
     following: ProducerState, *, producer_id: int, place: BatchStart, leader_epoch: int, now_ms: int
 ) -> Placement:
-    """The batch behind which the name's state is `following`; it will stand at `place`."""
+    """A fence with the state `following`, which holds behind it; it will stand at `place`."""
     offset, position = place
     account = Account(following.generation, following.digest, following.partition_count)
     batch = encode_fence(
@@ -318,6 +322,7 @@ def _checked(placement: Placement) -> Placement:
     count = len(placement.batches) + len(placement.duplicates)
     if not count:
         raise CorruptRecord(f"no batch: an append needs at least {LENGTH_END} bytes", position=0)
+    # With duplicates the answer names the offset of each batch, and has room for so many.
     if count > BATCHES_MAX and placement.duplicates:
         raise InvalidRecord(f"{count} batches, {BATCHES_MAX} are allowed: nobody could be told")
     return placement

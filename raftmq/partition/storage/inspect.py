@@ -1,9 +1,8 @@
-"""What lies in a partition folder, read without opening it as a log.
+"""Read-only inspection of partition folders: lists files, walks batches past damaged bytes.
 
-Owns finding partition folders, listing their files, and a walk over batches that gets past
-damage. Never writes, cuts, repairs or creates anything; a broker may be using the folder at the
-same time, so sizes are taken once and what is appended later is not looked at. Judges nothing:
-that is `verify`.
+Owns finding partition folders, listing their files, and a walk over batches that gets past damage.
+Never writes, cuts, repairs or creates anything. A broker may be using the folder at the same time,
+so sizes are taken once, and what is appended later is ignored. Judges nothing: that is `verify`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _PARTITION_NAME = re.compile(r"Partition-([0-9]+)")
 
 
 class SegmentFile(NamedTuple):
-    """`size` is what the file had when it was listed."""
+    """`size`: bytes when it was listed."""
 
     path: Path
     base_offset: int
@@ -45,8 +44,8 @@ class BadBytes(NamedTuple):
     """Bytes [position, end) hold no batch that could follow the one before.
 
     Attributes:
-        end: where something sound follows, or the end of the file. Equal to `position` where a
-            batch is sound in itself, but not in its place: that batch comes next.
+        end: where a sound batch follows, or the end of the file. Equal to `position` if a batch
+            is sound in itself, but not in its place: that batch comes next.
         offset: the offset that was expected there.
     """
 
@@ -95,7 +94,7 @@ def data_directory_of(folder: Path) -> Path | None:
 
 
 def read_recovery_point(files: Files, folder: Path) -> int | None:
-    """Every offset below it was durable once; None if nothing can be learned about that."""
+    """Every offset below it was durable once; None if no checkpoint has it."""
     root = data_directory_of(folder)
     if root is None:
         return None
@@ -105,7 +104,7 @@ def read_recovery_point(files: Files, folder: Path) -> int | None:
 
 
 def read_small_file(files: Files, path: Path) -> dict[str, int] | None:
-    """A checkpoint; None where it is missing or damaged in whatever way."""
+    """A checkpoint; None if it is missing or damaged in any way."""
     try:
         return read_checkpoint(files, path)
     except ValueError:  # sound by its CRC, and still no numbers
@@ -122,7 +121,7 @@ def list_segments(files: Files, folder: Path) -> list[SegmentFile]:
         try:
             found.append(SegmentFile(path, int(path.stem), files.size(path)))
         except StorageError:
-            if files.exists(path):  # else it was removed just now
+            if files.exists(path):  # else the broker's retention has removed it just now
                 raise
     return found
 
@@ -146,7 +145,7 @@ def _entry_at(reader: EntryFile, index: int) -> IndexEntry | None:
 
 
 def start_near(files: Files, segment: SegmentFile, offset: int) -> BatchStart:
-    """The batch that holds `offset`, by the index; the segment's beginning if that cannot say."""
+    """The batch that holds `offset`, by the index; the segment's beginning if that is damaged."""
     beginning = BatchStart(segment.base_offset, 0)
     if offset <= segment.base_offset:
         return beginning
@@ -163,9 +162,9 @@ def start_near(files: Files, segment: SegmentFile, offset: int) -> BatchStart:
 def inspect_batches(
     file: File, start: BatchStart, end: int, leader_epoch: int = UNDEFINED_EPOCH
 ) -> Iterator[FoundBatch | BadBytes]:
-    """Every batch from `start` up to byte `end`, checked by its CRC, and whatever is no batch.
+    """Every batch from `start` up to byte `end`, checked by its CRC, and the bad bytes in between.
 
-    After bad bytes it goes on with the first sound batch behind them. `leader_epoch` is that of
+    After bad bytes it continues with the first sound batch behind them. `leader_epoch` is that of
     the batch before.
     """
     while start.position < end:
@@ -179,6 +178,7 @@ def inspect_batches(
             yield BadBytes(start.position, until, start.offset, error.what, sound is not None)
             if sound is None:
                 return
+            # Also if it is lower: then only this batch is reported, not all that follow it.
             leader_epoch = sound.header.leader_epoch
             if sound.position > start.position:
                 start = BatchStart(sound.header.base_offset, sound.position)
@@ -192,7 +192,8 @@ def _end_of(found: FoundBatch) -> BatchStart:
 
 
 def _after_misplaced(file: File, sound: FoundBatch, expected: int, end: int) -> BatchStart:
-    """Behind a batch out of its place: a sound one that follows says itself where it stands."""
+    """Where to continue behind a batch that is out of its place: with the offset of the sound
+    batch right behind it, if there is one, as that may be out of place by as much."""
     position = _end_of(sound).position
     following = find_sound_batch(file, position, end, expected)
     if following is None or following.position > position:

@@ -1,12 +1,13 @@
-"""The producers of one log as the log goes on: appended, rolled, cut, trimmed, closed.
+"""Producer snapshots of a log: when they are taken, written, voided, and read in recovery.
 
-Owns the state in memory, and when which snapshot of it is written and which is void; the files are
-written elsewhere, by work that is handed out (the files below). Never waits.
+Owns the producer state of one log through append, roll, truncation, trim and close, and its files
+`<end offset>.producers` (Kafka: ProducerStateManager's snapshots). `KnownProducers` never waits:
+files are written by objects (`SnapshotWrite`, `ProducersCut`) that a worker thread performs.
 
 Invariants:
-1. No snapshot is there, or waits to be written, of what the log does not hold: those beyond a cut
-   are removed before the log is cut.
-2. What a trim removes is known by a snapshot, as far as the disk lets itself be written.
+1. No snapshot exists, or waits to be written, of offsets that the log does not hold: those beyond a
+   cut are removed before the log is cut.
+2. Producers whose batches a trim removes are in a snapshot, unless the disk refuses to write it.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ logger = logging.getLogger("raftmq.partition")
 
 
 # -- Producer files -------------------------------------------------------------------------------
-# Snapshots of what a log knew of its producers: `<end offset, 20 digits>.producers`.
+# Snapshots of the producer state of a log: `<end offset, 20 digits>.producers`.
 #
-# Owns these files, and how the state is had again: from the newest sound snapshot, and the headers
-# of the batches behind it; of named producers also from a few bytes behind those. Waits for the
-# disk. A snapshot saves time, and keeps producers whose batches were trimmed; one that cannot be
-# read or written is done without.
+# Owns these files, and how the state is restored: from the newest sound snapshot and the headers of
+# the batches behind it; of named producers also from a few bytes behind the header. Waits for the
+# disk. A snapshot saves time, and keeps producers whose batches were trimmed; if it cannot be read
+# or written, the log does without it.
 
 
 _NAME = re.compile(r"[0-9]{20}\.producers")
@@ -54,7 +55,7 @@ def snapshot_path(folder: Path, end_offset: int) -> Path:
 
 
 def list_snapshots(files: Files, folder: Path) -> list[int]:
-    """End offsets of those that there are, lowest first."""
+    """End offsets of the existing snapshots, lowest first."""
     return [int(name[:20]) for name in files.names(folder) if _NAME.fullmatch(name)]
 
 
@@ -68,7 +69,7 @@ def load_snapshot(files: Files, folder: Path, end_offset: int) -> list[Remembere
 
 
 def remove_snapshots(files: Files, folder: Path, is_void: Callable[[int], bool]) -> int:
-    """Returns how many; durable once the folder is synced."""
+    """Returns how many were removed; durable once the folder is synced."""
     void = [offset for offset in list_snapshots(files, folder) if is_void(offset)]
     for offset in void:
         files.remove(snapshot_path(folder, offset))
@@ -76,7 +77,7 @@ def remove_snapshots(files: Files, folder: Path, is_void: Callable[[int], bool])
 
 
 class PendingProducerSnapshot(NamedTuple):
-    """To be written."""
+    """A snapshot that waits to be written."""
 
     end_offset: int
     picture: ProducersSnapshot
@@ -84,11 +85,11 @@ class PendingProducerSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class SnapshotWrite:
-    """Snapshots of one log to write, and files that nobody needs once they are there.
+    """Snapshots of one log to write, and those that they replace.
 
     Attributes:
-        is_durable: one that is not saves time at the next opening, or is found torn and useless.
-        written, removed: end offsets of those for which it was done.
+        is_durable: whether to sync them; without, a power cut may leave a torn, useless file.
+        written, removed: end offsets of those for which it succeeded.
     """
 
     folder: Path
@@ -99,7 +100,7 @@ class SnapshotWrite:
     removed: list[int] = field(default_factory=list)
 
     def perform(self, files: Files) -> None:
-        """A disk that refuses leaves things as they were: nobody waits for this."""
+        """Errors of the disk are only logged: nothing waits for a snapshot."""
         try:
             for snapshot in self.snapshots:
                 self._write(files, snapshot)
@@ -125,8 +126,8 @@ class SnapshotWrite:
 
 class FoundProducers(NamedTuple):
     """Attributes:
-    snapshots: end offsets of the files that may be of use, at the next opening or for a cut.
-    beginning: of the walk that led here; batches before it did not have to be looked at.
+    snapshots: end offsets of the files that can be used, at the next opening or for a cut.
+    beginning: of the walk; batches before it did not have to be read.
     """
 
     producers: Producers
@@ -141,9 +142,10 @@ def find_producers(
     limits: ProducerLimits | None = None,
     pictures: Sequence[PendingProducerSnapshot] = (),
 ) -> FoundProducers:
-    """What `segments` say of their producers. `pictures`: snapshots that are not written yet.
+    """The producer state at the end of `segments`. `pictures`: snapshots that are not written yet.
 
-    A snapshot below the first segment lacks what was trimmed, and would lead to wrong answers.
+    A snapshot below the first segment is not used: batches between the two were trimmed, and with
+    an old sequence the state would answer wrongly (decision 0020).
 
     Raises:
         StorageError: the disk refused to show the log.
@@ -171,7 +173,7 @@ def _known_at(
         return picture.remembered()
     try:
         return load_snapshot(files, folder, offset)
-    except (CorruptRecord, StorageError) as error:
+    except (CorruptRecord, StorageError) as error:  # the caller takes an older one
         path = snapshot_path(folder, offset)
         logger.warning("snapshot of producers useless: path=%s reason=%s", path, error)
         return None
@@ -180,23 +182,21 @@ def _known_at(
 def _note_from(
     files: Files, segments: Sequence[Segment], offset: int, producers: Producers
 ) -> bool:
-    """Note all batches from `offset` on; False if none begins there.
-
-    Behind a place that cannot be read nothing is known: a producer whose sequence may have gone on
-    there would be told that what stands in the log comes next.
-    """
+    """Note all batches from `offset` on; False if none begins there."""
     for segment in segments:
         if segment.end_offset <= offset:
             continue
         try:
             start = _start_in(segment, offset)
-            if start.offset < offset:
+            if start.offset < offset:  # inside a batch: the snapshot does not fit this log
                 return False
             file = files.open(segment.path)
             for found in walk(file, start, segment.size):
                 is_said = is_named(found.header.producer_id)
                 producers.note(found.header, account=account_in(file, found) if is_said else None)
         except CorruptRecord as error:
+            # A producer may have gone on in what cannot be read: with its old sequence a duplicate
+            # would be taken for the next batch. An unknown one has to begin a new epoch.
             logger.warning("producers forgotten: segment=%s reason=%s", segment.path, error)
             producers.forget_all()
         offset = segment.end_offset
@@ -204,7 +204,7 @@ def _note_from(
 
 
 def account_in(file: File, found: FoundBatch) -> Account | None:
-    """What the batch says if it is a named producer's.
+    """Generation and digest in the batch, if it is of a named producer.
 
     Raises:
         CorruptRecord: a fence that is not sound.
@@ -224,7 +224,7 @@ def _start_in(segment: Segment, offset: int) -> BatchStart:
 
 @dataclass(slots=True)
 class ProducersCut:
-    """To know what a log says of its producers that is being cut."""
+    """Restores the producer state of a log that is cut, in a worker thread."""
 
     folder: Path
     segments: list[Segment]
@@ -234,20 +234,21 @@ class ProducersCut:
     found: FoundProducers | None = None
 
     def forget(self, files: Files) -> None:
-        """Before anything else is cut; durable with the next sync of the folder."""
+        """Remove snapshots beyond the cut, before anything else is cut (invariant 1); durable with
+        the next sync of the folder."""
         remove_snapshots(files, self.folder, lambda offset: offset > self.end_offset)
 
     def perform(self, files: Files) -> None:
-        """Once the log is cut."""
+        """Read the state again, once the log is cut."""
         self.found = find_producers(files, self.folder, self.segments, self.limits, self.waiting)
 
 
 class KnownProducers:
-    """`now` holds what is known now."""
+    """`now`: the state at the log's end."""
 
     def __init__(self, folder: Path, found: FoundProducers, *, durable: Collection[int]) -> None:
         self._folder, self.now = folder, found.producers
-        # End offsets of the snapshots that there are, and whether they will survive a power cut.
+        # End offset of each existing snapshot, and whether it will survive a power cut.
         self._snapshots = {offset: offset in durable for offset in found.snapshots}
         self._waiting: list[PendingProducerSnapshot] = []
         self._cut: ProducersCut | None = None
@@ -258,20 +259,20 @@ class KnownProducers:
     # -- snapshots -------------------------------------------------------------------------
 
     def take(self, end_offset: int) -> None:
-        """Have a snapshot written, where the log ends, if there is none that is durable."""
+        """Have a snapshot written at the log's end, unless a durable one exists there."""
         if not self._snapshots.get(end_offset):
             self._waiting = [each for each in self._waiting if each.end_offset != end_offset]
             self._waiting.append(PendingProducerSnapshot(end_offset, self.now.picture()))
 
     def take_last(self, end_offset: int) -> None:
-        """Have one written that saves time at the next opening."""
+        """At shutdown: have one written that saves the next opening a walk."""
         if end_offset not in self._snapshots:
             self.take(end_offset)
 
     def cover(self, first_offset: int, end_offset: int) -> int:
-        """Have a snapshot from which an opening could start if the log, which ends at `end_offset`
-        now, began at `first_offset`. Returns where it stands: if the log loses what is before
-        that, it is of no use.
+        """Make sure of a snapshot from which an opening can start if the log, which ends at
+        `end_offset` now, begins at `first_offset`. Returns its offset, up to which the log must be
+        durable before it is trimmed: a snapshot beyond the log's end is void.
         """
         offsets = [each.end_offset for each in self._waiting]
         offsets += [offset for offset, is_durable in self._snapshots.items() if is_durable]
@@ -283,11 +284,11 @@ class KnownProducers:
     def begin_write(
         self, segments: Sequence[Segment], *, is_durable: bool = True
     ) -> SnapshotWrite | None:
-        """What waits to be written; then `complete_write`. One at a time, and not while the log is
-        cut.
+        """The snapshots that are due; then `complete_write`. One at a time, and not while the log
+        is cut.
 
-        Kept are those at the beginning of a segment, from which a cut within it can start, and the
-        newest.
+        Existing ones are kept at the beginning of each segment, where the walk after a cut in that
+        segment can start, and the newest.
         """
         if not self._waiting:
             return None
@@ -319,14 +320,14 @@ class KnownProducers:
         return self._cut
 
     def end_cut(self) -> None:
-        """Whether it came to an end or not: if not, the log is offline."""
-        if self._cut is not None and self._cut.found is not None:
+        """The cut has ended, or failed, and the log is offline."""
+        if self._cut is not None and self._cut.found is not None:  # else the cut failed
             self.now, found = self._cut.found.producers, self._cut.found.snapshots
             self._snapshots = {offset: self._snapshots.get(offset, False) for offset in found}
         self._cut = None
 
     def start_over(self) -> None:
-        """The log says nothing any more."""
+        """The log is empty: no producer is known."""
         self.now = Producers(limits=self.now.limits)
         self._snapshots, self._waiting = {}, []
 
@@ -334,10 +335,10 @@ class KnownProducers:
 def recover_producers(
     files: Files, folder: Path, segments: Sequence[Segment], *, is_damaged: bool
 ) -> KnownProducers:
-    """What a log knows that is being opened. Waits for the disk.
+    """The producer state of a log that is being opened. Waits for the disk.
 
-    Snapshots of what the log has lost must be gone before it grows again; a damaged log keeps
-    everything as it is. What was written when the log was closed may not be durable yet.
+    Unusable snapshots are removed before the log grows beyond their offsets (invariant 1); a
+    damaged log keeps everything as it is.
 
     Raises:
         StorageError: the disk refused.
@@ -347,8 +348,9 @@ def recover_producers(
     sound = frozenset(found.snapshots)
     if not is_damaged and remove_snapshots(files, folder, lambda offset: offset not in sound):
         files.sync_directory(folder)
+    # Only snapshots at a roll were synced; the one of the last shutdown may not be durable.
     bases = {segment.base_offset for segment in segments}
     known = KnownProducers(folder, found, durable=bases)
     if found.beginning < segments[-1].base_offset:
-        known.take(end)  # so that the next opening has less to do
+        known.take(end)  # the walk covered more than one segment: spare the next opening that
     return known

@@ -1,16 +1,16 @@
-"""The log of one partition: where it starts and ends, appends, cuts, and what it is made of.
+"""The log of one partition: append, roll, truncate, trim, reads and offset of a timestamp.
 
-Owns the segments in order, the leader epochs and the offsets that bound the log. Single-threaded
-and never waits: whatever must wait for the disk is handed out as work (`work.py`) and performed
-elsewhere. Opened by `recovery.open_log`.
+Owns the segments in order, the leader epochs and the offsets that bound the log (Kafka:
+UnifiedLog). Single-threaded, and never waits: what must wait for the disk is returned as an object
+(`work.py`) that `directory` performs in a worker thread. Opened by `recovery.open_log`.
 
 Invariants:
 1. log_start_offset <= durable_end_offset, held_end_offset <= log_end_offset.
 2. Segments follow each other without a gap; only the last one is written.
 3. Bytes are never acknowledged after a failed write or sync: the log is offline from then on.
-4. A damaged log serves what is before the damage and takes nothing new. One with rot serves and
-   takes everything but the offsets that are rotten.
-5. `producers` knows what the batches up to the log's end say, but while the log is being cut.
+4. A damaged log serves what is before the damage and refuses appends. A log with rot serves all
+   offsets except the rotten ones, and takes appends (decision 0027).
+5. `producers` is the state after the batches up to the log's end, except while the log is cut.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ SEGMENT_OFFSETS_MAX = (1 << 31) - 1  # index entries hold offsets relative to th
 
 
 class Appended(NamedTuple):
-    """Offsets [base_offset, end_offset) were given to what was appended.
+    """The appended batches have the offsets [base_offset, end_offset).
 
-    `base_offsets`: of each batch, where some stood in the log already, and were not appended again.
-    Then `base_offset` is the first of them, and all of them lie before `end_offset`.
+    `base_offsets`: if there were duplicates among them, the offset of each batch, old or new. Then
+    `base_offset` is that of the first batch, and all of them end at `end_offset` or before.
     """
 
     base_offset: int
@@ -78,9 +78,7 @@ class Appended(NamedTuple):
 
 
 class Fenced(NamedTuple):
-    """What is known of a producer name behind its fence, whose offset is the last before
-    `end_offset`.
-    """
+    """The state of a named producer after its fence, which stands right before `end_offset`."""
 
     producer: ProducerState
     end_offset: int
@@ -96,22 +94,23 @@ class PartitionLog:
         self.segments, self.epochs = found.segments, found.epochs
         self.log_start_offset = found.log_start_offset
         self.damage, self.report = found.damage, found.report
-        self.rotten: tuple[Rot, ...] = ()  # in order
+        self.rotten: tuple[Rot, ...] = ()  # known rot, by offset
         self.offline_reason = ""
         self.is_half_cut = False  # went offline while it was cut
         self.on_dirty: Callable[[PartitionLog], None] | None = None
         self.on_held: Callable[[], None] | None = None  # after a flush, a cut, or going offline
-        # Retention deletes nothing beyond; None: nothing at all, as nobody answers for the log.
+        # Retention deletes only below it. None: nothing at all, as the log has no replica object
+        # yet that knows what is committed.
         self.retirable_end: Callable[[], int] | None = None
-        self.on_trimmed: Callable[[], None] | None = None  # readers may be told of another start
-        self.on_doubt: Callable[[int], None] | None = None  # a batch should be looked at
+        self.on_trimmed: Callable[[], None] | None = None  # the log start has risen
+        self.on_doubt: Callable[[int], None] | None = None  # bytes at that offset may have rotted
         self._epoch_file, self.producers = found.epoch_file, found.producers
         self._end = DurableEnd(found.segments[-1].end_offset, found.durable_end_offset)
         self._unsynced_sealed: list[Segment] = []
-        self._names_are_unsynced = True
+        self._names_are_unsynced = True  # recovery may have created files
         self._epochs_are_unsynced = False
         self._is_being_cut = False
-        # Cuts and trims: what a worker thread found out across one of them is worth nothing.
+        # Counts cuts and trims: a worker thread's result is void if this has changed meanwhile.
         self.changes = 0
 
     # -- bounds ----------------------------------------------------------------------------
@@ -147,11 +146,11 @@ class PartitionLog:
 
     @property
     def whole_end_offset(self) -> int:
-        """Before it nothing is known to be wrong."""
+        """Everything before it is readable, as far as is known."""
         return self.rotten[0].offset if self.rotten else self.log_end_offset
 
     def rot_at(self, offset: int) -> Rot | None:
-        """What holds the offset, or comes next behind it."""
+        """The rot that covers the offset, or else the next one behind it."""
         return next((rot for rot in self.rotten if rot.end_offset > offset), None)
 
     def is_rotten_at(self, offset: int) -> bool:
@@ -159,20 +158,20 @@ class PartitionLog:
         return rot is not None and rot.offset <= offset
 
     def note_rot(self, rot: Rot) -> None:
-        """It was found in a segment of this log, which was not cut meanwhile."""
+        """Refuse these offsets from now on. The log was not cut since the rot was found."""
         others = [each for each in self.rotten if each.offset != rot.offset]
-        if len(others) < ROTTEN_MAX:
+        if len(others) < ROTTEN_MAX:  # beyond the limit readers still notice it by the CRC
             self.rotten = tuple(sorted([*others, rot]))
             self.segment_of(rot.offset).note_rot(rot.begin, rot.end)
 
     def forget_rot(self, rot: Rot) -> None:
-        """It was put right."""
+        """It was repaired: serve these offsets again."""
         self.rotten = tuple(each for each in self.rotten if each != rot)
         self.segment_of(rot.offset).forget_rot(rot.begin)
 
     @property
     def cuts(self) -> int:
-        """How often the log's end was cut."""
+        """How often the log was truncated: a waiter compares it before and after its wait."""
         return self._end.generation
 
     @property
@@ -185,17 +184,19 @@ class PartitionLog:
         return sum(segment.size for segment in self.segments)
 
     def oldest_pending_age(self, now: float) -> float:
-        """Seconds for which the oldest undurable append has been waiting."""
+        """Seconds since the oldest append that is not durable yet; 0.0 if all are."""
         return self._end.oldest_pending_age(now)
 
     def segment_of(self, offset: int) -> Segment:
         index = bisect_right(self.segments, offset, key=_base_offset) - 1
+
         return self.segments[max(index, 0)]
 
     # -- appending -------------------------------------------------------------------------
 
     def assign_epoch(self, leader_epoch: int) -> None:
-        """A new leader epoch begins at the log's end, even before anything is appended.
+        """A new leader epoch begins at the log's end. Noted before its first append, so that a
+        follower that diverges is found even if this leader never appends.
 
         Raises:
             FencedLeaderEpoch: a later epoch is known.
@@ -207,8 +208,8 @@ class PartitionLog:
             self._tell_dirty()
 
     def append(self, buffer: Buffer, *, leader_epoch: int, now_ms: int, now: float) -> Appended:
-        """Append a producer's batches as their leader, in one write: all, but for those that stand
-        in the log already, or none.
+        """Append a producer's batches as their leader, in one write: either all except duplicates,
+        or none.
 
         Args:
             now_ms: the broker's wall clock; `now` its monotonic clock in seconds.
@@ -232,7 +233,7 @@ class PartitionLog:
         )
         if not placement.duplicates:
             return self._append(placement, now)
-        if placement.batches:
+        if placement.batches:  # else all of them are duplicates: a request that was sent again
             self._append(placement, now)
         base_offsets = placement.base_offsets()
         return Appended(base_offsets[0], placement.highest_end_offset(), tuple(base_offsets))
@@ -247,13 +248,13 @@ class PartitionLog:
         now_ms: int,
         now: float,
     ) -> Fenced:
-        """Have whoever has written under this producer name before write no more.
+        """Append a fence: earlier processes under this producer name can append nothing after it.
 
         Args:
             partition_count: of the topic, for a generation that begins; 0: not known.
 
         Raises:
-            InvalidRecord: the topic's records have no place for what named producers say.
+            InvalidRecord: the topic's record format has no place for generation and digest.
             ProducerFenced, TooManyProducers: see `Admission.fence`; nothing was appended.
             FencedLeaderEpoch, StorageError: as in `append`.
         """
@@ -288,12 +289,12 @@ class PartitionLog:
         base_offset = self._end.log_end_offset
         if self._must_roll(placement):
             self.roll()
-            placement = placement.moved_to(0)
+            placement = placement.moved_to(0)  # byte positions count from the segment's start
         active = self.segments[-1]
         try:
             active.append(placement.buffers, placement.batches)
         except StorageError as error:
-            raise self.go_offline(error) from error
+            raise self.go_offline(error) from error  # any prefix may have been written
         self._note_epochs(placement)
         self._note_producers(placement, now)
         self._end.on_append(active.end_offset, now)
@@ -301,6 +302,7 @@ class PartitionLog:
         return Appended(base_offset, active.end_offset)
 
     def _note_epochs(self, placement: Placement) -> None:
+        # Epochs never fall within the batches: if the last one is known, all are (the usual case).
         if placement.batches[-1].header.leader_epoch != self.epochs.latest:
             for _, header in placement.batches:
                 self._note_epoch(header.leader_epoch, header.base_offset)
@@ -312,9 +314,9 @@ class PartitionLog:
                 self.producers.now.note(header, now, accounts.get(header.base_offset))
 
     def doubt(self, error: RaftmqError) -> None:
-        """Reading it came to this: whoever looks after rot should have a look."""
+        """A read failed with `error`: have the batch checked on the disk (decision 0027)."""
         offset = error.offset if isinstance(error, CorruptRecord) else None
-        if offset is not None and self.on_doubt is not None:
+        if offset is not None and self.on_doubt is not None:  # else there is no place to check
             self.on_doubt(offset)
 
     def _tell_dirty(self) -> None:
@@ -332,7 +334,7 @@ class PartitionLog:
             raise StorageError(f"{self.name} is {self.damage}; truncate before it to go on")
 
     def _check_epoch(self, leader_epoch: int) -> None:
-        if leader_epoch < self.epochs.latest:
+        if leader_epoch < self.epochs.latest:  # this replica has records of a later leader
             raise FencedLeaderEpoch(
                 f"leader epoch {leader_epoch} of {self.name} ended, {self.epochs.latest} is known"
             )
@@ -343,16 +345,16 @@ class PartitionLog:
             self._epochs_are_unsynced = True
 
     def go_offline(self, error: RaftmqError) -> StorageError:
-        """Nothing is acknowledged from now on; whoever opens it anew sees what the disk has."""
-        if not self.offline_reason:
+        """Acknowledge nothing from now on: only a new opening shows what the disk really has."""
+        if not self.offline_reason:  # the first error is the cause, later ones follow from it
             self.offline_reason, self.is_half_cut = str(error), self._is_being_cut
             logger.error("log goes offline: log=%s reason=%s", self.name, error)
-            self._tell_dirty()  # whoever waits for it learns so
+            self._tell_dirty()  # the flusher wakes those who wait, with this error
         return StorageError(f"{self.name} is offline: {self.offline_reason}")
 
     def close(self) -> None:
-        """Appends and waits are refused from now on. Slices that are out keep their files; nobody
-        else does, however long the log itself is remembered.
+        """Refuse appends and waits from now on. Slices that are being sent keep their files open;
+        the log does not, however long there are references to it.
         """
         self.offline_reason = self.offline_reason or "closed"
         self.changes += 1
@@ -365,7 +367,7 @@ class PartitionLog:
     def _must_roll(self, placement: Placement) -> bool:
         active = self.active
         if not active.size:
-            return False
+            return False  # an empty segment takes any batch, be it over `segment.bytes`
         if active.size + placement.length > self.config.segment_bytes:
             return True
         if placement.end_offset - active.base_offset > SEGMENT_OFFSETS_MAX:
@@ -373,12 +375,12 @@ class PartitionLog:
         return self._is_old(placement.batches[-1].header.max_timestamp)
 
     def _is_old(self, now_ms: int) -> bool:
-        """Whether the active segment has been open for long enough."""
+        """Whether the first batch of the active segment is `segment.ms` old."""
         try:
             return now_ms - self.active.first_timestamp() >= self.config.segment_ms
-        except CorruptRecord as error:  # of our own first batch: what comes now is as good as ever
+        except CorruptRecord as error:  # the first batch has rotted; appends must go on
             self.doubt(error)
-            return True
+            return True  # its age is unknown: roll, and the next segment has a first batch again
 
     def roll(self) -> None:
         """Seal the active segment and begin the next one.
@@ -409,10 +411,11 @@ class PartitionLog:
     # -- becoming durable ------------------------------------------------------------------
 
     def begin_flush(self, now: float) -> Flush:
-        """What a flush round must do for everything appended so far; then `complete_flush`."""
+        """What a flush round must sync for everything appended so far; then `complete_flush`."""
+        # Oldest first: a segment is durable before its successor can be (decision 0002).
         files = [file for segment in self._unsynced_sealed for file in segment.data_files()]
         files.append(self.active.file)
-        if self._epochs_are_unsynced:
+        if self._epochs_are_unsynced:  # durable with the first batch of the epoch (decision 0007)
             self._epoch_file.write_pending()
             files.append(self._epoch_file.file)
         names = self.folder if self._names_are_unsynced else None
@@ -428,9 +431,9 @@ class PartitionLog:
     # -- cutting ---------------------------------------------------------------------------
 
     def begin_truncate(self, offset: int) -> Truncation:
-        """Forget everything from `offset` on; durable once the work is performed.
+        """Remove everything from `offset` on; durable once the work is performed.
 
-        A cut inside a batch takes the whole batch, one inside rot all that is rotten. Until
+        A cut inside a batch removes the whole batch, one inside rot all of the rot. Until
         `end_truncate` nothing may be appended.
 
         Raises:
@@ -443,12 +446,13 @@ class PartitionLog:
             raise OffsetOutOfRange(f"cannot truncate {self.name} to {offset}")
         keep = bisect_right(self.segments, offset, key=_base_offset)
         rot = self.rot_at(offset)
-        is_inside = rot is not None and rot.offset < offset  # no header there leads to it
+        is_inside = rot is not None and rot.offset < offset  # headers in rot cannot be walked
         end = rot.begin if rot and is_inside else self.segments[keep - 1].start_of(offset)
         self._is_being_cut = True
         try:
             return self._cut(keep, end)
         except (StorageError, CorruptRecord) as error:
+            # Segments and end may not agree any more; a new opening sorts it out.
             self._is_being_cut = False
             raise self.go_offline(error) from error
 
@@ -460,7 +464,7 @@ class PartitionLog:
         self._end.on_truncate(end.offset)
         self._unsynced_sealed = [s for s in self._unsynced_sealed if s in self.segments[:-1]]
         self._cut_epochs(end.offset)
-        if self.damage:
+        if self.damage:  # a log never ends behind its damage, so every cut removes it
             removed, self.damage = removed + list(self.damage.behind), None
         self.rotten = tuple(rot for rot in self.rotten if rot.offset < end.offset)
         marks = [self.folder / DAMAGE_MARK]
@@ -479,14 +483,15 @@ class PartitionLog:
         )
 
     def _lowered_start(self, end_offset: int) -> int | None:
-        """The log cannot start behind its end: it does so when the cut takes its first batch."""
+        """The new log start if the cut removed the log's first batch, inside of which it started:
+        a log cannot start behind its end."""
         if end_offset >= self.log_start_offset:
             return None
         self.log_start_offset = end_offset
         return end_offset
 
     def begin_start_over(self, offset: int) -> LogStartOver:
-        """Forget everything and begin at `offset`; then as with `begin_truncate`.
+        """Remove everything and begin at `offset`; then as with `begin_truncate`.
 
         Raises:
             StorageError: the log is offline.
@@ -520,9 +525,9 @@ class PartitionLog:
         self._epochs_are_unsynced = False  # the truncation writes and syncs the file
 
     def plan_trim(self, log_start_offset: int) -> LogTrim | None:
-        """How to forget everything before `log_start_offset`; None if that is forgotten already.
+        """How to delete everything before `log_start_offset`; None if the log starts there already.
 
-        Nothing changes until `apply_trim`. Whole segments go, never the active one.
+        Nothing changes until `apply_trim`. Only whole segments are removed, never the active one.
 
         Raises:
             OffsetOutOfRange: beyond what is durable; a crash would leave a log without a start.
@@ -541,7 +546,7 @@ class PartitionLog:
         return LogTrim(self.folder, log_start_offset, self.segments[:count], first_offset)
 
     def apply_trim(self, trim: LogTrim) -> None:
-        """The new start is durable: show it."""
+        """The new log start is durable: readers see it from now on."""
         self.log_start_offset = trim.log_start_offset
         self.epochs.trim(trim.log_start_offset)
         self.producers.on_trimmed(trim.first_offset)
@@ -553,7 +558,7 @@ class PartitionLog:
             self.on_trimmed()
 
     def plan_retention(self, now_ms: int | None) -> LogTrim | None:
-        """What the topic's retention asks for now; see `retained_start_offset`."""
+        """The trim that the topic's retention demands now; see `retained_start_offset`."""
         if self.retirable_end is None:
             return None
         start = retained_start_offset(
@@ -568,41 +573,41 @@ class PartitionLog:
     # -- reading ---------------------------------------------------------------------------
 
     def slice(self, offset: int, *, bytes_max: int, end_offset: int | None = None) -> LogSlice:
-        """Whole batches as a slice of a file, see `reader.plan_slice`."""
+        """Whole batches as a slice of a file, see `plan_slice`."""
         return plan_slice(self, offset, bytes_max=bytes_max, end_offset=end_offset).find()
 
     def batches(
         self, offset: int, *, bytes_max: int = 1 << 20, end_offset: int | None = None
     ) -> Iterator[RecordBatch]:
-        """Checked batches of one slice, see `reader.read_batches`."""
+        """Checked batches of one slice, see `read_batches`."""
         return read_batches(self, offset, bytes_max=bytes_max, end_offset=end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after `timestamp`, see `reader.find_timestamp`."""
+        """The first record at or after `timestamp`, see `find_timestamp`."""
         return find_timestamp(self, timestamp, self.segments)
 
     # -- upkeep ----------------------------------------------------------------------------
 
     def write_indexes(self) -> None:
-        """Index entries leave memory; a failure takes the log offline, and raises nothing."""
+        """Write buffered index entries; a failure takes the log offline, and raises nothing."""
         try:
             self.active.index.write_pending()
-        except StorageError as error:
+        except StorageError as error:  # this log's disk failed: the checkpoint of others goes on
             self.go_offline(error)
 
     def release_idle(self, now: float) -> None:
-        """Drop descriptors of segments that nobody has read lately, and forget idle producers."""
+        """Close files of segments that were not read lately, and forget idle producers."""
         self.producers.now.forget_idle(now)
         for segment in self.segments[:-1]:
             segment.release_idle()
         self.release_small()
 
     def release_small(self) -> None:
-        """Drop descriptors of files that are rarely written: of the four that a log has, one stays
-        open.
+        """Close files that are rarely written: of the four of a log only one stays open, so that
+        thousands of logs fit the limit of descriptors.
         """
         self.active.index.release()
-        if not self._epochs_are_unsynced:
+        if not self._epochs_are_unsynced:  # the next flush needs it
             self._epoch_file.release()
 
     def rebuild_damaged_indexes(self) -> None:
@@ -617,17 +622,17 @@ def _base_offset(segment: Segment) -> int:
 
 
 # -- Reader ---------------------------------------------------------------------------------------
-# Reading a log: a slice of a file for `sendfile`, checked batches, an offset by its time.
+# Reading a log: a slice of a file for `sendfile`, checked batches, the offset of a timestamp.
 #
-# Owns where a read starts and ends; a slice always holds whole batches. Touches files only through
-# the `read` that it is given, so that the same code runs on the loop while everything is cached and
-# in a worker thread when it is not.
+# Owns where a read starts and ends; a slice always holds whole batches. Reads files only through
+# the `read` that it is given, so that the same code runs on the loop while everything is in the
+# page cache, and in a worker thread otherwise.
 
 
 class LogSlice(NamedTuple):
     """Whole batches of one segment: offsets [start_offset, end_offset) in `bytes`.
 
-    The first batch may begin below the offset that was asked for.
+    The first batch may begin below the requested offset: batches are never split.
     """
 
     start_offset: int
@@ -636,7 +641,7 @@ class LogSlice(NamedTuple):
 
 
 class SlicePlan(NamedTuple):
-    """What to find, with all that the log's own thread must say about it."""
+    """A read that may run in a worker thread: holds all that it needs of the log's state."""
 
     segment: Segment
     offset: int
@@ -645,18 +650,21 @@ class SlicePlan(NamedTuple):
     bytes_max: int
 
     def find(self, read: ReadBytes = read_waiting) -> LogSlice:
-        """Raises CorruptRecord: the way to the batch is damaged."""
+        """
+        Raises:
+            CorruptRecord: a header on the way to the batch is damaged.
+        """
         segment = self.segment
-        if self.offset >= self.end_offset:
+        if self.offset >= self.end_offset:  # nothing new for this reader: an empty slice
             return LogSlice(self.offset, self.offset, FileSlice(segment.file, 0, 0))
         start = segment.start_of(self.offset, read)
         end = self.end
-        if self.end_offset < end.offset:
+        if self.end_offset < end.offset:  # the reader may not see all of the segment
             end = segment.start_of(self.end_offset, read)
         if end.position - start.position > self.bytes_max:
             end = _shortened(segment, start, self.bytes_max, read)
-        if end.offset > self.end_offset:  # the one batch that is always served lies beyond it
-            end = start
+        if end.offset > self.end_offset:
+            end = start  # the one batch that is always served ends above the high watermark
         length = end.position - start.position
         return LogSlice(start.offset, end.offset, FileSlice(segment.file, start.position, length))
 
@@ -667,8 +675,8 @@ def plan_slice(
     """Batches from the one that holds `offset`, about `bytes_max` bytes, at least one batch.
 
     Args:
-        end_offset: what the reader may see (a high watermark); default the log end. At or beyond
-            it the slice is empty.
+        end_offset: up to where the reader may read (a high watermark); default the log end. At or
+            beyond it the slice is empty.
 
     Raises:
         OffsetOutOfRange: below the log start or beyond the log end.
@@ -680,7 +688,7 @@ def plan_slice(
     if rot is not None:
         if rot.offset <= offset < end_offset:
             raise CorruptRecord(str(rot), offset=offset)
-        end_offset = min(end_offset, rot.offset)
+        end_offset = min(end_offset, rot.offset)  # the sound batches before it are served
     segment = log.segment_of(offset)
     return SlicePlan(segment, offset, segment.end, end_offset, bytes_max)
 
@@ -689,6 +697,7 @@ def check_range(log: PartitionLog, offset: int) -> None:
     if log.log_start_offset <= offset <= log.log_end_offset:
         return
     if log.damage and offset >= log.damage.offset:
+        # These offsets existed: out of range would make a consumer reset, and skip them.
         raise CorruptRecord(str(log.damage), offset=offset)
     raise OffsetOutOfRange(
         f"offset {offset} of {log.name}; it holds {log.log_start_offset} to {log.log_end_offset}"
@@ -696,10 +705,11 @@ def check_range(log: PartitionLog, offset: int) -> None:
 
 
 def _shortened(segment: Segment, start: BatchStart, bytes_max: int, read: ReadBytes) -> BatchStart:
-    """The last known batch start within `bytes_max`; behind the first batch at the least."""
+    """The last indexed batch start within `bytes_max`; behind the first batch at the least."""
     end = segment.start_before(start.position + bytes_max, read)
     if end.position > start.position:
         return end
+    # One batch over the limit: without it a reader with a small limit would never get further.
     return segment.start_of(segment.locate(start.offset, read).header.end_offset, read)
 
 
@@ -725,6 +735,7 @@ def read_batches(
 def _check_place(
     log: PartitionLog, header: BatchHeader, offset: int, position: int, where: str
 ) -> None:
+    # The table begins at the log start, the first batch may begin before it.
     epoch = log.epochs.epoch_at(max(offset, log.log_start_offset))
     if (header.base_offset, header.leader_epoch) != (offset, epoch):
         raise CorruptRecord(
@@ -756,12 +767,13 @@ def _in_batch(
     try:
         header = check_batch(data, where=f"{segment.path}, batch at byte {found.position}")
     except CorruptRecord as error:
-        error.offset = found.header.base_offset
+        error.offset = found.header.base_offset  # for `doubt`: which batch to check for rot
         raise
     try:
         batch = RecordBatch.decode(data)
         records = list(zip(batch.timestamps, batch.offsets, strict=True))
-    except (CorruptRecord, UnsupportedCompression):  # as a producer sent it: the header must do
+    except (CorruptRecord, UnsupportedCompression):
+        # The CRC is right, so a producer sent it like this (decision 0009): by the header alone.
         records = [(header.max_timestamp, max(header.base_offset, log_start_offset))]
     for stamp, offset in records:
         if stamp >= timestamp and offset >= log_start_offset:
@@ -776,7 +788,8 @@ def ages_of(log: PartitionLog) -> Iterator[SegmentAge]:
 
 
 def _youngest_from(log: PartitionLog, index: int) -> int | None:
-    """The largest timestamp of that segment; where rot hides it, of the next that can tell."""
+    """The largest timestamp of that segment; if rot hides it, of the next readable one, which keeps
+    the records longer rather than shorter."""
     for segment in log.segments[index:-1]:
         try:
             return segment.largest_timestamp()

@@ -1,8 +1,8 @@
-"""Finding something in a log without blocking the loop.
+"""Log reads without blocking the event loop: slices, timestamps, rot checks; page cache first.
 
-Owns where a look-up runs: on the loop if the page cache has what it needs, else in a worker thread,
-and again if the log was cut or trimmed meanwhile. Bytes that do not decode are told to the log
-(`PartitionLog.doubt`): they may have rotted.
+Owns where a lookup runs: on the loop if the page cache has what it needs, else in a worker thread,
+and again if the log was cut or trimmed meanwhile. Bytes that do not decode are reported to the log
+(`PartitionLog.doubt`), as they may have rotted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger("raftmq.partition")
 def find_slice_now(
     log: PartitionLog, offset: int, *, bytes_max: int, end_offset: int | None
 ) -> LogSlice:
-    """Raises WouldBlock, and what `reader.plan_slice` and reading raise."""
+    """Raises WouldBlock, and what `log.plan_slice` and reading raise."""
     plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
     try:
         return plan.find(cached_reader())
@@ -46,13 +46,13 @@ async def find_slice(
     while True:
         try:
             return find_slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
-        except WouldBlock:
+        except WouldBlock:  # not in the page cache, or too much to read on the loop
             plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
             changes = log.changes
         try:
-            return await run_sync(partial(plan.find, read_waiting))
+            return await run_sync(partial(plan.find, read_waiting))  # waits for the disk
         except (CorruptRecord, StorageError) as error:
-            if log.changes == changes:
+            if log.changes == changes:  # else it was cut or trimmed under the thread: try again
                 log.doubt(error)
                 raise
 
@@ -67,19 +67,19 @@ async def read_piece(piece: FileSlice, run_sync: RunSync) -> bytes:
 async def find_offset(
     log: PartitionLog, run_sync: RunSync, timestamp: int
 ) -> TimestampOffset | None:
-    """Always in a worker thread: it may have to decompress a batch."""
+    """The offset of a timestamp. Always in a worker thread: it may have to decompress a batch."""
     while True:
         segments, changes = list(log.segments), log.changes
         try:
             return await run_sync(partial(find_timestamp, log, timestamp, segments))
         except (CorruptRecord, StorageError) as error:
-            if log.changes == changes:
+            if log.changes == changes:  # as above
                 log.doubt(error)
                 raise
 
 
 async def find_rot(log: PartitionLog, run_sync: RunSync, offset: int) -> Rot | None:
-    """Nothing cuts the log meanwhile. None: all is well there, which was looked at.
+    """Check the batch at `offset` on the disk; None: it is sound. The caller keeps cuts away.
 
     Raises:
         StorageError: the disk cannot be read, or the log is not in use.
@@ -93,7 +93,8 @@ async def find_rot(log: PartitionLog, run_sync: RunSync, offset: int) -> Rot | N
     if found is not None:
         log.note_rot(found)
         try:
+            # Until the mark is durable: the caller reports the rot afterwards.
             await run_sync(partial(write_mark, log.files, log.folder, log.rotten))
-        except StorageError as error:  # it is told all the same
+        except StorageError as error:  # reported all the same; a restart may forget it
             logger.warning("rot is not noted: log=%s reason=%s", log.name, error)
     return found

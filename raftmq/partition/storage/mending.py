@@ -1,8 +1,9 @@
-"""Rotten bytes of a log written anew, as another replica holds them.
+"""Repair of bit rot in place: overwrites rotten batches with those of another replica.
 
-Owns what may be written where, and the proof that the disk holds it. Replicas of a log hold the
-same bytes, so that a batch of the right offset and epoch stood there before: nothing of the log is
-another one afterwards but what was wrong. The mark of the rot stays until all has been read back.
+Owns what may be written where, and the proof that the disk holds it (decision 0027). Replicas of a
+log hold the same bytes, so a batch with the offset and epoch that our table has there is the one
+that stood there. Never moves the log's end, nor writes outside of the rot and the batch that ends
+it. The mark of the rot stays until all has been read back from the disk.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ logger = logging.getLogger("raftmq.partition")
 
 
 class Mending(NamedTuple):
-    """What is written where.
+    """One write into rot.
 
     Attributes:
-        begin, end: of what is written now; the next batch goes to `end`.
-        is_last: behind it the log is sound again.
-        changes: of the log, when this was planned.
+        begin, end: of this write; the next batch goes to `end`.
+        is_last: the log is sound behind it.
+        changes: `PartitionLog.changes` when this was planned.
     """
 
     rot: Rot
@@ -52,17 +53,17 @@ class Mending(NamedTuple):
     def check(self) -> None:
         """Read from the disk all that was written for this rot. Raises CorruptRecord."""
         file = self.segment.file
-        file.evict()
+        file.evict()  # or the page cache would answer
         for _ in scan(file, self.rot.begin, self.end.position, UNDEFINED_EPOCH):
             pass
 
 
 def plan_mending(log: PartitionLog, rot: Rot, begin: BatchStart, data: Buffer) -> Mending | None:
-    """Have the batches in `data`, from another replica, stand from `begin` on. None: they never
-    stood there, the logs have parted before.
+    """Plan to write the batches in `data`, from another replica, from `begin` on. None: they never
+    stood there, as the logs diverge before.
 
     Raises:
-        CorruptRecord: they are not sound. Its offset is that of the first one that is not.
+        CorruptRecord: they are not sound; with the offset of the first one that is not.
     """
     segment, is_last = log.segment_of(rot.offset), False
     offset, position = begin
@@ -75,11 +76,11 @@ def plan_mending(log: PartitionLog, rot: Rot, begin: BatchStart, data: Buffer) -
             is_behind = position >= rot.end.position and offset >= rot.end_offset
             is_last = is_behind or position >= segment.size
             if is_last:
-                break
+                break  # what follows is sound here already
     except CorruptRecord as error:
-        error.offset = offset
+        error.offset = offset  # for a report to the leader that sent it
         raise
-    if position > segment.size:
+    if position > segment.size:  # the original batches fit exactly, so these are others
         return None
     end = BatchStart(offset, position)
     written = memoryview(data)[: position - begin.position]
@@ -87,7 +88,7 @@ def plan_mending(log: PartitionLog, rot: Rot, begin: BatchStart, data: Buffer) -
 
 
 async def write_mending(log: PartitionLog, run_sync: RunSync, mending: Mending) -> None:
-    """Nothing cuts the log meanwhile, and nothing else is synced.
+    """The caller keeps cuts and flushes away meanwhile.
 
     Raises:
         StorageError: the log has changed since this was planned, or its disk failed.
@@ -96,12 +97,13 @@ async def write_mending(log: PartitionLog, run_sync: RunSync, mending: Mending) 
         raise StorageError(f"{log.name} has changed meanwhile")
     try:
         await run_sync(mending.write)
-    except StorageError as error:  # the sync may have been that of an append
+    except StorageError as error:  # the failed sync may have covered an append (decision 0002)
         raise log.go_offline(error) from error
 
 
 async def finish_mending(log: PartitionLog, run_sync: RunSync, last: Mending) -> None:
-    """Nothing cuts the log meanwhile. Raises StorageError: it is not right yet."""
+    """Read the rot back and forget it. The caller keeps cuts away. Raises StorageError: it is not
+    repaired yet."""
     try:
         await run_sync(last.check)
     except CorruptRecord as error:
@@ -111,44 +113,46 @@ async def finish_mending(log: PartitionLog, run_sync: RunSync, last: Mending) ->
     if not log.is_sound:
         raise StorageError(f"{log.name} is {log.offline_reason}")
     log.forget_rot(last.rot)
+    # Until the mark is replaced: a crash before leaves it, and the next opening checks again.
     await run_sync(partial(write_mark, log.files, log.folder, log.rotten))
 
 
-# -- what is remembered --------------------------------------------------------------------
+# -- the mark at an opening ----------------------------------------------------------------
 
 
 def plan_look(log: PartitionLog, offset: int) -> BatchCheck:
-    """`offset` lies in the log."""
+    """A check of the batch at `offset`, which lies in the log."""
     segment = log.segment_of(offset)
     epochs = LeaderEpochs.replay(log.epochs.entries)
     return BatchCheck(segment, offset, segment.end, epochs, log.log_start_offset)
 
 
 def recall(log: PartitionLog) -> None:
-    """Look again wherever rot was found before this opening. Raises StorageError."""
+    """Check all places again where rot was found before this opening. Raises StorageError."""
     if not log.files.exists(log.folder / ROT_MARK):
         return
     is_known, places = True, read_mark(log.files, log.folder)
     for begin, end_offset in places:
-        offset = max(begin, log.log_start_offset)  # the log may start inside of a batch
+        offset = max(begin, log.log_start_offset)  # the log may start inside a batch
         is_known &= _look_again(log, offset, end_offset)
     if log.rotten:
         logger.error("rot is still there: log=%s places=%d", log.name, len(log.rotten))
+    # A place that could not be read stays in the mark, for the next opening.
     if is_known and places != [(rot.offset, rot.end_offset) for rot in log.rotten]:
         write_mark(log.files, log.folder, log.rotten)
 
 
 def _look_again(log: PartitionLog, offset: int, end_offset: int) -> bool:
-    """Whether the disk could be read there. What rots may become unreadable: whoever reads there
-    will be told, and all the rest is served.
+    """Whether the disk could be read there. A failing disk may refuse it: readers there get the
+    error, and all other offsets are served.
 
-    All of the place is looked at: its beginning may have been put right, and no more of it.
+    Checks all of the place: a repair may have been interrupted behind its beginning.
     """
     segment = log.segment_of(offset)
     end_offset = min(end_offset, segment.end_offset)
     try:
         if offset < end_offset:
-            # The page cache may show what was written over it, and what a failed sync has lost.
+            # The page cache may show a repair that the disk has lost in a failed sync.
             segment.file.evict()
         while offset < end_offset:
             rot = plan_look(log, offset).find()

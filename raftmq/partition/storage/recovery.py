@@ -1,9 +1,9 @@
-"""Opening a log: finding out, after whatever happened, what it holds.
+"""Log recovery: opens a log after a clean or unclean shutdown, cuts a torn tail, finds damage.
 
-Owns the decision what to cut and what never to cut (`judge`), and the steps around it. After a
-clean shutdown only the last few batches are walked; otherwise everything from the recovery point
-on is read from the disk, not from the page cache, and checked (docs/decisions/0006). Runs in a
-worker thread: it waits for the disk.
+Owns the decision what to cut and what never to cut (`judge`), and the steps around it (Kafka:
+LogLoader). After a clean shutdown only the last few batches are walked; otherwise everything from
+the recovery point on is read from the disk, not from the page cache, and checked
+(docs/decisions/0006). Runs in a worker thread: it waits for the disk.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ logger = logging.getLogger("raftmq.partition")
 # -- Recovery -------------------------------------------------------------------------------------
 
 
-_BASE_OFFSET_DIGITS = 20
+_BASE_OFFSET_DIGITS = 20  # of a segment's name: any i64 fits, and names sort like offsets
 
 
 class Past(NamedTuple):
-    """What is known of how the log was left.
+    """How the log was left, by the files of the data directory.
 
     Attributes:
         recovery_point: every offset below it was durable.
-        was_clean: the log was closed, and ended at the recovery point.
+        was_clean: the log was closed in order, and ended at the recovery point.
         page_cache_survived: the machine has not been restarted since.
     """
 
@@ -85,8 +85,8 @@ def judge(
     """What to do about bytes that are wrong from `offset` on.
 
     1. Below the recovery point they were right once: damage.
-    2. A log that was found damaged stays so until it is truncated on purpose. So do the places
-       that are known to be rotten, and only they.
+    2. A log that was found damaged stays so until it is truncated on purpose. The same holds for
+       places that are known to be rotten.
     3. After a restart of the machine, unsynced pages and files may be missing in any order, so
        that sound batches behind the gap prove nothing: cut.
     4. Otherwise the page cache kept everything in order, and only the last write can be torn: a
@@ -145,7 +145,7 @@ class _Recovery:
     def _load_segments(self) -> list[Segment]:
         names = self.files.names(self.folder)
         for name in names:
-            if name.endswith(TEMPORARY_SUFFIX):
+            if name.endswith(TEMPORARY_SUFFIX):  # a crash before its rename: never in use
                 self.files.remove(self.folder / name)
         return [
             Segment.load(
@@ -168,13 +168,13 @@ class _Recovery:
     def _read_log_start(self) -> int:
         path = self.folder / LOG_START_FILE
         recorded = read_checkpoint(self.files, path)
-        if recorded is None and self.files.exists(path):
+        if recorded is None and self.files.exists(path):  # damaged: show too much, not too little
             logger.warning("log start unreadable, first segment counts: log=%s", self.name)
             return self.segments[0].base_offset if self.segments else 0
         return (recorded or {}).get(LOG_START_KEY, 0)
 
     def _finish_trim(self) -> None:
-        """A crash may have left segments that end before the log starts."""
+        """Remove segments before the log start: a crash may have interrupted a trim."""
         following = [segment.base_offset for segment in self.segments[1:]]
         count = sum(end_offset <= self.log_start_offset for end_offset in following)
         if count:
@@ -182,8 +182,8 @@ class _Recovery:
             del self.segments[:count]
 
     def _check_head(self) -> None:
-        """No trim removed what is missing in front: an empty segment takes its place, and the gap
-        behind that is found like any other."""
+        """Offsets between the log start and the first segment were not trimmed: they are lost. An
+        empty segment takes their place, and the scan finds the gap behind it like any other."""
         if self.segments and self.segments[0].base_offset > self.log_start_offset:
             missing = (
                 f"offsets {self.log_start_offset} to {self.segments[0].base_offset} are missing"
@@ -198,11 +198,12 @@ class _Recovery:
     # -- clean -----------------------------------------------------------------------------
 
     def _resume_clean(self) -> bool:
-        """Walk the last batches; False if they do not end where the log was closed."""
+        """Walk the last batches; False if they do not end where the log was closed, which leaves
+        the decision to the scan."""
         if self._has_mark():
             return False
         if not all(segment.size for segment in self.segments[:-1]):
-            return False
+            return False  # a sealed segment always has batches: this one has lost them
         self._trust_sealed(len(self.segments) - 1)
         active = self.segments[-1]
         size = active.size
@@ -215,28 +216,29 @@ class _Recovery:
 
     def _read_epochs(self) -> LeaderEpochs:
         epochs = self._known_epochs(self._last_header())
-        if epochs is None:
+        if epochs is None:  # damaged or incomplete: the batches have the epochs, too
             epochs = self._walk_epochs(self.segments)
             self.epoch_file.replace(epochs)
         self.epoch_file.compact(epochs)
+        # An epoch may begin at the log's end, before its first append, but not behind it.
         epochs.truncate(self.segments[-1].end_offset + 1)
         return epochs
 
     def _no_epochs(self) -> LeaderEpochs:
-        """Of a log that starts over the old table may still be there."""
+        """Of a new log. A crash in the middle of a start over may have left the old table."""
         if self.epoch_file.exists():
             self.epoch_file.replace(LeaderEpochs())
         return LeaderEpochs()
 
     def _last_header(self) -> BatchHeader | None:
-        with suppress(CorruptRecord):  # whoever reads there will be told
+        with suppress(CorruptRecord):  # the next reader there reports it
             for segment in reversed(self.segments):
                 if last := segment.last_batch():
                     return last.header
         return None
 
     def _known_epochs(self, sound: BatchHeader | None) -> LeaderEpochs | None:
-        """The table on disk, if it is whole: it must know who wrote the `sound` batch."""
+        """The table on disk, if it is whole: it must have the epoch of the `sound` batch."""
         try:
             epochs = self.epoch_file.read()
         except DamagedEntries:
@@ -252,7 +254,7 @@ class _Recovery:
             for found in chain.from_iterable(segment.walk_all() for segment in segments):
                 if found.header.leader_epoch > epochs.latest:
                     epochs.assign(found.header.leader_epoch, found.header.base_offset)
-        except CorruptRecord as error:
+        except CorruptRecord as error:  # the scan or a reader finds the damage itself
             logger.warning("leader epochs incomplete: log=%s reason=%s", self.name, error)
         return epochs
 
@@ -273,7 +275,7 @@ class _Recovery:
         epochs.truncate(start.offset)
         for index in range(first, len(self.segments)):
             problem = self._scan_segment(index, sizes[index], epochs)
-            if problem:
+            if problem:  # the log ends here, or goes no further than here
                 self._handle(problem, index, sizes)
                 break
         self._keep_last_epoch(known, epochs)
@@ -282,37 +284,40 @@ class _Recovery:
         return epochs
 
     def _epochs_up_to(self, first: int, start: BatchStart) -> LeaderEpochs:
-        """What was known before the scan; the batch at `start` tells whether that is whole."""
+        """The epoch table before the scan, if the batch at `start` proves it whole; else read from
+        the batches."""
         segment = self.segments[first]
         sound = None
         if start.offset < self.past.recovery_point:
-            with suppress(CorruptRecord):  # the scan will say so
+            with suppress(CorruptRecord):  # the scan meets the same bytes, and decides
                 sound = next(walk(segment.file, start, self.files.size(segment.path)), None)
         epochs = self._known_epochs(sound and sound.header)
         return epochs or self._walk_epochs(self.segments[: first + 1])
 
     def _keep_last_epoch(self, known: LeaderEpochs, epochs: LeaderEpochs) -> None:
-        """A leader notes its epoch before it appends: no batch tells of it yet."""
+        """Keep an epoch that begins at the log's end: a leader notes it before it appends, so no
+        batch has it yet."""
         for leader_epoch, start_offset in known.entries:
             if start_offset == self.segments[-1].end_offset and leader_epoch > epochs.latest:
                 epochs.assign(leader_epoch, start_offset)
 
     def _segment_index_of(self, offset: int) -> int:
-        """A recovery point at the start of a segment says that the one before it is whole."""
+        """Where the scan begins. A recovery point at the start of a segment proves the one before
+        it whole."""
         for index, segment in enumerate(self.segments[:-1]):
             if not segment.size or self.segments[index + 1].base_offset > offset:
-                return index  # an empty one is not whole, whatever follows it
+                return index  # an empty one before the last has lost its batches
         return len(self.segments) - 1
 
     def _read_from_disk(self, first: int) -> None:
-        """Make durable what is there, then see whether it is: after a failed fsync the page cache
-        shows what the disk does not hold."""
+        """Sync, then drop the page cache: after a failed fsync it shows bytes that the disk does
+        not hold, and what the scan reads must be durable when it ends."""
         for file in [*(segment.file for segment in self.segments[first:]), self.epoch_file.file]:
             file.sync()
             file.evict()
 
     def _scan_segment(self, index: int, size: int, epochs: LeaderEpochs) -> CorruptRecord | None:
-        """Note what is sound; return what is wrong at the segment's end then, if anything."""
+        """Note the sound batches; return the problem behind them, if any."""
         segment = self.segments[index]
         if index and segment.base_offset != self.segments[index - 1].end_offset:
             end_offset = self.segments[index - 1].end_offset
@@ -337,19 +342,20 @@ class _Recovery:
         return None
 
     def _behind_known_rot(self, index: int, size: int) -> BatchStart | None:
-        """Where the log goes on, if what is wrong at the segment's end is known to be rotten, and
-        nothing beyond that is wrong.
+        """Where the log continues, if the bytes at the segment's end are known rot, and no others
+        are wrong.
         """
         segment = self.segments[index]
         offset, position = segment.end
         end_offset = self._known_rot_end(offset)
-        if end_offset is None:
+        if end_offset is None:  # not known rot: `judge` decides
             return None
         found = find_sound_batch(segment.file, position, size, offset)
         if found is not None:
             is_near = offset < found.header.base_offset <= end_offset
             return BatchStart(found.header.base_offset, found.position) if is_near else None
         is_sealed = index < len(self.segments) - 1
+        # Rot up to the segment's end: sound again from the next segment on.
         if is_sealed and self.segments[index + 1].base_offset == end_offset:
             return BatchStart(end_offset, size)
         return None
@@ -363,11 +369,11 @@ class _Recovery:
     # -- what is wrong ---------------------------------------------------------------------
 
     def _handle(self, problem: CorruptRecord, index: int, sizes: list[int]) -> None:
-        """Cut behind the sound part, or leave everything as it is and remember the damage."""
+        """Cut behind the last sound batch, or leave everything as it is and mark the damage."""
         is_gap = (
             index > 0 and self.segments[index - 1].end_offset < self.segments[index].base_offset
         )
-        keep = index if is_gap else index + 1
+        keep = index if is_gap else index + 1  # behind a gap the whole segment is out of place
         offset = self.segments[keep - 1].end_offset
         verdict = judge(
             self.past,
@@ -398,7 +404,7 @@ class _Recovery:
             "unsynced tail cut: log=%s end_offset=%d bytes=%d reason=%s",
             self.name, last.end_offset, self.cut_bytes, problem,
         )  # fmt: skip
-        remove_all(self.files, self.folder, reversed(behind))
+        remove_all(self.files, self.folder, reversed(behind))  # newest first: a crash leaves no gap
         last.file.truncate(last.size)
         last.file.sync()
 
@@ -408,14 +414,14 @@ class _Recovery:
         self._leave_mark(str(damage))
 
     def _leave_mark(self, what: str) -> None:
-        if not self._has_mark():
+        if not self._has_mark():  # the first finding is the one that an operator needs
             replace_file(self.files, self.folder / DAMAGE_MARK, f"{what}\n".encode())
 
     def _has_mark(self) -> bool:
         return self.files.exists(self.folder / DAMAGE_MARK)
 
     def _known_rot_end(self, offset: int) -> int | None:
-        """It was right once; of what is wrong elsewhere the mark says nothing."""
+        """The end of known rot at `offset`, if any. It was sound once, so it is never cut."""
         places = read_mark(self.files, self.folder)
         return next((end for begin, end in places if begin <= offset < end), None)
 
@@ -424,7 +430,7 @@ class _Recovery:
     def _assemble(self, epochs: LeaderEpochs, was_clean: bool) -> PartitionLog:
         end_offset = self.segments[-1].end_offset
         lost_durable = end_offset < self.past.recovery_point
-        if lost_durable and not self.damage:
+        if lost_durable and not self.damage:  # nothing is wrong in the log, but it is too short
             what = f"offsets up to {self.past.recovery_point} were durable and are missing"
             self._mark_damaged(Damage(end_offset, what))
         elif self._has_mark() and not self.damage:
@@ -449,7 +455,7 @@ def _is_segment(name: str) -> bool:
 
 
 # -- Known past -----------------------------------------------------------------------------------
-# What a data directory remembers of how its logs were left.
+# Recovery points, boot ids and the clean-shutdown mark: how the logs of a data directory were left.
 #
 #     checkpoints/recovery-points   every offset below is durable
 #     checkpoints/boots             under which boot of the machine the log was last opened
@@ -458,10 +464,9 @@ def _is_segment(name: str) -> bool:
 # Owns these three files. Its `write_*` methods wait for the disk.
 #
 # Invariants: a recovery point rises with what is durable and is lowered only for a truncation,
-# before that is performed; nothing is remembered in memory that was not on disk first, except a
-# lowered point, which no later write may raise again. Of a log that is deleted nothing is
-# remembered, from before its folder goes: else it would be missed like one that was removed by
-# hand.
+# before that is performed; memory never runs ahead of the disk, except with a lowered point, which
+# no later write may raise again. A deleted log is forgotten before its folder is removed: otherwise
+# it would count as damaged, like one whose folder was removed by hand.
 
 
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -483,7 +488,7 @@ class KnownPast:
         self._clean_ends = read_checkpoint(files, self._clean_path) or {}
 
     def forget_clean_mark(self) -> None:
-        """Must be durable before any log takes its first byte."""
+        """Remove the mark, durably: before any log takes its first byte."""
         if self._files.exists(self._clean_path):
             self._files.remove(self._clean_path)
             self._files.sync_directory(self._root)
@@ -493,19 +498,19 @@ class KnownPast:
         return Past(
             recovery_point=point or 0,
             was_clean=point is not None and self._clean_ends.get(name) == point,
-            # Without a recovery point nothing may be taken for unsynced but the very end.
+            # Without a recovery point only the very end may be taken for unsynced (0006).
             page_cache_survived=point is None or self._boots.get(name) == self._boot,
         )
 
     def write_opened(self, names: Iterable[str]) -> None:
-        """These logs are checked: until the machine restarts, the page cache keeps them whole."""
+        """These logs were checked under this boot id: the page cache has their writes in order."""
         boots = self._boots | dict.fromkeys(names, self._boot)
         if boots != self._boots:
             write_checkpoint(self._files, self._boots_path, boots)
             self._boots = boots
 
     def write_points(self, risen: Mapping[str, int]) -> None:
-        """Remember what has become durable; a point that is higher already stays."""
+        """Raise recovery points to what has become durable; a higher one stays."""
         points = self.points | {
             name: point for name, point in risen.items() if point >= self.points.get(name, 0)
         }
@@ -518,18 +523,18 @@ class KnownPast:
         self.points = self.points | {name: min(self.points.get(name, 0), end_offset)}
 
     def forget(self, name: str) -> None:
-        """A log will be deleted, and may begin anew one day; `write_lowered` must come before.
+        """A log will be deleted; `write_lowered` must come before its folder is removed.
 
-        Under which boot it was opened says nothing without a point: that goes with the next write.
+        Its boot id says nothing without a recovery point, and is removed with the next write.
         """
         for known in (self.points, self._boots, self._clean_ends):
             known.pop(name, None)
 
     def forget_missing(self, folders: Iterable[tuple[str, str]]) -> None:
-        """Whatever is not among the folders, those of topics and partitions that are there.
+        """Forget logs that have none of the `folders` (topic, partition).
 
-        A log that held something durable, and whose folder is missing, was removed by hand: that
-        is remembered until it is made good, or its topic is deleted.
+        A log that held something durable, and whose folder is missing, was removed by hand: its
+        recovery point stays until it is repaired, or its topic is deleted.
         """
         kept = {f"{topic}/{partition}" for topic, partition in folders}
         kept |= {name for name, point in self.points.items() if point}

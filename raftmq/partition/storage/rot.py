@@ -1,8 +1,8 @@
-"""Bytes of a log that changed after they were written, found by a look at one batch of it.
+"""Bit rot: checks one batch on the disk, and the mark of offsets that have rotted.
 
-Owns the look, and the mark that remembers what it found: recovery does not look below the recovery
-point (docs/decisions/0006). A log with rot is whole but for that: it goes on, and refuses to serve
-the offsets in question. Waits for the disk: runs in a worker thread.
+Owns the check, and the file `rotten` that remembers its findings: recovery reads nothing below the
+recovery point (docs/decisions/0006). A log with rot goes on, and refuses only the rotten offsets
+(decision 0027). Waits for the disk: runs in a worker thread. Changes no batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 
 ROT_MARK = "rotten"  # the file that remembers where rot was found
-ROTTEN_MAX = 1000  # places that one log remembers; others are found again by whoever reads there
+# Places that one log remembers, to bound the mark's size: a disk with more is failing. Others are
+# found again by the next reader there.
+ROTTEN_MAX = 1000
 
 
 class Rot(NamedTuple):
-    """Offsets that cannot be read: from the batch that is wrong to the next that is right.
+    """Offsets that cannot be read: from the first wrong batch to the next sound one.
 
     Attributes:
-        begin, end: of the bytes; `end` is the segment's where nothing sound follows in it.
+        begin, end: of the bytes; `end` is the segment's end if nothing sound follows in it.
     """
 
     begin: BatchStart
@@ -55,11 +57,11 @@ class Rot(NamedTuple):
 
 
 class BatchCheck(NamedTuple):
-    """What to read, with all that the log's own thread must say about it.
+    """A check that may run in a worker thread: holds all that it needs of the log's state.
 
     Attributes:
-        end: of what the segment held when the look was planned.
-        epochs: who wrote which offsets; no checksum covers that in the batches themselves.
+        end: of the segment when the check was planned.
+        epochs: the log's table; the CRC does not cover the epoch in a batch.
     """
 
     segment: Segment
@@ -71,11 +73,10 @@ class BatchCheck(NamedTuple):
     def find(self) -> Rot | None:
         """What is wrong with the batch that holds the offset, or on the way to it. Raises
         StorageError.
-
-        Where only the page cache is wrong it is given up, and readers get what the disk holds.
         """
         found = self._find()
         if found is not None:
+            # If only the page cache is wrong, dropping it repairs it: readers get the disk's bytes.
             self.segment.file.evict()
             found = self._find()
         return found
@@ -84,16 +85,17 @@ class BatchCheck(NamedTuple):
         file, bad = self.segment.file, None
         for found in inspect_batches(file, self.segment.start_near(self.offset), self.end.position):
             if isinstance(found, BadBytes):
-                bad = bad or found
+                bad = bad or found  # several in a row are one place, up to the next sound batch
                 continue
             header, begin = found.header, BatchStart(found.header.base_offset, found.position)
             if bad is not None:
+                # A batch out of its place does not end the rot: its offset must be higher, too.
                 if begin.position > bad.position and begin.offset > bad.offset:
                     return self._rot(bad, begin)
             elif problem := self._problem_of_epoch(header.base_offset, header.leader_epoch):
                 end = BatchStart(header.end_offset, begin.position + header.size)
                 return Rot(begin, end, file.path, problem)
-            elif header.end_offset > self.offset:
+            elif header.end_offset > self.offset:  # the batch in question, and it is sound
                 return None
         return None if bad is None else self._rot(bad, self.end)
 
@@ -106,12 +108,12 @@ class BatchCheck(NamedTuple):
         return "" if known == leader_epoch else f"leader epoch {leader_epoch}, {known} wrote it"
 
 
-# -- what is remembered --------------------------------------------------------------------
+# -- the mark ------------------------------------------------------------------------------
 
 
 def write_mark(files: Files, folder: Path, rotten: Iterable[Rot]) -> None:
-    """Durable, so that every later opening looks there, and nowhere else: what was cut and written
-    again is like any other. Raises StorageError.
+    """Replace the mark, durably: every later opening checks these places and no others, as what
+    was cut and written again is sound. Raises StorageError.
     """
     places = {str(rot.offset): rot.end_offset for rot in rotten}
     if places:
@@ -121,6 +123,6 @@ def write_mark(files: Files, folder: Path, rotten: Iterable[Rot]) -> None:
 
 
 def read_mark(files: Files, folder: Path) -> list[tuple[int, int]]:
-    """Where rot was found: its first offset, and the one behind it, in order."""
+    """Pairs (first rotten offset, offset behind the rot), in order."""
     places = read_checkpoint(files, folder / ROT_MARK) or {}
     return sorted((int(name), end_offset) for name, end_offset in places.items())

@@ -1,7 +1,7 @@
-"""One segment: a run of batches in one file, with its indexes beside it.
+"""A log segment: one file of batches, its offset index and time index, walking and scanning.
 
-Owns `<20-digit base offset>.log`: writing at its end, finding the batch of an offset or of a
-time, cutting. Does not know its neighbours, nor what is durable.
+Owns `<20-digit base offset>.log`: writing at its end, finding the batch of an offset or timestamp,
+cutting (Kafka: LogSegment). Does not know its neighbours, nor what is durable.
 
 Invariants: batches follow each other without a gap in offsets or bytes; bytes from `size` on are
 not part of the log.
@@ -38,15 +38,15 @@ logger = logging.getLogger("raftmq.partition")
 
 
 # -- Segment index --------------------------------------------------------------------------------
-# The two indexes of a segment: where offsets are, and what was the time.
+# The two sparse indexes of a segment: from offset to byte, and from timestamp to offset.
 #
 # Owns the files `.index` and `.timeindex` of one segment. An entry of the first, (offset, byte),
 # says where the batch with that base offset starts. An entry of the second, (timestamp, batch),
 # says that no batch up to and including that one is younger. Entries come every `interval_bytes`.
 #
-# Both are help and not truth: a lookup gives a place from which to walk, at worst the start of the
-# segment, and whoever walks checks that the promised batch is there. A damaged entry makes the
-# index `is_damaged`, which costs speed until it is rebuilt (docs/decisions/0007).
+# The log is the truth, the indexes are hints: a lookup gives a place from which to walk, at worst
+# the start of the segment, and the walk checks that the promised batch is there. A damaged entry
+# makes the index `is_damaged`, which costs speed until it is rebuilt (docs/decisions/0007).
 
 
 class BatchStart(NamedTuple):
@@ -72,10 +72,11 @@ class SegmentIndex:
 
     def note(self, found: FoundBatch, max_timestamp: int) -> None:
         """A batch was appended; `max_timestamp` is the largest of the segment including it."""
+        # Byte 0 needs no entry: it is where every lookup without one starts.
         if self._unindexed_bytes >= self._interval_bytes and found.position > 0:
             self._offsets.append(found.header.base_offset, found.position)
             self._unindexed_bytes = 0
-            if max_timestamp > self._indexed_timestamp:
+            if max_timestamp > self._indexed_timestamp:  # keys of the time index must not fall
                 self._note_time(found.header.base_offset, max_timestamp)
         self._unindexed_bytes += found.header.size
 
@@ -84,7 +85,7 @@ class SegmentIndex:
         self._indexed_timestamp = max_timestamp
 
     def seal(self, last_base_offset: int, max_timestamp: int) -> None:
-        """Close the time index with an entry for the last batch: one without it was cut."""
+        """End the time index with an entry for the last batch: an index without it is cut short."""
         self._note_time(last_base_offset, max_timestamp)
         self.write_pending()
 
@@ -121,7 +122,7 @@ class SegmentIndex:
         )
 
     def floor_of_time(self, timestamp: int, read: ReadBytes = read_waiting) -> int:
-        """Base offset of a batch before which nothing is as young as `timestamp`."""
+        """Base offset of a batch before which all timestamps are below `timestamp`."""
         count = self._times.count_up_to
         entry = self._lookup(self._times, lambda: count(timestamp - 1, read), read)
         return self._start.offset + (entry.value if entry else 0)
@@ -144,12 +145,12 @@ class SegmentIndex:
         try:
             found = count()
             return entries.at(found - 1, read) if found else None
-        except DamagedEntries:
+        except DamagedEntries:  # the caller walks from the segment's start instead
             self.distrust()
             return None
 
     def distrust(self) -> None:
-        """Somebody followed an entry and found something else."""
+        """An entry is damaged, or does not lead to its batch: rebuild the index later."""
         if not self.is_damaged:
             logger.warning("index damaged, walking instead: path=%s", self._offsets.path)
         self.is_damaged = True
@@ -157,7 +158,7 @@ class SegmentIndex:
     # -- cutting ---------------------------------------------------------------------------
 
     def resume(self, start: BatchStart) -> int:
-        """Forget the entries from `start` on: batches from there will be noted again.
+        """Remove the entries from `start` on: batches from there will be noted again.
 
         Returns the largest timestamp up to and including the batch at `start`, as far as the
         index knows it.
@@ -168,6 +169,7 @@ class SegmentIndex:
         self._times.truncate(times)
         last = self._times.last()
         self._indexed_timestamp = last.key if last else NO_TIMESTAMP
+        # `start` had an entry, which was removed: due again at once.
         self._unindexed_bytes = self._interval_bytes if start.position else 0
         return self._indexed_timestamp
 
@@ -175,7 +177,7 @@ class SegmentIndex:
         return self._times.count_up_to_value(start.offset - self._start.offset)
 
     def clear(self) -> int:
-        """Forget everything, damaged or not."""
+        """Remove all entries, damaged or not."""
         self._offsets.truncate(0)
         self._times.truncate(0)
         self.is_damaged = False
@@ -185,15 +187,17 @@ class SegmentIndex:
 # -- Walk -----------------------------------------------------------------------------------------
 # From batch to batch through a segment file, without an index.
 #
-# Owns the two ways to do it: `walk` trusts lengths and looks at headers only, `scan` checks every
-# CRC. Both read in blocks and name file and byte in every CorruptRecord.
+# Owns the two ways to do it: `walk` trusts lengths and reads headers only, `scan` checks every CRC.
+# Both read in blocks and name file and byte in every CorruptRecord.
 
 
-WALK_BLOCK_BYTES = 4096
-SCAN_BLOCK_BYTES = 1 << 20
-CHECKED_BYTES_FACTOR = 4  # of the bytes that are searched
+WALK_BLOCK_BYTES = 4096  # one page; about the distance of two index entries, so mostly one read
+SCAN_BLOCK_BYTES = 1 << 20  # a scan reads every byte: few system calls, and little memory
+# Bytes of candidates that a search for a sound batch checks, as a multiple of the searched bytes:
+# bounds the time that hostile data can cost (see `find_sound_batch`).
+CHECKED_BYTES_FACTOR = 4
 # A header as a regular expression: magic 2 at byte 16, no unknown attribute bit, small positive
-# last offset delta and record count. Only a filter, so that Python looks at few positions.
+# last offset delta and record count. Only a filter, so that Python decodes few positions.
 _HEADER_LIKE = re.compile(
     rb"(?s)(?=[\x00-\x7f].{7}[\x00-\x3f].{7}\x02.{4}[\x00\x40][\x00-\x3f][\x00-\x7f].{33}\x00[\x00\x01])"
 )
@@ -205,7 +209,7 @@ class FoundBatch(NamedTuple):
 
 
 class ReadWindow:
-    """The part of a file that was read last; slides forward as it is asked for more."""
+    """The block of a file that was read last; moves forward with the reads."""
 
     def __init__(self, file: File, block_bytes: int, read: ReadBytes = read_waiting) -> None:
         self._file, self._block_bytes, self._read = file, block_bytes, read
@@ -268,7 +272,7 @@ def scan(file: File, start: BatchStart, end: int, leader_epoch: int) -> Iterator
         header = _header_at(window, offset, position, file)
         _check_place(header, offset, position, end, file)
         _check_bytes(window, position, header, file)
-        if header.leader_epoch < leader_epoch:
+        if header.leader_epoch < leader_epoch:  # outside the CRC, so only the order can be checked
             what = f"leader epoch {header.leader_epoch} after {leader_epoch}"
             raise CorruptRecord(what, position=position, where=str(file.path))
         yield FoundBatch(position, header)
@@ -286,10 +290,11 @@ def _check_bytes(window: ReadWindow, position: int, header: BatchHeader, file: F
 def find_sound_batch(file: File, position: int, end: int, offset: int) -> FoundBatch | None:
     """The first sound batch at or after `position` whose base offset is plausible behind `offset`.
 
-    Looks at every byte, because the lengths of damaged batches cannot be trusted. A producer can
-    fill its values with what looks like batches: after a number of bytes was checked that honest
-    data never needs, the search ends, and what looked like a batch last counts as one.
+    Tries every byte, because the lengths of damaged batches cannot be trusted. A producer can fill
+    its values with bytes that look like batches: after more bytes were checked than honest data
+    ever needs, the search ends, and the last candidate counts as sound, as nothing is cut then.
     """
+    # The batches in between cannot have had more records than that.
     furthest = offset + RECORDS_MAX * ((end - position) // HEADER_SIZE + 1)
     left = CHECKED_BYTES_FACTOR * (end - position) + SCAN_BLOCK_BYTES
     window = ReadWindow(file, SCAN_BLOCK_BYTES)
@@ -302,7 +307,7 @@ def find_sound_batch(file: File, position: int, end: int, offset: int) -> FoundB
             left -= found.header.size
             if left < 0 or _is_sound(file, found):
                 return found
-        position += max(len(block) - HEADER_SIZE + 1, 1)
+        position += max(len(block) - HEADER_SIZE + 1, 1)  # a header may span two blocks
     return None
 
 
@@ -323,7 +328,9 @@ def _is_sound(file: File, found: FoundBatch) -> bool:
 
 
 LOG_SUFFIX = ".log"
+# Batch starts that a segment caches, some 50 KB; the cache is cleared when it is full.
 KNOWN_STARTS_MAX = 512
+# Index entries in memory: 1 MiB of log at the default interval, one write instead of 256.
 PENDING_ENTRIES_MAX = 256
 
 
@@ -345,9 +352,9 @@ class Segment:
         self._last_base_offset = self.base_offset
         self._file: File | None = None
         self._was_used = True
-        # Batch starts met lately, so that a fetch that goes on where it stopped needs no index.
+        # Batch starts met lately, so that a fetch that continues the one before needs no index.
         self._known: dict[int, int] = {}
-        self._beside_rot: dict[int, int] = {}  # ... and those that no walk finds
+        self._beside_rot: dict[int, int] = {}  # begin and end of rot: no walk gets across it
         self._rotten: dict[BatchStart, BatchStart] = {}  # where rot begins, and where it ends
 
     @classmethod
@@ -363,7 +370,7 @@ class Segment:
     def make(self) -> None:
         """Its files, empty. Waits for the disk."""
         self._file = self._files.open(self.path, create=True)
-        self._file.truncate(0)
+        self._file.truncate(0)  # a failed attempt or a crash may have left bytes
         self.index.clear()
 
     @classmethod
@@ -374,7 +381,7 @@ class Segment:
         return segment
 
     def trust(self, end_offset: int) -> None:
-        """Take a sealed segment as it is; readers check what they get."""
+        """Take a sealed segment as it is, unread; readers check the CRC of what they get."""
         self.end = BatchStart(end_offset, self.size)
 
     @property
@@ -395,7 +402,8 @@ class Segment:
         return file
 
     def release_idle(self) -> None:
-        """Drop what was not used since the last call; slices that are out keep their file."""
+        """Close the file if it was not used since the last call; slices that are being sent keep
+        it open."""
         if not self._was_used:
             self._file = None
             self._known.clear()
@@ -403,7 +411,7 @@ class Segment:
         self._was_used = False
 
     def release(self) -> None:
-        """Drop all descriptors; slices that are out keep their file."""
+        """Close all files; slices that are being sent keep theirs open."""
         self._file = None
         self.index.release()
 
@@ -418,7 +426,7 @@ class Segment:
             self.index.write_pending()
 
     def note(self, found: FoundBatch) -> None:
-        """Take the batch into account that follows the last noted one."""
+        """Move the end behind `found`, which follows the last noted batch."""
         position, header = found
         base_offset = header.base_offset
         if header.max_timestamp > self.max_timestamp:
@@ -445,7 +453,7 @@ class Segment:
             CorruptRecord: not all of them are sound; the entries stay as they are.
         """
         for _ in self.walk_all():
-            pass  # behind rot the index is the only way
+            pass  # first without a change: behind rot only the old index leads to a batch
         self.index.clear()
         timestamp, last = NO_TIMESTAMP, self.base_offset
         for found in self.walk_all():
@@ -490,8 +498,8 @@ class Segment:
         return self._checked(self.index.floor_of_position(position, read), read)
 
     def batches_since(self, timestamp: int, read: ReadBytes = read_waiting) -> Iterator[FoundBatch]:
-        """The batches that, by their headers, have a record at or after `timestamp`. What is in
-        control batches is nobody's record, and their time is that of the broker.
+        """The batches that, by their headers, have a record at or after `timestamp`. Control
+        batches have no records of a producer, and their timestamp is the broker's.
         """
         start = self.start_of(self.index.floor_of_time(timestamp, read), read)
         for found in self._walk_from(start, read):
@@ -534,6 +542,7 @@ class Segment:
         if known is not None:
             return known
         start = self._checked(self.index.floor(offset, read), read)
+        # Sound batches right behind rot cannot be reached by walking from the index entry.
         nearest = max((each for each in self._beside_rot if each <= offset), default=-1)
         if nearest <= start.offset:
             return start
@@ -549,42 +558,42 @@ class Segment:
         self._beside_rot |= {start.offset: start.position for start in (begin, end)}
 
     def forget_rot(self, begin: BatchStart) -> None:
-        """It was put right."""
+        """It was repaired: batches there can be walked again."""
         rotten, self._rotten, self._beside_rot = self._rotten, {}, {}
         for other, end in rotten.items():
             if other != begin:
                 self.note_rot(other, end)
 
     def _checked(self, start: BatchStart, read: ReadBytes) -> BatchStart:
-        """`start` if its batch is there; the beginning, from where all can be found, if not."""
+        """`start` if its batch is there; else the segment's beginning, where a walk finds all."""
         try:
             if start.position < self.size and next(self._walk_from(start, read)):
                 return start
         except CorruptRecord:
-            if start.position:
+            if start.position:  # at byte 0 the batch is wrong, not the index
                 self.index.distrust()
         return self._beginning
 
     def _know(self, offset: int, position: int) -> None:
         if len(self._known) >= KNOWN_STARTS_MAX:
-            self._known.clear()
+            self._known.clear()  # readers at the end of the log fill it again at once
         self._known[offset] = position
 
     # -- cutting ---------------------------------------------------------------------------
 
     def resume(self, offset: int) -> BatchStart:
         """Step back to an indexed batch before `offset`: notes start again there."""
-        # The batch at `offset` itself may be about to be cut, and then its times go with it.
+        # Not the batch at `offset` itself: it may be cut, and its timestamps with it.
         start = self._checked(self.index.floor(offset - 1), read_waiting)
         try:
             self.max_timestamp = self.index.resume(start)
-        except DamagedEntries:
+        except DamagedEntries:  # note all batches again, which makes a new index
             start = self._beginning
             self.max_timestamp = self.index.clear()
         self._known.clear()
         rotten, self._rotten, self._beside_rot = self._rotten, {}, {}
         for begin, end in rotten.items():
-            if end.offset <= offset:
+            if end.offset <= offset:  # rot behind is cut, or checked again
                 self.note_rot(begin, end)
         self._first_timestamp = NO_TIMESTAMP
         self.end = start
@@ -592,9 +601,8 @@ class Segment:
         return start
 
     def renote(self, start: BatchStart, end: BatchStart) -> None:
-        """After `resume`: note the batches from `start` up to `end` again, by their headers; none
-        that is rotten has one.
-        """
+        """After `resume`: note the batches from `start` up to `end` again, by their headers."""
+        # Across rot there are no headers to walk: note up to it, and go on behind it.
         for begin in sorted(begin for begin in self._rotten if begin >= start):
             for found in walk(self.file, start, begin.position):
                 self.note(found)

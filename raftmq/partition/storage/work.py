@@ -1,8 +1,9 @@
-"""What a log wants done to its files, prepared on the loop and performed in a worker thread.
+"""Crash-safe file work of a log: flush, truncation, trim, start over, for a worker thread.
 
-Owns the order of syncs, removals and renames that makes each change safe at any instant. Each
-object holds all that it needs. A Flush and a Trim touch nothing that appends and reads use; while a
-Truncation is performed nothing may be appended.
+Owns the order of syncs, removals and renames that makes each change safe against a crash at any
+instant. The log prepares an object on the loop, which holds all that it needs; a worker thread
+performs it. A Flush and a Trim touch nothing that appends and reads use; while a Truncation is
+performed nothing may be appended.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ LOG_START_KEY = "log_start_offset"
 
 @dataclass(slots=True)
 class Flush:
-    """One log's part of a flush round."""
+    """What one log has to sync in a flush round."""
 
     mark: FlushMark
     files: list[File]
     unsynced_names: Path | None  # the folder, if files were created in it since the last round
 
     def perform(self, files: Files) -> None:
-        for file in self.files:
+        for file in self.files:  # in their order: older segments first (decision 0002)
             file.sync()
-        if self.unsynced_names is not None:
+        if self.unsynced_names is not None:  # without its directory a new file may vanish
             files.sync_directory(self.unsynced_names)
 
 
 @dataclass(slots=True)
 class Truncation:
-    """Cut the log's end. The newest segments go first, so that a crash leaves no gap.
+    """Cut the log's end. The newest segments are removed first, so that a crash leaves no gap.
 
     The recovery point must be lowered, durably, before this is performed: only then does an
     opening after a crash check what the cut may have left half done.
@@ -66,13 +67,13 @@ class Truncation:
     epochs: EpochFile
     producers: ProducersCut
     marks: list[Path]
-    log_start_offset: int | None = None  # new, where the cut takes the batch it lies in
-    rotten: tuple[Rot, ...] = ()  # what stays
+    log_start_offset: int | None = None  # if the cut removes the batch that the log starts in
+    rotten: tuple[Rot, ...] = ()  # known rot below the cut
 
     def perform(self, files: Files) -> None:
         if self.log_start_offset is not None:
             write_log_start(files, self.folder, self.log_start_offset)
-        self.producers.forget(files)
+        self.producers.forget(files)  # first: no snapshot may know more than the log holds
         for segment in reversed(self.removed):
             segment.remove()
         files.sync_directory(self.folder)
@@ -80,7 +81,7 @@ class Truncation:
         self.epochs.write_pending()
         for file in [*self.cut.data_files(), self.epochs.file]:
             file.sync()
-        for mark in self.marks:
+        for mark in self.marks:  # last: until the cut is durable, the damage is still there
             files.remove(mark)
         if self.rotten:
             write_mark(files, self.folder, self.rotten)
@@ -90,7 +91,7 @@ class Truncation:
 
 @dataclass(slots=True)
 class LogStartOver:
-    """Forget everything and begin at another offset. The recovery point is lowered before this.
+    """Remove everything and begin at another offset. The recovery point is lowered before this.
 
     A crash finds a shorter log, then an empty one at the old start, then one at the new start.
     """
@@ -124,7 +125,8 @@ class LogTrim:
     first_offset: int = 0  # of the first segment that stays
 
     def prepare(self, files: Files) -> None:
-        """If this fails, for want of room, nothing has changed."""
+        """Write the new start beside the old one: on a full disk this fails, and nothing has
+        changed."""
         start = pack_checkpoint({LOG_START_KEY: self.log_start_offset})
         prepare_file(files, self.folder / LOG_START_FILE, start)
 
@@ -132,7 +134,7 @@ class LogTrim:
         put_in_place(files, self.folder / LOG_START_FILE)
 
     def remove(self, files: Files) -> None:
-        """After the log shows its new start; what a crash leaves, the next opening removes."""
+        """After the log has its new start; what a crash leaves, the next opening removes."""
         remove_snapshots(files, self.folder, lambda offset: offset < self.first_offset)
         remove_all(files, self.folder, self.removed)
 

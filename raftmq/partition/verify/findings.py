@@ -1,7 +1,7 @@
-"""What a verification found wrong: values to show and to count.
+"""Findings of a verification: severity, place and text, with repeated ones counted.
 
-Owns severity, and the counting of what repeats, so that a ruined index is one finding and not a
-hundred thousand.
+Owns severity, and the counting of repeats, so that a ruined index is one finding and not a hundred
+thousand. Decides nothing about what is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 class RepeatedFinding(NamedTuple):
-    """Of the finding number `place`."""
+    """How many `more` there are of finding number `place`."""
 
     place: int
     more: int
@@ -39,7 +39,7 @@ class RepeatedFinding(NamedTuple):
 
 
 class Findings:
-    """Those of one folder, in the order in which they were met."""
+    """All findings of one folder, in the order in which they were met."""
 
     def __init__(self) -> None:
         self._found: list[Finding] = []
@@ -56,7 +56,7 @@ class Findings:
         self._found.append(Finding(Severity.WARNING, file, what, position, offset))
 
     def repeated(self, finding: Finding) -> None:
-        """The same about the same file counts as one finding, at its first place."""
+        """The same text about the same file counts as one finding, at its first place."""
         key = (finding.file, finding.what)
         if key not in self._repeats:
             self._repeats[key] = RepeatedFinding(len(self._found), 0)

@@ -1,8 +1,8 @@
-"""The two index files of one segment, held against its batches.
+"""Verification of index, time index and leader epoch files against the batches of the log.
 
-Owns what an index entry must be: in order, about a batch that is there, and true. Entries are
-compared while the batches go by, once and in their order. Indexes are help and not truth, so that
-what is wrong with one is a warning, except where a sound entry hides records from lookups by time.
+Owns what an index entry must be: in order, about an existing batch, and true. Entries are compared
+while the batches are read, once and in their order. Indexes are hints, so an error in one is a
+warning, except where a sound entry hides records from lookups by time.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 # Owns the findings that do not depend on what entries mean: missing, unreadable, damaged, torn.
 
 
-READ_ERRORS = (StorageError, OSError)
+READ_ERRORS = (StorageError, OSError)  # OSError: the folder walk uses pathlib itself
 
 
 def load_entries(files: Files, path: Path, findings: Findings) -> list[IndexEntry | None]:
-    """The entries of `path`, None for damaged ones; a finding for whatever is wrong with them."""
+    """The entries of `path`, None for damaged ones; each problem with them becomes a finding."""
     try:
         found = read_entries(files, path) if files.exists(path) else None
     except READ_ERRORS as error:
         if files.exists(path):
             findings.error(path, f"cannot be read: {error}")
             return [None]
-        found = None  # removed just now
+        found = None  # a broker has removed it just now
     if found is None:
         findings.warning(path, "missing")
         return []
@@ -76,7 +76,7 @@ def about_entry(findings: Findings, severity: Severity, path: Path, index: int, 
 
 
 WAY_OUT = "delete the file while no broker runs, and lookups do without it"
-_BEFORE_ALL = IndexEntry(-(1 << 63), 0)
+_BEFORE_ALL = IndexEntry(-(1 << 63), 0)  # the lowest i64: every first entry follows it
 
 
 class IndexClaim(NamedTuple):
@@ -115,7 +115,7 @@ class IndexClaims:
                 self._claims.append(IndexClaim(first_offset + entry.value, entry.key, number))
 
     def take_up_to(self, base_offset: int) -> list[IndexClaim]:
-        """Those not taken yet about batches up to `base_offset`."""
+        """The claims about batches up to `base_offset` that were not taken yet."""
         first = self._taken
         while self._taken < len(self._claims):
             if self._claims[self._taken].base_offset > base_offset:
@@ -146,7 +146,7 @@ class IndexCheck:
         self._times = IndexClaims(segment.path.with_suffix(".timeindex"), findings)
         times = load_entries(files, self._times.path, findings)
         self._times.fill(times, segment.base_offset)
-        # Closes a sealed index: the log takes its timestamp for the segment's largest.
+        # The last entry of a sealed index: the log takes its timestamp for the segment's largest.
         self._closing = times[-1] if times else None
         self._last_batch = segment.base_offset
         self._base_offset = segment.base_offset
@@ -159,6 +159,7 @@ class IndexCheck:
             elif claim.value != found.position:
                 self._offsets.warn(claim.number, "points to the wrong byte")
         times = self._times.take_up_to(base_offset)
+        # Before this batch's timestamp counts: claims about earlier offsets do not cover it.
         for claim in times:
             if claim.base_offset < base_offset:
                 self._unmatched.append((self._times, claim))
@@ -193,11 +194,11 @@ class IndexCheck:
 
 
 # -- Epochs ---------------------------------------------------------------------------------------
-# The leader epochs of a log, held against its batches.
+# The leader epoch file of a log, compared with its batches.
 #
-# Owns the comparison of `leader-epochs` with what the batches say. A damaged file is a warning, the
-# log is walked in its place; a sound one that says something else is believed, and readers refuse
-# what does not agree with it.
+# Owns the comparison of `leader-epochs` with the epochs in the batches. A damaged file is a
+# warning, as the log is walked in its place; a sound one that differs is an error: the log believes
+# it, and readers refuse the batches that do not agree with it.
 
 
 class Disagreement(NamedTuple):
@@ -219,14 +220,14 @@ class EpochCheck:
         self._last: BatchHeader | None = None
 
     def _read(self, files: Files, folder: Path) -> LeaderEpochs | None:
-        """None where the log would not believe the file either."""
+        """The table; None if the log would not believe the file either."""
         if not files.exists(self._path):
-            return LeaderEpochs()  # as the log takes it; `_is_whole` says what comes of that
+            return LeaderEpochs()  # empty, as the log takes it: `_is_whole` decides then
         if None in load_entries(files, self._path, self._findings):
             return None
         try:
             return EpochFile(files, folder).read()
-        except (DamagedEntries, *READ_ERRORS):  # it was sound just now: a broker is at work
+        except (DamagedEntries, *READ_ERRORS):  # sound a moment ago: a broker writes it
             return None
 
     def note(self, header: BatchHeader) -> None:
@@ -239,7 +240,8 @@ class EpochCheck:
             self._disagreement = Disagreement(offset, header.leader_epoch, in_file)
 
     def finish(self, log_end_offset: int, recovery_point: int | None) -> None:
-        """Recovery reads the epochs of whatever lies behind its point from the log again."""
+        """Behind the recovery point a difference is a warning: recovery reads these epochs from
+        the batches."""
         if self._disagreement:
             offset, in_log, in_file = self._disagreement
             what = f"says leader epoch {in_file}, the batch is of epoch {in_log}"
@@ -254,7 +256,7 @@ class EpochCheck:
                 self._findings.warning(self._path, what, offset=start_offset)
 
     def _is_whole(self) -> bool:
-        """A table that does not know the last batch was cut; the log then reads its batches."""
+        """A table without the epoch of the last batch was cut; the log reads its batches then."""
         if self._table is None or self._last is None:
             return False
         return self._table.epoch_at(self._last.base_offset) == self._last.leader_epoch

@@ -1,4 +1,4 @@
-"""Whether a partition folder is healthy: every byte read, every promise of the format checked.
+"""Verification of a partition folder: reads every byte and decodes every record of its log.
 
 Owns the difference between an error, which readers would meet, and a warning, which the log
 repairs or does without; the line is where recovery draws it (docs/decisions/0006). Never writes,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.inspect import SegmentFile
     from raftmq.partition.storage.segment import FoundBatch
 
-KNOWN_CODECS = frozenset(Compression)
+KNOWN_CODECS = frozenset(Compression)  # of another one (snappy) only a Kafka client can decode
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class PartitionReport:
 def verify_partition(
     files: Files, folder: Path, on_bytes: Callable[[int], None] | None = None
 ) -> PartitionReport:
-    """Check everything in `folder`; `on_bytes` is told how many bytes each batch took."""
+    """Check everything in `folder`; `on_bytes` gets the bytes of each batch, for progress."""
     verification = _Verification(files, folder, on_bytes)
     try:
         verification.run()
@@ -100,7 +100,7 @@ class _Verification:
         try:
             self.recovery_point = read_recovery_point(self.files, self.folder)
         except READ_ERRORS:
-            self.recovery_point = None  # `verify_checkpoints` tells of it
+            self.recovery_point = None  # `verify_checkpoints` reports it
 
     def _check_log(self, log_start_offset: int) -> None:
         self.end_offset = self.segments[0].base_offset
@@ -137,7 +137,8 @@ class _Verification:
         """False if recovery would end the log in this segment."""
         segment = self.segments[number]
         try:
-            # Indexes first: what a broker appends meanwhile must not be missing in the log.
+            # Indexes before the size: a broker may append meanwhile, and an index must not have
+            # entries of batches that are not read.
             indexes = IndexCheck(self.files, segment, self.findings)
             size = self.files.size(segment.path)
             return self._check_batches(number, self.files.open(segment.path), size, indexes)
@@ -187,7 +188,7 @@ class _Verification:
     def _note_producer(self, file: File, found: FoundBatch) -> None:
         try:
             self.producers.note(found.header, account_in(file, found))
-        except CorruptRecord:  # a fence; `_check_records` tells of it
+        except CorruptRecord:  # a fence that does not decode; `_check_records` reports it
             self.producers.on_gap()
 
     def _check_records(self, file: File, found: FoundBatch) -> None:
@@ -211,8 +212,8 @@ class _Verification:
         """Three cases; False in the last one, where recovery would end the log.
 
         1. A batch is sound in itself, but not in its place.
-        2. Something sound follows, here or in a later segment: damage that nobody may cut.
-        3. Nothing does: a torn tail.
+        2. A sound batch follows, here or in a later segment: damage, which is never cut.
+        3. None follows: a torn tail.
         """
         path, length = self.segments[number].path, bad.end - bad.position
         self.producers.on_gap()
@@ -241,7 +242,7 @@ class _Verification:
     # -- the end ---------------------------------------------------------------------------
 
     def _report_tail(self, path: Path, what: str, position: int | None) -> None:
-        """Nothing sound from here on; whether it ever was, the recovery point knows."""
+        """Nothing sound follows: an error below the recovery point, as it was durable once."""
         place = {"offset": self.end_offset} | ({} if position is None else {"position": position})
         if self.recovery_point is not None and self.end_offset < self.recovery_point:
             what = f"{what}; it was durable up to offset {self.recovery_point}"

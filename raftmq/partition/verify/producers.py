@@ -1,7 +1,7 @@
-"""Snapshots of producers: whether they can be read, and say what the batches say.
+"""Verification of producer snapshots: readable, and in agreement with the batches of the log.
 
-Owns the comparison. A snapshot that cannot be read costs an opening some time; one that is sound
-and wrong would let a duplicate in, or keep a producer out.
+Owns the comparison. A snapshot that cannot be read costs an opening some time, a warning; one that
+is sound and wrong would let a duplicate in, or refuse a producer: an error.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WAY_OUT = "remove the file while no broker uses it"
 
 
 class ProducerCheck:
-    """Reads the snapshots at once, as batches that are appended meanwhile must not be missing; then
-    `note` every batch, and `finish`.
+    """Reads the snapshots at once, before the batches: a broker may append meanwhile, and a
+    snapshot must not be newer than what is read. Then `note` every batch, and `finish`.
     """
 
     def __init__(self, files: Files, folder: Path, findings: Findings, first_offset: int) -> None:
@@ -49,7 +49,7 @@ class ProducerCheck:
         try:
             return load_snapshot(files, self._folder, offset)
         except (CorruptRecord, *READ_ERRORS) as error:
-            if files.exists(path):  # else it was removed just now
+            if files.exists(path):  # else a broker has removed it just now
                 what = f"useless, the log does without it: {error}"
                 self._findings.warning(path, what, offset=offset)
             return None
@@ -59,7 +59,7 @@ class ProducerCheck:
         self._is_whole = False
 
     def note(self, header: BatchHeader, account: Account | None) -> None:
-        """`account`: what the batch says if it is a named producer's."""
+        """`account`: generation and digest in the batch, if it is of a named producer."""
         self._compare_up_to(header.base_offset)
         producer = noted(self._known.get(header.producer_id), header, account)
         if producer is not None:
@@ -91,13 +91,11 @@ class ProducerCheck:
 
 
 def _agree(producer: ProducerState, said: ProducerState | None, first_offset: int) -> bool:
-    """Of what was trimmed the batches say nothing; nor does any but a fence of the number of
-    partitions. Who is missing may have been forgotten, and may have come back since.
-    """
-    kept = [run for run in producer.runs if run.base_offset >= first_offset]
+    """Whether a snapshot's state can be that of the batches, by what they still show."""
+    kept = [run for run in producer.runs if run.base_offset >= first_offset]  # others were trimmed
     if said is None:
         return not kept
-    if not said.partition_count:
+    if not said.partition_count:  # only fences carry it, and this producer's was trimmed
         producer = producer._replace(partition_count=0)
     return producer._replace(runs=()) == said._replace(runs=()) and all(
         said.offset_of(run.first_sequence, run.record_count) == run.base_offset for run in kept

@@ -1,6 +1,6 @@
-"""The small files around the segments: log start, damage mark, checkpoints, what was left over.
+"""Verification of the small files of a log: log start, damage mark, checkpoints, orphans.
 
-Owns what each may say about the log and about data that should be there.
+Owns what each of them may say about the log, and which data should exist because of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def verify_checkpoints(files: Files, root: Path) -> list[Finding]:
-    """Those of the data directory `root`; without them recovery only takes longer."""
+    """The checkpoints of the data directory `root`; without them recovery only takes longer."""
     findings = Findings()
     for name in CHECKPOINTS:
         path = root / CHECKPOINTS_FOLDER / name
@@ -36,7 +36,7 @@ def verify_checkpoints(files: Files, root: Path) -> list[Finding]:
 
 
 def _read(files: Files, path: Path, findings: Findings, consequence: str) -> dict[str, int] | None:
-    """What the file says, nothing if it is missing; None and a finding if it is damaged."""
+    """The file's values, none if it is missing; None and a finding if it is damaged."""
     try:
         if not files.exists(path):
             return {}
@@ -81,7 +81,7 @@ def check_log_start(
 def drop_trimmed(
     segments: list[SegmentFile], log_start_offset: int, findings: Findings
 ) -> list[SegmentFile]:
-    """A crash may have left segments that end before the log starts; they do not count."""
+    """Without segments that end before the log starts: a crash has interrupted their deletion."""
     count = sum(segment.base_offset <= log_start_offset for segment in segments[1:])
     for segment in segments[:count]:
         what = f"ends before the log starts at {log_start_offset}; the next opening removes it"
@@ -96,7 +96,7 @@ def check_orphans(
     log_end_offset: int,
     recovery_point: int | None,
 ) -> None:
-    """Indexes without their segment: harmless left-overs, or all that is left of one."""
+    """Indexes without their segment: harmless left-overs of a deletion, or of a lost segment."""
     for path in list_indexes(files, folder):
         base_offset = int(path.stem)
         if files.exists(log_path(folder, base_offset)):
