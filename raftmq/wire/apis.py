@@ -1,8 +1,9 @@
-"""What can be asked of a broker: the number of each request, and the versions that we know.
+"""API keys: the number of each request, its supported versions, and who may send it.
 
-Owns the numbers and who may ask. A number is never given to another meaning. Where the meaning is
-Kafka's the number is, too; our own begin at 1000. A version is raised only where the meaning of a
-request changes; fields are added at the end, with a default, within a version.
+Owns the numbers, and which requests only brokers may send. A number never changes its meaning. If a
+request means the same as in Kafka it has Kafka's number; our own begin at 1000. A version is raised
+only when the meaning of a request changes; fields are added at the end, with a default, within a
+version.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ApiKey(IntEnum):
 
 
 class VersionRange(NamedTuple):
-    """Both ends are known."""
+    """Versions from `min` to `max`, both included."""
 
     min: int
     max: int
@@ -64,7 +65,7 @@ class VersionRange(NamedTuple):
 SUPPORTED: Mapping[ApiKey, VersionRange] = MappingProxyType(
     {key: VersionRange(0, 0) for key in ApiKey}
 )
-# What only brokers ask of each other: refused on the listeners of clients.
+# Requests between brokers: refused on the listeners of clients, who could take a broker's place.
 CLUSTER_APIS = frozenset(
     {
         ApiKey.REPLICA_FETCH,
@@ -74,7 +75,9 @@ CLUSTER_APIS = frozenset(
         ApiKey.READ_BARRIER,
     }
 )
-ONE_WAY = frozenset({ApiKey.REPLICA_PROGRESS})  # never answered, not even with an error
-# Answered once others have done their part, minutes later perhaps: they are not counted among the
-# requests that a connection may have in flight, or members would keep each other from joining.
+# Never answered, not even with an error: the next report replaces a lost one.
+ONE_WAY = frozenset({ApiKey.REPLICA_PROGRESS})
+# Answered when the other members have joined or the group's leader has sent its plan, perhaps
+# minutes later. They do not count against the in-flight limit of a connection: several members may
+# share one, and would keep each other from joining.
 PATIENT = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})

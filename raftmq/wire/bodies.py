@@ -1,9 +1,9 @@
-"""The base of every message, the limits that messages share, and bytes to and from bodies.
+"""Message bodies: base classes, field types and limits of the protocol, msgpack encode and decode.
 
-A body is a msgpack array of its fields. Fields may be added at the end, with a default: whoever
-does not know them ignores them, whoever does fills them in. Decoding checks types strictly and
-every limit; encoding checks nothing, as limits are for what others send (`check_limits` is for
-what a user gave us). Absent numbers are -1.
+A body is a msgpack array of its fields. Fields may be added at the end, with a default: an older
+version ignores them, a newer one fills in the default. Decoding checks types strictly and every
+limit; encoding checks nothing, as limits protect from what other processes send (`check_limits`
+checks what a program passed in). Absent numbers are -1.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from raftmq.wire.apis import ApiKey
 
 ABSENT = -1
-NUMBER_MAX = (1 << 63) - 1
-ID_MAX = (1 << 31) - 1
-ID_BYTES = 16
+NUMBER_MAX = (1 << 63) - 1  # i64, as in Kafka's protocol and in the batch header
+ID_MAX = (1 << 31) - 1  # i32, as Kafka's ids and epochs
+ID_BYTES = 16  # a UUID
+# Limits of one message: far above real use, and low enough to bound the memory that a decoded
+# message takes. Clients split what is larger.
 NAME_CHARS_MAX = 255
-MESSAGE_CHARS_MAX = 1_000
-PARTITIONS_MAX = 10_000  # of one message
+MESSAGE_CHARS_MAX = 1_000  # of an error, whose longer text is clipped
+PARTITIONS_MAX = 10_000
 REPLICAS_MAX = 100  # of one partition
-TOPICS_MAX = 1_000  # of one message
+TOPICS_MAX = 1_000
 BROKERS_MAX = 10_000
 TEXT_CHARS_MAX = 10_000  # of a topic's configuration: one key, one value
 CONFIG_KEYS_MAX = 1_000
-TIMEOUT_MS = 30_000  # how long a broker may work on a request that says nothing else
+TIMEOUT_MS = 30_000  # how long a broker may work on a request that names no timeout; as in Kafka
 
 Natural: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Number: TypeAlias = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
@@ -49,17 +51,17 @@ Partition: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
 Milliseconds: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
 ByteCount: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
-# Numbers of errors that a newer version has are numbers, too: `raftmq.errors.error_for`.
+# Any i16, not only known codes: a newer version has others (`raftmq.errors.error_for`).
 ErrorNumber: TypeAlias = Annotated[int, Meta(ge=-(1 << 15), le=(1 << 15) - 1)]
 Version: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 15) - 1)]
 TopicId: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-ACKS_ALL, ACKS_NONE = -1, 0  # all in sync; nobody is asked
-Acks: TypeAlias = Annotated[int, Meta(ge=-1, le=REPLICAS_MAX)]  # -1: as many as are in sync
+ACKS_ALL, ACKS_NONE = -1, 0  # all replicas in sync; no answer at all
+Acks: TypeAlias = Annotated[int, Meta(ge=-1, le=REPLICAS_MAX)]  # else that many replicas
 Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 ErrorMessage: TypeAlias = Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)]
 Generation: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=ID_MAX)]  # of a consumer group
 MemberId: TypeAlias = Name  # of a consumer group; empty: not known yet
-SlotEpoch: TypeAlias = Natural  # of the coordinator that is meant; 0: not said (older clients)
+SlotEpoch: TypeAlias = Natural  # the coordinator's, as the client knows it; 0: an older client
 BrokerIds: TypeAlias = Annotated[tuple[BrokerId, ...], Meta(max_length=REPLICAS_MAX)]
 ConfigText: TypeAlias = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 Configs: TypeAlias = Annotated[dict[Name, ConfigText], Meta(max_length=CONFIG_KEYS_MAX)]
@@ -81,7 +83,7 @@ class Request(Body, frozen=True):
 
 
 class Nothing(Body, frozen=True):
-    """The reply that says only that it is done; and of requests that are not answered."""
+    """A reply without fields; also stands for the reply of requests that are not answered."""
 
 
 class TopicPartition(Body, frozen=True):
@@ -90,7 +92,7 @@ class TopicPartition(Body, frozen=True):
 
 
 class TopicOutcome(Body, frozen=True):
-    """What became of the wish for one topic."""
+    """The outcome of a request for one topic."""
 
     topic_id: TopicId
     error: ErrorNumber = ErrorCode.NONE
@@ -98,7 +100,7 @@ class TopicOutcome(Body, frozen=True):
 
 
 class PartitionOutcome(Body, frozen=True):
-    """What became of the wish for one partition."""
+    """The outcome of a request for one partition."""
 
     topic_id: TopicId
     partition: Partition
@@ -117,7 +119,7 @@ def decode_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) 
     """The body of `data`.
 
     Raises:
-        RemoteProtocolError: it is none, or over a limit; names the field.
+        RemoteProtocolError: not such a body, or over a limit; names the field.
     """
     try:
         check_nesting(data)
@@ -127,7 +129,7 @@ def decode_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) 
 
 
 def decode_checked_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) -> BodyT:
-    """As `decode_body`; `check_nesting` has seen it, or the header around it."""
+    """Like `decode_body`, of bytes that `check_nesting` has passed, alone or in their header."""
     try:
         body: BodyT = _decoder(body_type).decode(data)
     except ValueError as error:  # msgspec's errors are ValueErrors
@@ -136,7 +138,8 @@ def decode_checked_body(body_type: type[BodyT], data: bytes | memoryview | msgsp
 
 
 def check_limits(body: BodyT) -> BodyT:
-    """`body`, if the other side will take it. For what a user gave; costs as much as sending it.
+    """`body`, if the other side will accept it. For values that a program passed in; costs as much
+    as sending it.
 
     Raises:
         InvalidRequest: names the field that is over a limit.
@@ -149,7 +152,7 @@ def check_limits(body: BodyT) -> BodyT:
 
 
 def clip_message(message: str) -> str:
-    """`message` as it may travel: as much of it as fits, and nothing that is no UTF-8."""
+    """`message` as the protocol allows it: clipped to the limit, and valid UTF-8."""
     if not message:
         return message
     clipped = (

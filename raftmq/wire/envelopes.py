@@ -1,8 +1,8 @@
-"""The headers of requests and responses: who asks what in which version, and what became of it.
+"""Request and response headers: api key, version, correlation id, error; encode and decode.
 
-Owns both headers and the way from bytes to a request that is checked. A header is a msgpack array
-like a body and grows like one; its first three fields stay for ever, so that a request which this
-version does not know can be answered.
+Owns both headers and the way from bytes to a checked request. A header is a msgpack array like a
+body and grows like one; its first three fields never change, so that a request of an unknown kind
+or version can be answered with an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from raftmq.wire.apis import ApiKey
 
-TRACE_ENTRIES_MAX = 16
+TRACE_ENTRIES_MAX = 16  # with their lengths below: 5 KB of a request at most
 TraceKey: TypeAlias = Annotated[str, Meta(max_length=64)]
 TraceValue: TypeAlias = Annotated[str, Meta(max_length=256)]
 Trace: TypeAlias = Annotated[dict[TraceKey, TraceValue], Meta(max_length=TRACE_ENTRIES_MAX)]
@@ -44,7 +44,7 @@ NIL = msgspec.Raw(b"\xc0")
 
 
 class RequestHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`trace` is carried along for whoever follows a request through the cluster."""
+    """`trace`: the client's tracing context, passed along unread."""
 
     api_key: Version
     version: Version
@@ -54,7 +54,7 @@ class RequestHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ResponseHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The body of an error is nil. `metadata_version`: of the broker that answers, -1: none yet."""
+    """The body of an error is nil. `metadata_version`: of the answering broker; -1: none yet."""
 
     correlation_id: Natural
     error: ErrorNumber = ErrorCode.NONE
@@ -84,7 +84,7 @@ def encode_request(
     payload_length: int = 0,
     trace: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The frame of a request, but for its payload."""
+    """The frame of a request, without its payload."""
     fields = (int(body.api_key), body.version, correlation_id, body, trace or {})
     return encode_frame(_encoder.encode(fields), payload_length)
 
@@ -93,11 +93,12 @@ def decode_request(header: bytes) -> DecodedRequest:
     """The request of a frame's header.
 
     Raises:
-        UnsupportedVersion: a request or a version that we do not know; carries the correlation id.
-        RemoteProtocolError: anything else: no request, or over a limit.
+        UnsupportedVersion: an unknown request or version; carries the correlation id, so that it
+            can be answered.
+        RemoteProtocolError: not a request, or over a limit.
     """
     try:
-        check_nesting(header)  # of the body, too
+        check_nesting(header)  # includes the body, which is part of these bytes
         request = _request_decoder.decode(header)
     except ValueError as error:  # msgspec's errors are ValueErrors
         raise RemoteProtocolError(f"request header of {len(header)} bytes: {error}") from error
@@ -130,7 +131,7 @@ def encode_response(
     metadata_version: int = ABSENT,
     payload_length: int = 0,
 ) -> bytes:
-    """The frame of a response, but for its payload. `message` is cut where it is too long."""
+    """The frame of a response, without its payload. A `message` that is too long is clipped."""
     fields = (
         correlation_id, int(error), clip_message(message), throttle_ms, metadata_version, body
     )  # fmt: skip
@@ -141,10 +142,10 @@ def decode_response(header: bytes) -> ResponseHeader:
     """The header, with a body for `decode_reply`.
 
     Raises:
-        RemoteProtocolError: no response, or over a limit.
+        RemoteProtocolError: not a response, or over a limit.
     """
     try:
-        check_nesting(header)  # of the body, too
+        check_nesting(header)  # includes the body, which is part of these bytes
         return _response_decoder.decode(header)
     except ValueError as error:  # msgspec's errors are ValueErrors
         raise RemoteProtocolError(f"response header of {len(header)} bytes: {error}") from error
@@ -154,6 +155,6 @@ def decode_reply(reply_type: type[BodyT], raw: msgspec.Raw) -> BodyT:
     """The body of a response to a request whose `reply` is `reply_type`; of `decode_response`.
 
     Raises:
-        RemoteProtocolError: it is none, or over a limit.
+        RemoteProtocolError: not such a body, or over a limit.
     """
     return decode_checked_body(reply_type, raw)

@@ -1,9 +1,9 @@
-"""Frames: the pieces into which the bytes of a connection are cut.
+"""Framing: cuts the byte stream of a connection into length-prefixed frames, within limits.
 
     u32 length | u32 header length | header | payload          little-endian
 
-`length` counts everything after itself. Knows nothing of what header and payload mean. Limits are
-checked before anything is kept: a reader holds at most one frame and one read.
+`length` counts everything after itself. Does not decode header or payload. Limits are checked
+before anything is buffered: a reader holds at most one frame and one read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 
 PREFIX = struct.Struct("<II")
 LENGTH = struct.Struct("<I")
-# What `length` counts although it is neither header nor payload.
+# Bytes of the header length, which `length` counts beside header and payload.
 HEADER_LENGTH_BYTES = PREFIX.size - LENGTH.size
+# Bytes of a read below which it is copied to the piece before it: a peer that sends single bytes
+# must not make the reader keep an object for each.
 SMALL_BYTES = 4 << 10
-LARGE_BYTES = 64 << 10  # not worth a copy: at most one read is kept alive beside it
-FRAME_BYTES_MAX = (1 << 32) - 1  # of any frame; each side sets a smaller limit
+# Bytes of a payload from which on it is a view of the read and no copy: the rest of that read, at
+# most one, stays in memory with it.
+LARGE_BYTES = 64 << 10
+FRAME_BYTES_MAX = (1 << 32) - 1  # what the u32 can say; each side sets a much smaller limit
 
 
 class Frame(NamedTuple):
-    """One frame; nobody else holds its bytes."""
+    """One frame; its bytes are not changed any more."""
 
     header: bytes
     payload: bytes | memoryview
@@ -62,7 +66,8 @@ class FrameReader:
 
     @property
     def needed_bytes(self) -> int:
-        """Length of that frame, or of as much as says it; 0 where there is none."""
+        """Length of the frame that is not complete yet, or of its prefix while that is missing; 0
+        between frames."""
         return self._needed_bytes if self._pieces else 0
 
     def receive(self, data: Bytes) -> list[Frame]:
@@ -75,7 +80,7 @@ class FrameReader:
         if self._pieces:
             self._keep(data)
             if self._buffered_bytes < self._needed_bytes:
-                return []
+                return []  # joined once, when it is complete: not at each read
             data = b"".join(self._pieces)
             self._pieces.clear()
         frames: list[Frame] = []
@@ -90,7 +95,7 @@ class FrameReader:
         return frames
 
     def _keep(self, data: Bytes) -> None:
-        """Large pieces as they are, to be joined once; many small ones would cost more."""
+        """Buffer part of a frame: large pieces as they are, small ones appended to each other."""
         self._buffered_bytes += len(data)
         last = self._pieces[-1] if self._pieces else None
         if len(data) >= SMALL_BYTES:
@@ -101,9 +106,9 @@ class FrameReader:
             self._pieces.append(bytearray(data))
 
     def _end_of_frame(self, view: memoryview, position: int) -> int | None:
-        """Where the frame at `position` ends; None while that is not there yet."""
+        """Where the frame at `position` ends; None while it is not complete."""
         available = len(view) - position
-        if available >= LENGTH.size:
+        if available >= LENGTH.size:  # refuse a length at once, before its header length arrives
             self._check_length(LENGTH.unpack_from(view, position)[0])
         if available < PREFIX.size:
             return None
@@ -132,7 +137,7 @@ class FrameReader:
 
 
 def _needed_bytes(view: memoryview, position: int) -> int:
-    """How many bytes from `position` on have to be there before there is anything to look at."""
+    """How many bytes from `position` on have to arrive before the next step is possible."""
     available = len(view) - position
     if available < PREFIX.size:
         return LENGTH.size if available < LENGTH.size else PREFIX.size
@@ -145,6 +150,7 @@ def _cut(view: memoryview, position: int, end: int) -> Frame:
     header_start = position + PREFIX.size
     payload_start = header_start + header_length
     payload = view[payload_start:end]
+    # A view only of immutable bytes: the caller's buffer may be filled again by the next read.
     if len(payload) < LARGE_BYTES or not isinstance(view.obj, bytes):
         return Frame(bytes(view[header_start:payload_start]), bytes(payload))
     return Frame(bytes(view[header_start:payload_start]), payload)

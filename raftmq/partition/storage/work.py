@@ -150,9 +150,8 @@ def remove_all(files: Files, folder: Path, segments: Iterable[Segment]) -> None:
 
 
 # -- Recovery result ------------------------------------------------------------------------------
-# What recovery found in a partition folder, as it hands it over to the log.
-#
-# Owns these value types only.
+# The found segments, offsets, damage and a report, which recovery, in a worker thread, hands to the
+# log. Value types only: they stand here so that the log need not import recovery.
 
 
 DAMAGE_MARK = "damaged"  # the file that remembers damage

@@ -1,1 +1,1 @@
-"""Record batches: headers, columns, compression, control records; bytes to records and back."""
+"""Record batches: header, columns, compression, control records; encoded and decoded. Pure."""

@@ -1,8 +1,8 @@
-"""The chunks of one columns batch, written and read as one sequence of records in offset order.
+"""Chunks of a columns batch: groups records by tags, and merges chunks back into offset order.
 
-Owns how records are dealt out to chunks by their tags, and the way back: `ChunkedContents` is
-what a batch holds behind its header. Invariant: the chunks' offset deltas are disjoint and lie
-within 0 to the batch's last offset delta.
+Owns which record goes to which chunk, and the way back: `ChunkedContents` is all that stands
+behind the header. Invariant: the chunks' offset deltas are disjoint and lie within 0 to the
+batch's last offset delta.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ def encode_chunks(
 
 
 def _deal_out(records: CheckedRecords) -> list[tuple[Tags | None, list[int] | None]]:
-    """Each chunk's tags (None: mixed) and which records go there (None: all of them)."""
+    """Each chunk's tags (None: mixed) and the indexes of its records (None: all)."""
     if records.tags is None:
         return [((), None)]
     groups: dict[Tags | None, list[int]] = {}
     mixed: list[int] = []
     for index, tags in enumerate(records.tags):
+        # Each chunk costs a directory entry and compresses by itself: rare tag sets share one.
         if tags in groups or len(groups) < TAGGED_CHUNKS_MAX:
             groups.setdefault(tags, []).append(index)
         else:
@@ -133,7 +134,8 @@ class ChunkedContents:
 
     @cached_property
     def _order(self) -> array[int] | None:
-        """Record numbers, counted through all chunks, in offset order; None: as they lie."""
+        """Record numbers, counted through all chunks, in offset order; None: one chunk, in order
+        already."""
         if len(self.chunks) == 1:
             return None
         deltas = self._concatenated_deltas()
@@ -164,7 +166,7 @@ class ChunkedContents:
         return self._merged(Chunk.values)
 
     def _merged(self, read: Callable[[Chunk], Sequence[Item]]) -> Sequence[Item]:
-        deltas = self.offset_deltas  # checked, and decoded before anything larger is
+        deltas = self.offset_deltas  # first: small, and checked before anything larger is decoded
         if self._order is None:
             return read(self.chunks[0])
         column: list[Item] = []

@@ -1,9 +1,9 @@
-"""One chunk of a columns batch: five parallel columns, opened when one of them is wanted.
+"""Columns of one chunk: offsets, timestamps, keys, values, headers; each decoded when touched.
 
-Owns the layout of a chunk and the decoding of single columns. Columns hold bin, nil or int and
-nothing else, so hostile bytes cannot become nested objects; each one must announce exactly the
-chunk's record count before it is decoded. Integers are decoded first and kept as machine
-integers: together that keeps a batch below twice its bytes + 128 bytes a record.
+Owns the layout of a chunk and the decoding of single columns (decision 0008). Columns hold bin, nil
+or int and nothing else, so hostile bytes cannot become nested objects; each one must announce
+exactly the chunk's record count before it is decoded. Integers are decoded first and kept as
+machine integers. Together that keeps a batch below twice its bytes + 128 bytes a record.
 
      five u32 byte lengths | offset deltas | timestamp deltas | keys | values | headers
 
@@ -52,7 +52,7 @@ _VALUES = msgspec.msgpack.Decoder(list[bytes | None])
 
 
 class Columns(NamedTuple):
-    """The columns of one chunk in wire order, None where nothing is to be written."""
+    """The columns of one chunk in wire order; None: absent, of length 0 on the wire."""
 
     offset_deltas: Sequence[int] | None
     timestamp_deltas: Sequence[int] | None
@@ -68,9 +68,9 @@ def encode_chunk(columns: Columns) -> list[bytes]:
 
 
 class OpenedChunk(NamedTuple):
-    """What a chunk keeps once it is open: small integers, and bytes that are not decoded yet."""
+    """An open chunk: machine integers, and columns that are not decoded yet."""
 
-    offset_deltas: range | array[int]  # strictly increasing; a range where contiguous from 0
+    offset_deltas: range | array[int]  # strictly increasing; a range if contiguous from 0
     timestamp_deltas: array[int] | None
     keys: Buffer
     values: Buffer
@@ -80,7 +80,7 @@ class OpenedChunk(NamedTuple):
 class Chunk:
     """One chunk as stored, and its columns once they are touched.
 
-    `keys` and `values` decode anew each time; whoever wants them twice keeps them.
+    `keys` and `values` decode anew each time; `RecordBatch` caches them.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Chunk:
         return () if column is None else column.tags_at(index)
 
     def _uncompressed(self) -> Buffer:
+        # Although the batch's CRC was right: a reader of single chunks sees only this one (0009).
         computed = crc32c(self.stored)
         if computed != self.entry.crc:
             raise self._origin.corrupt(
@@ -130,7 +131,7 @@ class Chunk:
         return decompress(self._codec, self.stored, self._origin, length=length, length_max=length)
 
     def _split(self, chunk: Buffer) -> list[Buffer]:
-        """The five columns, not decoded."""
+        """The bytes of the five columns."""
         if len(chunk) < LENGTHS.size:
             raise self._origin.corrupt(f"chunk of {len(chunk)} bytes")
         ends = list(accumulate(LENGTHS.unpack_from(chunk), initial=LENGTHS.size))
@@ -153,7 +154,7 @@ class Chunk:
         column = self._decode(_INTEGERS, "timestamps", packed)
         try:
             return array("I", column) if column else None  # three times as fast as "i"
-        except OverflowError:
+        except OverflowError:  # negative deltas, or a batch that spans more than 49 days
             pass
         try:
             return array("q", column)
@@ -193,20 +194,21 @@ def is_increasing(numbers: Sequence[int]) -> bool:
 
 
 def _array_header(count: int) -> bytes:
+    """The shortest msgpack header: the only form that is accepted (decision 0009)."""
     if count < 16:
         return bytes((0x90 | count,))
     return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd\x00\x01\x00\x00"
 
 
 # -- Sequences ------------------------------------------------------------------------------------
-# Read-only columns that compute an item when it is asked for, instead of holding all of them.
+# Read-only columns that compute an item on access, instead of holding all of them.
 #
-# They keep a decoded batch small: what a consumer sees as a column of Python objects is an array of
-# machine integers, or raw bytes, until somebody touches it. Nothing is cached.
+# They keep a decoded batch small: what a program sees as a column of Python objects is an array of
+# machine integers, or raw bytes, until an item is read. Nothing is cached.
 
 
 class Computed(Sequence[Item]):
-    """`count` items; item i is `compute(i)`, each time it is asked for."""
+    """`count` items; item i is `compute(i)`, computed at each access."""
 
     def __init__(self, count: int, compute: Callable[[int], Item]) -> None:
         self._indexes = range(count)

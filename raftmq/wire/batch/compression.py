@@ -1,9 +1,9 @@
-"""The four codecs of a batch: none, gzip, lz4 frame, zstd. Compress, and decompress with a leash.
+"""Compression codecs of a batch: none, gzip, lz4 frame, zstd; decompression within a size limit.
 
-Owns the names of Kafka's codec ids and the optional packages behind two of them, which are
-imported when first used. Invariant: decompression stops one byte after the length it may have,
-so that no stream costs more memory than its batch admits to; a stream that ends early, goes on
-after its end or does not have the claimed length is corrupt.
+Owns Kafka's codec ids and the optional packages behind two of them, which are imported when first
+used. Invariant: decompression stops one byte after the allowed length, so that no stream (a zip
+bomb) costs more memory than its batch claims; a stream that ends early, continues after its end or
+does not have the claimed length is corrupt.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
     from raftmq.wire.batch.header import Buffer, BytesOrigin
 
-GZIP_WINDOW_BITS = 31  # zlib's way to say "gzip header and trailer"; writes mtime 0
-ZSTD_WINDOW_BYTES_MAX = 8 << 20  # what RFC 8878 asks every decoder to accept
-PIECE_BYTES = 64 << 10  # first piece of a stream of unknown length; doubles from there
+GZIP_WINDOW_BITS = 31  # zlib: the largest window, with gzip header and trailer; writes mtime 0
+# The window that RFC 8878 recommends every decoder to support; more would be memory for nothing.
+ZSTD_WINDOW_BYTES_MAX = 8 << 20
+# First piece of a stream of unknown length; the next ones double, so that a large batch takes few
+# pieces and a small one little memory.
+PIECE_BYTES = 64 << 10
 _CODEC_NAMES = {2: "snappy"}
 
 
 class StreamError(ValueError):
-    """What is wrong with a compressed stream; `decompress` adds where it lies."""
+    """A compressed stream is wrong; `decompress` adds the place of its bytes."""
 
 
 class CompressedStream(Protocol):
@@ -36,10 +39,10 @@ class CompressedStream(Protocol):
 
 
 def codec_of(attributes: int) -> Compression:
-    """The codec that the attribute bits of a batch name.
+    """The codec in the attribute bits of a batch.
 
     Raises:
-        UnsupportedCompression: an id that raftmq, or anyone, has no codec for.
+        UnsupportedCompression: raftmq has no codec for that id.
     """
     codec = attributes & COMPRESSION_BITS
     try:
@@ -50,7 +53,7 @@ def codec_of(attributes: int) -> Compression:
 
 
 def compress(codec: Compression, data: bytes) -> bytes:
-    """The same input gives the same bytes for ever with one version of the codec's package."""
+    """Deterministic: the same input gives the same bytes, with one version of the package."""
     return _COMPRESS[codec](data)
 
 
@@ -62,7 +65,7 @@ def decompress(
     length: int | None = None,
     length_max: int,
 ) -> Buffer:
-    """Give back what `compress` was given; `length` where the batch says how much that is.
+    """The bytes that were compressed; `length`: how many these are, if the batch says so.
 
     Raises:
         CorruptRecord: the stream is damaged, has another length or exceeds `length_max`.
@@ -89,8 +92,8 @@ def _check_length(result: bytes, length: int | None, length_max: int, origin: By
 
 
 def _finish(*, ended: bool, full: bool, unused: bytes | None) -> None:
-    """Complain about a stream without end, unless we are the ones who stopped reading it."""
-    if not ended and not full:
+    """Check that a stream has ended, and that nothing follows."""
+    if not ended and not full:  # `full`: it was stopped at the limit, which the caller reports
         raise StreamError("ends early")
     if unused:
         raise StreamError(f"{len(unused)} bytes after its end")
@@ -127,9 +130,9 @@ def _lz4_decompress(data: Buffer, length: int | None, length_max: int) -> bytes:
         while not frame.eof and total < stop:
             pieces.append(frame.decompress(data, max_length=min(size, stop - total)))
             data, total, size = b"", total + len(pieces[-1]), size * 2
-            if frame.needs_input:
+            if frame.needs_input:  # all bytes were given: it ends early
                 break
-    except RuntimeError as error:  # all that this package raises
+    except RuntimeError as error:  # the only error that this package raises
         raise StreamError(str(error)) from error
     _finish(ended=frame.eof, full=total == stop, unused=frame.unused_data)
     return _joined(pieces)
@@ -147,7 +150,7 @@ def _zstd_decompress(data: Buffer, length: int | None, length_max: int) -> bytes
         announced = zstandard.frame_content_size(data)
         if length is None and announced > length_max:
             raise StreamError(f"announces {announced} bytes, allowed {length_max}")
-        if length is not None and announced not in (-1, length):
+        if length is not None and announced not in (-1, length):  # -1: the frame has no size
             raise StreamError(f"announces {announced} bytes, the batch claims {length}")
         expected = announced if length is None else length
         if expected < 0:
@@ -163,7 +166,7 @@ def _zstd_decompress(data: Buffer, length: int | None, length_max: int) -> bytes
 
 
 def _read_until(reader: CompressedStream, length_max: int) -> bytes:
-    """Read a stream that does not announce its length, in pieces, one byte too far at most."""
+    """Read a stream that does not announce its length, in pieces, up to one byte over the limit."""
     pieces: list[bytes] = []
     total, size = 0, PIECE_BYTES
     while total <= length_max:

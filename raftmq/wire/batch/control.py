@@ -1,8 +1,8 @@
-"""Control batches: the markers that end a transaction, and those that fence a producer's name.
+"""Control batches: transaction markers (abort, commit), and fences of named producers.
 
-Owns key and value of the one record that such a batch holds, in Kafka's record encoding. A type
-that is not known is handed on as it is: older readers must be able to step over newer markers.
-Types from 128 on are raftmq's own. Source: https://kafka.apache.org/documentation/#controlbatch
+Owns key and value of the one record of such a batch, in Kafka's record encoding. An unknown type is
+passed on as it is: older readers must be able to skip newer markers. Types from 128 on are
+raftmq's own. Source: https://kafka.apache.org/documentation/#controlbatch
 
      key: version i16 | type i16
      value of abort and commit: version i16 | coordinator epoch i32
@@ -41,10 +41,10 @@ _LAYOUTS = {
 
 
 class ControlRecord(NamedTuple):
-    """`type` is a plain number where no ControlType has it; then only `value` is filled in.
+    """`type` is a plain number if no ControlType has it; then only `value` is filled in.
 
-    A fence says that from here on a producer's name stands for another epoch, which the batch's
-    header names; `account` is of the records before it.
+    After a fence, batches of the named producer must have the epoch in the fence's header;
+    `account` is of the records before it.
     """
 
     version: int
@@ -65,17 +65,17 @@ def pack_fence(account: Account) -> tuple[bytes, bytes]:
 
 
 def read_control(key: Key, value: Value, origin: BytesOrigin) -> ControlRecord:
-    """What the one record of a control batch says.
+    """The one record of a control batch.
 
     Raises:
-        CorruptRecord: too short for what its type promises.
+        CorruptRecord: too short for its type.
     """
     if not isinstance(key, bytes) or len(key) < _KEY.size:
         raise origin.corrupt("control record without version and type")
     version, kind = _KEY.unpack_from(key)
     value = value or b""
     layout = _LAYOUTS.get(kind)
-    if layout is None:
+    if layout is None:  # of a newer version: readers skip it
         return ControlRecord(version, kind, value, None)
     if len(value) < layout.size:
         raise origin.corrupt(f"control record of type {kind} with a value of {len(value)} bytes")

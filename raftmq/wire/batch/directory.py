@@ -1,16 +1,16 @@
-"""The directory of a columns batch: which chunks follow, and what a broker may know of them.
+"""Directory of a columns batch: counts, lengths, CRCs and tags of its chunks, uncompressed.
 
-Owns its layout, its limits and the limits of tags. Never opens a chunk: with header and
-directory alone a broker finds the chunks whose tags somebody asked for. Invariant: lengths and
-counts of the chunks add up to exactly the batch that the directory stands in.
+Owns its layout, its limits and the limits of tags. Never opens a chunk: with header and directory
+alone a broker can find the chunks with certain tags. Invariant: lengths and counts of the chunks
+add up to exactly the batch that the directory stands in.
 
      u32 length | {0: [[record count, byte length, CRC-32C, uncompressed length, tags] ...]}
 
-The map is msgpack of at most NESTING_MAX levels. Keys from 128 on are ignored and keys below
-refused, so that what a reader must understand and what it may overlook can both be added. A named
-producer's digest and generation have keys 128 and 129, and stand first and at full width, so that
-their place is known. Tags are a sorted list, empty for untagged records; nil marks the mixed chunk,
-whose records carry their own.
+The map is msgpack of at most NESTING_MAX levels. Unknown keys from 128 on are ignored and those
+below refused, so that a later version can add both hints and what an older reader must not
+overlook (decision 0008). A named producer's digest and generation have keys 128 and 129, and stand
+first and at full width, so that their place is fixed. Tags are a sorted list, empty for untagged
+records; nil marks the mixed chunk, whose records carry their own.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ if TYPE_CHECKING:
 
 Tags = tuple[str, ...]
 
-TAGGED_CHUNKS_MAX = 64  # one per tag set; records of further sets share the mixed chunk
-TAGS_MAX = 16  # of one record
+# Of one batch, one per tag set; records of further sets share the mixed chunk. Bounds the size of
+# the directory, and the loss of compression by many small chunks.
+TAGGED_CHUNKS_MAX = 64
+TAGS_MAX = 16  # of one record; with TAG_BYTES_MAX 4 KB, as each chunk's directory entry holds them
 TAG_BYTES_MAX = 255  # of one tag, in UTF-8
-DIRECTORY_BYTES_MAX = 512 << 10  # the fullest one that can be written is about half of it
+DIRECTORY_BYTES_MAX = 512 << 10  # about twice the largest one that can be written
 CHUNKS_KEY = 0
 IGNORED_KEYS_START = 128
 DIGEST_KEY, GENERATION_KEY = 128, 129
@@ -57,7 +59,7 @@ _ACCOUNT = Struct(">4sI3sQB")  # markers, digest, markers, generation, CHUNKS_KE
 _UINT8, _UINT32, _UINT64 = 0xCC, 0xCE, 0xCF
 _BEFORE_DIGEST = bytes([_FIXMAP + 3, _UINT8, DIGEST_KEY, _UINT32])
 _BEFORE_GENERATION = bytes([_UINT8, GENERATION_KEY, _UINT64])
-ACCOUNT_END = HEADER_SIZE + LENGTH.size + _ACCOUNT.size  # so many bytes of a batch show it
+ACCOUNT_END = HEADER_SIZE + LENGTH.size + _ACCOUNT.size  # bytes of a batch to read for an account
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=RECORDS_MAX)]
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)]
@@ -68,7 +70,7 @@ _TagList = Annotated[tuple[str, ...], msgspec.Meta(max_length=TAGS_MAX)]
 class ChunkEntry(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
 ):
-    """What the directory says about one chunk."""
+    """The directory's entry of one chunk."""
 
     record_count: _Count
     byte_length: _Bytes  # as stored
@@ -95,7 +97,7 @@ def encode_directory(entries: Sequence[ChunkEntry], account: Account | None = No
     """The directory with its length in front. `account`: of a named producer."""
     encoded = _ENCODER.encode({CHUNKS_KEY: entries})
     if account is not None:
-        generation, digest, _ = account  # the count of partitions is the fence's to say
+        generation, digest, _ = account  # the partition count stands in the fence only
         assert 0 <= digest <= DIGEST_MAX, digest
         assert 0 <= generation <= GENERATION_MAX, generation
         said = _ACCOUNT.pack(_BEFORE_DIGEST, digest, _BEFORE_GENERATION, generation, CHUNKS_KEY)
@@ -104,10 +106,9 @@ def encode_directory(entries: Sequence[ChunkEntry], account: Account | None = No
 
 
 def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account | None:
-    """What a named producer says with the columns batch at `position`; None: nothing.
+    """The account of a named producer in the columns batch at `position`, if it has one.
 
-    No more of the batch than `ACCOUNT_END` bytes needs to be there; whether its directory is sound
-    is for `read_directory` to say.
+    Needs only `ACCOUNT_END` bytes of the batch; `read_directory` checks the whole directory.
     """
     if not header.is_columns or min(header.size, len(buffer) - position) < ACCOUNT_END:
         return None
@@ -128,7 +129,7 @@ def read_directory(
 
     Raises:
         CorruptRecord: it is malformed, or does not add up to the batch.
-        UnsupportedCompression: the chunks are compressed with a codec that nobody has.
+        UnsupportedCompression: the chunks are compressed with an unknown codec.
     """
     codec = codec_of(header.attributes)
     try:
@@ -158,17 +159,15 @@ def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple
 
 
 def _packed_entries(packed: memoryview) -> Buffer:
-    """The value of key 0; a map of nothing else, as almost all are, needs no decoding for it, nor
-    does one that a named producer has written.
-    """
-    if packed[:2] == _ONLY_CHUNKS:
+    """The value of key 0."""
+    if packed[:2] == _ONLY_CHUNKS:  # the map has no other key, as almost all: nothing to decode
         return packed[2:]
     if len(packed) >= _ACCOUNT.size and _account_at(packed, 0) is not None:
-        return packed[_ACCOUNT.size :]
+        return packed[_ACCOUNT.size :]  # written by our encoder for a named producer
     if not packed or not _FIXMAP <= packed[0] < _FIXMAP_END:
         raise ValueError("not a map of at most 15 entries")
     fields = _MAP.decode(packed)
-    if len(fields) != packed[0] - _FIXMAP:
+    if len(fields) != packed[0] - _FIXMAP:  # two readers might take different ones
         raise ValueError("a key occurs twice")
     unknown = [key for key in fields if key != CHUNKS_KEY and key < IGNORED_KEYS_START]
     if unknown or CHUNKS_KEY not in fields:
@@ -207,7 +206,7 @@ def _problem_of_tag_sets(tag_sets: list[Tags | None]) -> str:
 
 
 def problem_of_tags(tags: Tags) -> str:
-    """What makes this no set of tags in its one written form, or an empty string."""
+    """Why this is not a valid set of tags in its one canonical form, or an empty string."""
     if not tags:
         return ""
     if len(tags) > TAGS_MAX:

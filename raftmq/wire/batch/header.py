@@ -1,7 +1,7 @@
-"""The 61-byte header of a record batch, byte for byte Kafka's record batch v2.
+"""Record batch header (61 bytes, Kafka's record batch v2), CRC-32C, ids of named producers.
 
-Owns the header's layout, the attribute bits, the CRC-32C rule and walking a buffer of batches
-from header to header. Never looks at the records behind a header.
+Owns the header's layout, the attribute bits, the CRC rule and walking a buffer of batches from
+header to header. Never decodes the records behind a header.
 
      0  base offset            i64  -+
      8  batch length           i32   | outside the CRC: the broker writes base offset and
@@ -42,8 +42,9 @@ HEADER_SIZE = 61
 LENGTH_END = 12  # batch length counts from here
 CRC_START = 21  # first byte that the CRC covers
 MAGIC = 2
-RECORDS_MAX = 65_536  # per batch
-BATCH_BYTES_MAX = 1 << 30
+# Records of a batch: bounds the memory of a decoded batch (128 bytes a record beside its bytes).
+RECORDS_MAX = 65_536
+BATCH_BYTES_MAX = 1 << 30  # as the largest segment; a topic allows far less (max.message.bytes)
 
 HEADER = Struct(">qiibIhiqqqhii")
 PREFIX = Struct(">qii")  # base offset, batch length, leader epoch: what a broker may rewrite
@@ -54,6 +55,7 @@ _CRC_POSITION = 17
 _PRODUCER = Struct(">qhi")
 _PRODUCER_POSITION = 43
 
+# Attribute bits: Kafka's, but for COLUMNS_BIT, which Kafka does not use.
 COMPRESSION_BITS = 0b111
 TIMESTAMP_TYPE_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
@@ -136,17 +138,17 @@ def _problem_of(header: BatchHeader) -> str:
         return f"batch length {header.batch_length} out of bounds"
     if not 1 <= header.record_count <= RECORDS_MAX:
         return f"record count {header.record_count}, allowed 1 to {RECORDS_MAX}"
-    if header.last_offset_delta < header.record_count - 1:
+    if header.last_offset_delta < header.record_count - 1:  # offsets rise; compaction leaves gaps
         return f"last offset delta {header.last_offset_delta} for {header.record_count} records"
     if header.base_offset < 0 or header.leader_epoch < -1:
         return f"base offset {header.base_offset}, leader epoch {header.leader_epoch}"
-    if header.attributes & ~KNOWN_BITS:
+    if header.attributes & ~KNOWN_BITS:  # of a later version: the records would be misread
         return f"unknown attribute bits {header.attributes & ~KNOWN_BITS & 0xFFFF:#06x}"
     return ""
 
 
 def compute_crc(batch: Buffer) -> int:
-    """CRC-32C over everything that the producer vouches for; `batch` is one whole batch."""
+    """CRC-32C over all bytes that only the producer writes; `batch` is one whole batch."""
     return crc32c(memoryview(batch)[CRC_START:])
 
 
@@ -154,7 +156,7 @@ def check_batch(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchH
     """Check header, length and CRC of the batch at `position`, which must lie whole in `buffer`.
 
     Raises:
-        CorruptRecord: and says which of them is wrong.
+        CorruptRecord: names which of them is wrong.
     """
     header = read_header(buffer, position, where=where)
     end = position + header.size
@@ -192,7 +194,7 @@ def pack_prefix(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> 
 def renumbered(
     batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> bytearray:
-    """A copy of one whole batch, with another number of its producer."""
+    """A copy of one whole batch with another producer id, epoch and sequence."""
     copy = bytearray(batch)
     _PRODUCER.pack_into(copy, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     return seal(copy)
@@ -206,26 +208,28 @@ def seal(batch: bytearray) -> bytearray:
 
 
 # -- Named ----------------------------------------------------------------------------------------
-# The producer id that a name stands for, in every partition, and what its batches say. Pure.
+# The producer id of a producer name, and what batches of named producers carry. Pure.
 #
-# Owns the border between ids: those that are given out one by one stay below `NAMED_FIRST`, those
-# of names begin there. A name is not kept anywhere; two names with the same id would fence each
-# other, which 62 bits of a cryptographic hash make something that does not happen.
+# Owns the border between ids: those of InitProducerId stay below `NAMED_FIRST`, those of names
+# begin there. A name is stored nowhere; two names with the same id would fence each other, which 62
+# bits of a cryptographic hash rule out in practice (decision 0022).
 
 
-NAMED_FIRST = 1 << 62
-GENERATION_MAX = (1 << 63) - 1
-DIGEST_MAX = (1 << 32) - 1
-PARTITION_COUNT_MAX = (1 << 31) - 1
-_DOMAIN = b"raftmq producer\0"  # nothing else that is hashed begins so
-_HASH_BYTES = 8
+NAMED_FIRST = 1 << 62  # the upper half of all i64 ids from 0 on
+GENERATION_MAX = (1 << 63) - 1  # i64
+DIGEST_MAX = (1 << 32) - 1  # a CRC-32C
+PARTITION_COUNT_MAX = (1 << 31) - 1  # i32, as partitions are numbered
+_DOMAIN = b"raftmq producer\0"  # separates these hashes from any other use of the same name
+_HASH_BYTES = 8  # of which 62 bits are taken
 
 
 class Account(NamedTuple):
-    """What a named producer says of its records in a partition. `digest`: of all of this
-    generation, up to the end of the batch that says it; 0 where there are none.
-    `partition_count`: so many the topic had when the generation began; only fences say it, and 0
-    where it is not known.
+    """Generation and digest of a named producer's records in a partition, carried by its batches.
+
+    Attributes:
+        digest: of all records of this generation up to the end of the batch that carries it; 0 if
+            there are none.
+        partition_count: of the topic when the generation began; only in fences, 0: not known.
     """
 
     generation: int
@@ -243,9 +247,9 @@ def named_producer_id(name: str) -> int:
 
 
 # -- Origin ---------------------------------------------------------------------------------------
-# Where the bytes under a decoder came from, so that every complaint about them can say it.
+# Where the bytes under a decoder came from, for the text of its errors.
 #
-# Owns one value, `BytesOrigin`. Decoders are handed one and raise what its `corrupt` returns.
+# Owns one value, `BytesOrigin`. Decoders get one and raise what its `corrupt` returns.
 
 
 class BytesOrigin(NamedTuple):

@@ -1,7 +1,7 @@
-"""Kafka's own encoding of records (magic 2): varints and lengths, one record after the other.
+"""Kafka's record encoding (magic 2): varints and lengths, one record after the other.
 
-Owns the format byte for byte, so that what a Kafka client sends can be read and what it expects
-can be written. Reading walks over all records once; headers stay bytes until they are touched.
+Owns the format byte for byte, so that batches of Kafka clients can be read, and written for them.
+Reading walks over all records once; headers stay bytes until they are touched.
 Source: https://kafka.apache.org/documentation/#record
 
      length varint | attributes i8 | timestamp delta varlong | offset delta varint
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #
 # Owns reading and writing one integer. A varint holds 32 bits in at most 5 bytes, a varlong 64 in
 # at most 10. Readers raise IndexError at the end of the data and ValueError for a number that is
-# too long: the caller knows what was being read and where.
+# too long: the caller adds what was read, and where.
 
 
 VARINT_BITS = 32
@@ -57,14 +57,14 @@ def _write(value: int) -> bytes:
     return bytes(encoded)
 
 
-# Negative numbers find theirs from the end, as Python's negative indexes do.
+# Indexed by the value itself: negative ones count from the end, as Python's indexes do.
 _ONE_BYTE = [_write(value) for value in (*range(64), *range(-64, 0))]
 
 
 def read_varint(data: bytes, position: int, bits: int = VARINT_BITS) -> tuple[int, int]:
     """The integer at `position` and the position after it."""
     byte = data[position]
-    if byte < 0x80:
+    if byte < 0x80:  # the common case: one byte, for -64 to 63
         return byte >> 1 ^ -(byte & 1), position + 1
     return _read_long(data, position, bits)
 
@@ -80,7 +80,7 @@ def _read_long(data: bytes, position: int, bits: int) -> tuple[int, int]:
         shift += 7
         if shift >= bits:
             raise ValueError(f"a number of more than {bits} bits")
-    if number >> bits:
+    if number >> bits:  # the last byte has more bits than are left
         raise ValueError(f"a number of more than {bits} bits")
     return number >> 1 ^ -(number & 1), position
 
@@ -149,7 +149,7 @@ class KafkaContents:
 
     def __init__(self, data: bytes, header: BatchHeader, origin: BytesOrigin) -> None:
         count = header.record_count
-        if count * RECORD_BYTES_MIN > len(data):  # before anything is allocated for them
+        if count * RECORD_BYTES_MIN > len(data):  # a false count must not cost memory
             raise origin.corrupt(f"{count} records in {len(data)} bytes")
         self._data = data
         self._origin = origin
@@ -167,7 +167,7 @@ class KafkaContents:
         for index in range(count):
             try:
                 position = self._read_record(index, position)
-            except IndexError:
+            except IndexError:  # a varint at the end of the data
                 raise self._origin.corrupt(f"records end within record {index}") from None
             except ValueError as error:
                 raise self._origin.corrupt(f"record {index}: {error}") from error
@@ -179,13 +179,13 @@ class KafkaContents:
             raise self._origin.corrupt(f"{len(self._data) - position} bytes after the last record")
 
     def _read_record(self, index: int, position: int) -> int:
-        """Take in the record at `position`; the position after it."""
+        """Read the record at `position`; returns the position after it."""
         data = self._data
         length, position = read_varint(data, position)
         end = position + length
         if not position < end <= len(data):
             raise ValueError(f"claims {length} bytes, {len(data) - position} follow")
-        position += len(_NO_ATTRIBUTES)  # none are defined
+        position += len(_NO_ATTRIBUTES)  # Kafka defines none
         self.timestamp_deltas[index], position = read_varint(data, position, VARLONG_BITS)
         self._offset_deltas[index], position = read_varint(data, position)
         self._keys[index], position = read_bytes(data, position, end)

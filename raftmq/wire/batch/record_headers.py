@@ -1,10 +1,9 @@
-"""The headers of one record of a columns batch, packed as one bin: [name, value, name, value ...].
+"""Record headers in a columns batch: packed as one bin per record, parsed when touched.
 
-Owns that encoding and its limit. Names are bin as values are, in UTF-8. In the mixed chunk the
-record's tags come first, as a list of str: [[tag ...], name, value ...].
-
-A `HeaderColumn` knows where each bin of a chunk begins and parses one when it is touched:
-objects for all headers of a batch would be many times its bytes.
+Owns that encoding, [name, value, name, value ...], and its limit. Names are bin like values, in
+UTF-8. In the mixed chunk the record's tags come first, as a list of str: [[tag ...], name, value
+...]. A `HeaderColumn` notes where each bin of a chunk begins and parses one on access: objects for
+all headers of a batch would be many times its bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 Headers = tuple[tuple[str, bytes | None], ...]
 FlatHeaders = list[bytes | None]  # as they are written: name, value, name, value ...
 
-HEADERS_MAX = 1024  # of one record, in either record format
+HEADERS_MAX = 1024  # of one record, in either format: bounds the objects of one access
 NO_HEADERS: Headers = ()
 
 _NIL, _BIN8 = 0xC0, 0xC4
@@ -64,7 +63,7 @@ class HeaderColumn:
         return starts
 
     def _end_of(self, position: int) -> int:
-        """Where the bin or nil at `position` ends; 0 where there is something else."""
+        """Where the bin or nil at `position` ends; 0 if there is something else."""
         kind = self._packed[position]
         if kind == _NIL:
             return position + 1
@@ -79,7 +78,7 @@ class HeaderColumn:
         """The headers of the record at `index` of this chunk.
 
         Raises:
-            CorruptRecord: the bin does not hold what it should.
+            CorruptRecord: the bin does not hold names and values.
         """
         packed = self._packed_at(index)
         if packed is None:
@@ -94,7 +93,7 @@ class HeaderColumn:
         """The tags of the record at `index` of this chunk, which is the mixed one.
 
         Raises:
-            CorruptRecord: the bin does not hold what it should.
+            CorruptRecord: the bin does not begin with tags.
         """
         packed = self._packed_at(index)
         if packed is None:
@@ -129,7 +128,7 @@ def _pair_up(flat: FlatHeaders) -> Headers:
     if len(names) != len(values) or len(names) > HEADERS_MAX or None in names:
         raise ValueError(_problem_of(names, values))
     texts = map(bytes.decode, cast("list[bytes]", names))
-    return tuple(zip(texts, values))  # noqa: B905  # of one length, and "strict" takes time
+    return tuple(zip(texts, values))  # noqa: B905  # lengths are equal, and "strict" takes time
 
 
 def _problem_of(names: list[bytes | None], values: list[bytes | None]) -> str:

@@ -1,12 +1,12 @@
-"""Record batches: columns of Python objects to bytes and back.
+"""Record batch codec: encodes columns of Python objects, decodes lazily, checks the structure.
 
 Owns the whole of a batch: which of the two record formats follows the header, and the header's
-fields that depend on the records. Decoding checks everything that is cheap at once (header, CRC,
-directory); columns are decoded when they are first touched, and then a malformed one raises
-CorruptRecord from there. Never reads a clock: timestamps are handed in.
+fields that depend on the records (Kafka: MemoryRecordsBuilder, DefaultRecordBatch). Decoding checks
+everything that is cheap at once (header, CRC, directory); columns are decoded when they are first
+touched, and a malformed one raises CorruptRecord then. Reads no clock: timestamps are arguments.
 
-Bounds: all columns of a batch together cost at most twice its bytes (uncompressed ones, where it
-is compressed) + 128 bytes a record. Headers and tags of single records are not kept.
+Bounds: all columns of a batch together cost at most twice its bytes (uncompressed) + 128 bytes a
+record. Headers and tags of single records are not kept.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.record_headers import Headers
 
 
-NO_LEADER_EPOCH = -1
+NO_LEADER_EPOCH = -1  # until the leader writes its own
 
 
 class Record(NamedTuple):
-    """One record. Its timestamp is in milliseconds since 1970-01-01 UTC, -1 where it has none."""
+    """One record. Its timestamp is in milliseconds since 1970-01-01 UTC, -1 if it has none."""
 
     offset: int
     timestamp: int
@@ -81,13 +81,14 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """What a reader is ready to spend on one batch that somebody else wrote."""
+    """Memory that a reader spends at most on one batch of another process."""
 
+    # Twice the largest `max.message.bytes`: a small batch that decompresses to more is refused.
     uncompressed_bytes_max: int = 64 << 20
 
 
 class Contents(Protocol):
-    """What stands behind the header, whichever the format. Everything in offset order."""
+    """The records behind the header, in either format. Everything in offset order."""
 
     @property
     def offset_deltas(self) -> range | array[int]: ...
@@ -100,7 +101,7 @@ class Contents(Protocol):
 
 
 class RecordBatch:
-    """One decoded batch. Holds on to the buffer that it was decoded from, and copies none of it.
+    """One decoded batch. Keeps the buffer that it was decoded from alive, and copies none of it.
 
     The columns `offsets`, `timestamps`, `keys`, `values`, `headers` and `tags` run parallel.
     Touching one for the first time may raise CorruptRecord, or UnsupportedCompression.
@@ -127,7 +128,7 @@ class RecordBatch:
         """The batch at `position`, which must lie whole in `buffer`.
 
         Raises:
-            CorruptRecord: header, CRC or directory are not right.
+            CorruptRecord: header, CRC or directory are wrong.
             UnsupportedCompression: a codec that raftmq does not know.
         """
         header = check_batch(buffer, position, where=where)
@@ -148,6 +149,7 @@ class RecordBatch:
     def timestamps(self) -> Sequence[int]:
         count = self.header.record_count
         if self.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            # The broker changed the header only; the column still has the producer's times.
             return array("q", [self.header.max_timestamp]) * count
         deltas, base = self._contents.timestamp_deltas, self.header.base_timestamp
         if deltas is None:
@@ -180,7 +182,7 @@ class RecordBatch:
 
     @property
     def control(self) -> ControlRecord:
-        """What a control batch says; only there for one.
+        """The control record of a control batch; only for one.
 
         Raises:
             CorruptRecord: not exactly one record, or not what its type promises.
@@ -224,8 +226,8 @@ class RecordBatch:
 
 
 def _fits(base: int, deltas: array[int]) -> bool:
-    """Whether all sums have 64 bits; of deltas with 32 it needs no look at them to say so."""
-    if deltas.itemsize == 4 and abs(base) < 1 << 62:
+    """Whether all sums fit into 64 bits."""
+    if deltas.itemsize == 4 and abs(base) < 1 << 62:  # 32-bit deltas cannot overflow it
         return True
     return base + min(deltas) >= INT64_MIN and base + max(deltas) <= INT64_MAX
 
@@ -280,7 +282,7 @@ def encode_batch(
 
 
 def _check_choices(compression: object, record_format: object) -> None:
-    """A number or a name in place of one of ours would be taken for something else."""
+    """Refuse plain numbers and names in place of these enums: they would pass for other values."""
     if not isinstance(compression, Compression):
         raise InvalidRecord(f"compression is {compression!r}, expected a Compression")
     if not isinstance(record_format, RecordFormat):
@@ -288,7 +290,7 @@ def _check_choices(compression: object, record_format: object) -> None:
 
 
 class _Fields(NamedTuple):
-    """The header's fields that do not follow from the records."""
+    """The header's fields that do not depend on the records."""
 
     attributes: int
     base_offset: int
@@ -310,7 +312,7 @@ def _encode_contents(
         if account is not None:
             raise InvalidRecord("record_format is KAFKA, which has no place for an account")
         return [compress(compression, encode_records(records))]
-    except OverflowError as error:  # a length of 32 bits cannot say it
+    except OverflowError as error:  # msgpack lengths have 32 bits
         raise MessageTooLarge(f"a value or key is too large: {error}") from error
 
 
@@ -370,7 +372,8 @@ def encode_fence(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """The marker behind which a named producer goes on in that epoch, with `next_sequence`."""
+    """The fence of a named producer: behind it only batches of that epoch are taken, from
+    `next_sequence` on."""
     key, value = pack_fence(account)
     records = check_records(values=[value], keys=[key], timestamp=timestamp)
     fields = _Fields(
@@ -380,13 +383,14 @@ def encode_fence(
 
 
 def check_structure(buffer: Buffer, position: int, header: BatchHeader, *, where: str = "") -> None:
-    """Check what a broker can check of a batch that lies whole in `buffer`, payload unopened.
+    """Check what a broker can check of a batch that lies whole in `buffer`, without decompressing.
 
-    The directory must add up to exactly this batch. Kafka records have none: nothing is checked.
+    The directory must add up to exactly this batch. Kafka records have none: nothing is checked
+    (decision 0009).
 
     Raises:
         CorruptRecord: the directory is malformed or does not add up.
-        UnsupportedCompression: the chunks are compressed with a codec that nobody has.
+        UnsupportedCompression: the chunks are compressed with an unknown codec.
     """
     if header.is_columns:
         if header.is_control:
@@ -395,7 +399,8 @@ def check_structure(buffer: Buffer, position: int, header: BatchHeader, *, where
 
 
 def stamp_log_append_time(batch: bytearray, now_ms: int) -> None:
-    """Give all records of one whole batch the broker's time, in place, and a new CRC."""
+    """Give all records of one whole batch the broker's time, in place, with a new CRC: readers take
+    `max_timestamp` for each record then, so that the records need not be rewritten."""
     header = read_header(batch)
     stamped = header._replace(
         attributes=header.attributes | TIMESTAMP_TYPE_BIT, max_timestamp=now_ms
@@ -405,17 +410,19 @@ def stamp_log_append_time(batch: bytearray, now_ms: int) -> None:
 
 
 # -- Accounts -------------------------------------------------------------------------------------
-# What a batch of a named producer says of its producer: by its directory, or as a fence. Pure.
+# Generation and digest in a batch of a named producer: in its directory, or in a fence. Pure.
 #
-# Owns the difference between the two, and how much of a batch has to be read for it: whoever walks
-# from header to header need not read the records.
+# Owns the difference between the two, and how many bytes of a batch have to be read for it, so that
+# a walk from header to header need not read the records.
 
 
-FENCE_BYTES_MAX = 1024  # of a whole batch; today's have less than 100
+# Bytes of a whole batch. Today's fences have less than 100; a larger control batch is none, and a
+# walk does not read it.
+FENCE_BYTES_MAX = 1024
 
 
 def account_length(header: BatchHeader) -> int:
-    """How many bytes of a batch, from its first one on, say what it says; 0: it says nothing."""
+    """How many bytes of a batch, from its first on, `account_of` needs; 0: it has no account."""
     if not is_named(header.producer_id):
         return 0
     if not header.is_control:
@@ -424,8 +431,8 @@ def account_length(header: BatchHeader) -> int:
 
 
 def account_of(buffer: Buffer, position: int, header: BatchHeader) -> Account | None:
-    """What the batch at `position` says, of which `account_length` bytes must be there; None if it
-    says nothing.
+    """The account in the batch at `position`, of which `account_length` bytes must be in `buffer`;
+    None if it has none.
 
     Raises:
         CorruptRecord: a fence that is not sound.

@@ -1,6 +1,7 @@
-"""Every message between clients and brokers, one module for each family.
+"""All requests and replies of the protocol, one module for each family; `REQUESTS` by api key.
 
-A request's class names its number, its version and the class of its reply; `REQUESTS` finds it.
+A request class names its api key, its version and the class of its reply. Types only: handlers are
+in `raftmq/broker/requests/`.
 """
 
 from __future__ import annotations

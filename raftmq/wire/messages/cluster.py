@@ -1,4 +1,7 @@
-"""The cluster itself: its brokers, and what they owe the controller."""
+"""Messages of the cluster: describe cluster, broker heartbeat, propose, read barrier, ping.
+
+Owns what brokers send to the controller, and what clients may ask about brokers and voters.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ from raftmq.wire.bodies import (
     Request,
 )
 
-COMMAND_BYTES_MAX = 1 << 20  # of a command of the metadata: a header must have room for it
-RESULT_BYTES_MAX = 1 << 20
-LISTENERS_MAX = 32
-VOTERS_MAX = 99
-SECONDS_MAX = 1e9
+COMMAND_BYTES_MAX = 1 << 20  # of a metadata command: it has to fit into a frame's header
+RESULT_BYTES_MAX = 1 << 20  # likewise
+LISTENERS_MAX = 32  # of one broker
+VOTERS_MAX = 99  # far above any quorum (3 to 7)
+SECONDS_MAX = 1e9  # some 30 years: refuses infinity and nonsense
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
 
 
@@ -50,7 +53,7 @@ class BrokerDescription(Body, frozen=True):
 
 
 class VoterAddress(Body, frozen=True):
-    """Where a voter listens for the others, and for whoever asks how the quorum is."""
+    """Where a voter listens for other voters, and for clients that ask for the quorum's status."""
 
     node_id: BrokerId
     host: Name
@@ -58,7 +61,7 @@ class VoterAddress(Body, frozen=True):
 
 
 class DescribeClusterReply(Body, frozen=True):
-    """`voters`: as the settings of the broker that answers have them."""
+    """`voters`: by the settings of the answering broker."""
 
     cluster_id: Name
     controller_id: BrokerIdOrAbsent = ABSENT
@@ -75,13 +78,13 @@ class DescribeCluster(Request, frozen=True):
 
 
 class ProposeReply(Body, frozen=True):
-    """The answer to the command, in the metadata's own bytes."""
+    """The result of the command, encoded by `raftmq.metadata`."""
 
     result: Annotated[bytes, Meta(max_length=RESULT_BYTES_MAX)]
 
 
 class Propose(Request, frozen=True):
-    """A broker's command for the quorum, in the metadata's own bytes, said to whoever leads it."""
+    """A broker's command for the quorum, encoded by `raftmq.metadata`, sent to the controller."""
 
     api_key: ClassVar[ApiKey] = ApiKey.PROPOSE
     version: ClassVar[int] = 0
@@ -92,15 +95,15 @@ class Propose(Request, frozen=True):
 
 
 class WrongClockRow(Body, frozen=True):
-    """A broker whose wall clock is not that of the others. Negative: it is behind them."""
+    """A broker whose wall clock differs from most others'. Negative: it is behind them."""
 
     broker_id: BrokerId
     ahead_ms: Number
 
 
 class BrokerHeartbeatReply(Body, frozen=True):
-    """`is_clock_confirmed`: most brokers' clocks agree with the one in the heartbeat.
-    `clock_ahead_ms`: what it is ahead of those that are confirmed, if any is.
+    """`is_clock_confirmed`: most brokers' clocks agree with the one in the heartbeat (decision
+    0026). `clock_ahead_ms`: by how much it is ahead of the confirmed ones, if there are any.
     """
 
     is_fenced: bool
@@ -111,8 +114,9 @@ class BrokerHeartbeatReply(Body, frozen=True):
 
 
 class BrokerHeartbeat(Request, frozen=True):
-    """`metadata_version`: what it has applied. `pending_flush_seconds`: age of the oldest flush
-    that has not returned, by which a frozen disk is known. `wall_clock_ms`: what time it is there.
+    """`metadata_version`: the newest that it has applied. `pending_flush_seconds`: age of the
+    oldest flush that has not returned, by which the controller notices a disk that hangs.
+    `wall_clock_ms`: the broker's time.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.BROKER_HEARTBEAT
@@ -128,13 +132,14 @@ class BrokerHeartbeat(Request, frozen=True):
 
 
 class ReadBarrierReply(Body, frozen=True):
-    """Whoever has applied this version knows all that was acknowledged before the question."""
+    """A broker that has applied this version has every change that was acknowledged before the
+    request."""
 
     metadata_version: Natural
 
 
 class ReadBarrier(Request, frozen=True):
-    """How much metadata is there? Said to whoever leads the quorum."""
+    """Asks the controller for the metadata version to wait for before a linearizable read."""
 
     api_key: ClassVar[ApiKey] = ApiKey.READ_BARRIER
     version: ClassVar[int] = 0
@@ -142,7 +147,7 @@ class ReadBarrier(Request, frozen=True):
 
 
 class Ping(Request, frozen=True):
-    """Are you there?"""
+    """Checks that the other side answers."""
 
     api_key: ClassVar[ApiKey] = ApiKey.PING
     version: ClassVar[int] = 0

@@ -1,6 +1,6 @@
-"""The configuration of topics: read, and changed key by key.
+"""Messages of topic configuration: describe configs, alter configs key by key.
 
-Values travel as the texts that people write; `raftmq.config` knows what they mean.
+Values are sent as the texts that people write; `raftmq.config` parses and checks them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raftmq.wire.bodies import (
 
 
 class ConfigEntry(Body, frozen=True):
-    """What holds for one key, whether it was set or is the default."""
+    """The value in force of one key, set or default."""
 
     name: Name
     value: ConfigText
@@ -38,7 +38,7 @@ class ConfigEntry(Body, frozen=True):
 
 
 class TopicConfigDescription(Body, frozen=True):
-    """`config_epoch`: for AlterConfigs, to change nothing but what was read."""
+    """`config_epoch`: for AlterConfigs, which then changes only the configuration that was read."""
 
     topic_id: TopicId
     error: ErrorNumber = ErrorCode.NONE
@@ -63,9 +63,9 @@ Changes: TypeAlias = Annotated[dict[Name, ConfigText | None], Meta(max_length=CO
 
 
 class ConfigChange(Body, frozen=True):
-    """None brings a key back to its default; keys that are not named stay.
+    """None resets a key to its default; keys that are not named stay.
 
-    `expected_epoch` is that of the configuration which was read; -1: whatever is there.
+    `expected_epoch`: of the configuration that was read, a compare-and-set; -1: of any.
     """
 
     topic_id: TopicId

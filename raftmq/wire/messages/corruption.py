@@ -1,6 +1,6 @@
-"""Bytes that are not what was written: told to their leader, and what a broker knows of its own.
+"""Messages of bit rot: a reader reports corrupt records to the leader; describe damage of replicas.
 
-A report is a reason to look, and no evidence: the leader reads its own disk.
+A report is a reason to check, and no evidence: the leader reads its own disk (decision 0027).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from raftmq.wire.bodies import (
     TopicId,
 )
 
-DAMAGED_MAX = 500  # replicas in one answer
+DAMAGED_MAX = 500  # replicas in one answer; their texts of 1,000 characters fit into a header
 
 
 class CorruptionVerdict(IntEnum):
-    NOT_LOOKED = 0  # too many others want it to look, or you, elsewhere: say it again
-    WHOLE = 1  # the reader got something else than stands on the disk
-    ROTTEN = 2  # not served again; another one leads soon, if any can
+    NOT_LOOKED = 0  # not checked, the queue is full or has a report of this client: report again
+    WHOLE = 1  # the disk is right: the reader's memory or network is not
+    ROTTEN = 2  # not served again; another replica leads soon, if any can
 
 
 class ReportCorruptionReply(Body, frozen=True):
@@ -41,7 +41,7 @@ class ReportCorruptionReply(Body, frozen=True):
 
 
 class ReportCorruption(Request, frozen=True):
-    """What the leader of that epoch sent from `offset` on failed a reader's check."""
+    """The batch at `offset`, as the leader of that epoch sent it, failed the reader's check."""
 
     api_key: ClassVar[ApiKey] = ApiKey.REPORT_CORRUPTION
     version: ClassVar[int] = 0
@@ -63,14 +63,14 @@ class DamagedReplicaRow(Body, frozen=True):
 
 
 class DescribeDamageReply(Body, frozen=True):
-    """`count`: of all, also if not all are told."""
+    """`count`: of all damaged replicas, also if the answer has only the first ones."""
 
     replicas: Annotated[tuple[DamagedReplicaRow, ...], Meta(max_length=DAMAGED_MAX)] = ()
     count: Natural = 0
 
 
 class DescribeDamage(Request, frozen=True):
-    """Which of the replicas on this broker are damaged. Asked of each."""
+    """The damaged replicas on the broker that is asked; a client asks each broker."""
 
     api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_DAMAGE
     version: ClassVar[int] = 0

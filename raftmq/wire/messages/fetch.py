@@ -1,8 +1,8 @@
-"""Record batches on their way to consumers.
+"""Fetch request and reply: long polls of consumers, fetch sessions, diverging epochs.
 
 The payload of a reply holds the batches of each partition, in the order in which the reply names
-them. With a session the broker remembers which partitions are fetched: a request names those that
-are new or have moved on, a reply those of which there is something to tell.
+them. With a fetch session (KIP-227) the broker remembers which partitions are fetched: a request
+names those that are new or have a new position, a reply those with new data or another state.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from raftmq.wire.bodies import (
     TopicPartition,
 )
 
-NO_SESSION = 0  # as a session id
-WITHOUT_SESSION = -1  # as a session epoch: and begin none
-NEW_SESSION = 0  # as a session epoch: begin one; then 1, 2 ... with each request
+# Kafka's numbers (KIP-227).
+NO_SESSION = 0  # session id
+WITHOUT_SESSION = -1  # session epoch of a full fetch that begins no session
+NEW_SESSION = 0  # session epoch that begins one; then 1, 2 ... with each request
 SessionEpoch: TypeAlias = Annotated[int, Meta(ge=WITHOUT_SESSION, le=ID_MAX)]
 
 
 class FetchPartition(Body, frozen=True):
-    """`leader_epoch`: of the leader that is meant, -1: whoever leads. `last_fetched_epoch`: of
-    the batch before `fetch_offset`, -1: not known; it lets the leader see where two logs part.
+    """`leader_epoch`: of the leader by the reader's metadata, -1: of any. `last_fetched_epoch`: of
+    the batch before `fetch_offset`, -1: not known; by it the leader finds where two logs diverge.
     """
 
     topic_id: TopicId
@@ -50,7 +51,7 @@ class FetchPartition(Body, frozen=True):
     fetch_offset: Offset
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     last_fetched_epoch: LeaderEpochOrAbsent = ABSENT
-    bytes_max: ByteCount = 1 << 20  # a first batch that is larger comes nevertheless
+    bytes_max: ByteCount = 1 << 20  # as in Kafka; a larger first batch is sent all the same
 
 
 FetchPartitions: TypeAlias = Annotated[tuple[FetchPartition, ...], Meta(max_length=PARTITIONS_MAX)]
@@ -58,14 +59,14 @@ Forgotten: TypeAlias = Annotated[tuple[TopicPartition, ...], Meta(max_length=PAR
 
 
 class Diverging(Body, frozen=True):
-    """In the leader's log `leader_epoch`, the latest at or before the one asked for, ends here."""
+    """In the leader's log `leader_epoch`, the latest at or before the reader's, ends here."""
 
     leader_epoch: LeaderEpochOrAbsent
     end_offset: Offset
 
 
 class PartitionFetched(Body, frozen=True):
-    """Leader and epoch are told with the errors that ask for fresh metadata."""
+    """Leader and epoch are filled in with errors after which a client needs fresh metadata."""
 
     topic_id: TopicId
     partition: Partition
@@ -85,7 +86,8 @@ class FetchReply(Body, frozen=True):
 
 
 class Fetch(Request, frozen=True):
-    """Answered once there are `bytes_min`, or something else to tell, or after `max_wait_ms`."""
+    """A long poll: answered once `bytes_min` are there, on an error or a change of a partition, or
+    after `max_wait_ms`."""
 
     api_key: ClassVar[ApiKey] = ApiKey.FETCH
     version: ClassVar[int] = 0

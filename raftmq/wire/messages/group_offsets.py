@@ -1,7 +1,7 @@
-"""The offsets that groups have committed: where their reading goes on. Asked of the coordinator.
+"""Messages of committed offsets of consumer groups: commit, fetch, delete; sent to the coordinator.
 
-An offset is that of the next record to be read. It belongs to a topic id, so that a topic of the
-same name made later begins anew.
+An offset is that of the next record to read. It belongs to a topic id, so that a later topic of the
+same name does not inherit it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from raftmq.wire.bodies import (
     TopicPartition,
 )
 
-OFFSET_METADATA_CHARS_MAX = 4_096  # and as many bytes of UTF-8, which the quorum checks
+OFFSET_METADATA_CHARS_MAX = 4_096  # as in Kafka; the quorum checks that its UTF-8 fits, too
 
 OffsetMetadata: TypeAlias = Annotated[str, Meta(max_length=OFFSET_METADATA_CHARS_MAX)]
 
 
 class OffsetToCommit(Body, frozen=True):
-    """`expected`: commit only if that is what is there now; -1: nothing is; None: whatever."""
+    """`expected`: commit only if this offset is committed now, -1: none is; None: in any case."""
 
     topic_id: TopicId
     partition: Partition
@@ -53,7 +53,7 @@ class OffsetToCommit(Body, frozen=True):
 
 
 class CommitOutcome(Body, frozen=True):
-    """INVALID_UPDATE_VERSION: not what was expected; `offset` is what is there (-1: nothing)."""
+    """With INVALID_UPDATE_VERSION (not the expected one) `offset` is committed now; -1: none."""
 
     topic_id: TopicId
     partition: Partition
@@ -73,10 +73,10 @@ class OffsetCommit(Request, frozen=True):
     """Answered once it is in the quorum. Without a member, `generation` is -1 and `member_id`
     empty: allowed while the group has no members.
 
-    `number` rises with each attempt to commit of a member, or of a `sender`, the name that whoever
-    commits without a member has drawn: an earlier one that comes late, over a connection that was
-    given up, changes nothing. 0, or with neither of both: it is not counted. `slot_epoch`: as of
-    all that changes a group (`groups.py`).
+    `number` rises with each attempt to commit of a member, or of a `sender`, a random name of a
+    client that commits without a member: a late attempt, over a connection that was given up,
+    changes nothing (decision 0025). Not checked if it is 0, or without member and sender.
+    `slot_epoch`: see `groups.py`.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.OFFSET_COMMIT
@@ -95,7 +95,7 @@ class OffsetCommit(Request, frozen=True):
 
 
 class FetchedOffset(Body, frozen=True):
-    """`offset` is -1 where nothing was committed."""
+    """`offset` is -1 if nothing was committed."""
 
     topic_id: TopicId
     partition: Partition
@@ -106,8 +106,8 @@ class FetchedOffset(Body, frozen=True):
 
 
 class OffsetFetchReply(Body, frozen=True):
-    """`slot_epoch`, `last_change`: of the coordinator, for whoever wants to delete what he has seen
-    here; 0 of older brokers.
+    """`slot_epoch`, `last_change`: of the coordinator, for a later OffsetDelete of what this reply
+    shows; 0: an older broker.
     """
 
     error: ErrorNumber = ErrorCode.NONE
@@ -118,12 +118,12 @@ class OffsetFetchReply(Body, frozen=True):
 
 
 class OffsetFetch(Request, frozen=True):
-    """Linearizable: it shows every commit that was answered before. With a member, it fails where
-    the member is none of the group any more, and says whether another process has the place of a
-    static one.
+    """Linearizable: it shows every commit that was answered before. With a member id, it fails if
+    the group has no such member any more, also if another process has taken the place of a static
+    one.
 
-    `partitions` None: all that there are. Empty: the answer waits for all changes that came before,
-    so that a deletion that bears its `last_change` is not refused for one of them.
+    `partitions` None: all. Empty: the answer waits for all changes that came before, so that a
+    deletion with its `last_change` is not refused for one of them.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.OFFSET_FETCH
@@ -145,9 +145,9 @@ class OffsetDeleteReply(Body, frozen=True):
 
 
 class OffsetDelete(Request, frozen=True):
-    """Forget them. Refused for topics that members of the group read, and of a group that has
-    changed after the `last_change` that an OffsetFetch told under the same `slot_epoch`: a copy
-    that comes late deletes nothing that was committed since. 0: whatever was.
+    """Deletes committed offsets. Refused for topics that members of the group read, and if the
+    group has changed after the `last_change` of an OffsetFetch under the same `slot_epoch`: a late
+    copy deletes nothing that was committed since (decision 0025). 0: not checked.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.OFFSET_DELETE

@@ -1,11 +1,12 @@
-"""Consumer groups: who coordinates them, how members join, stay and leave, and what they are.
+"""Messages of consumer groups: find coordinator, join, sync, heartbeat, leave, list, describe.
 
-Kafka's classic protocol. A member joins, and is told who leads; the leader, itself a consumer,
-hands in the plan with SyncGroup; everybody gets a part with the answer to SyncGroup. What
-subscriptions and assignments say, only clients know: for brokers they are bytes.
+Kafka's classic rebalance protocol. A member joins, and its answer names the group's leader; the
+leader, itself a member, sends the plan with SyncGroup; each member gets its assignment with the
+answer to its SyncGroup. Subscriptions and assignments are opaque bytes for brokers.
 
-Whatever changes something bears the `slot_epoch` under which its sender found the coordinator: what
-comes late, when the slot has been elsewhere since, is refused with NOT_COORDINATOR.
+A request that changes a group carries the `slot_epoch` under which its sender found the
+coordinator: a late one, after the slot was with another coordinator, is refused with
+NOT_COORDINATOR (decision 0025).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from raftmq.wire.nesting import Decoder
 
 GROUPS_MAX = 1_000  # of one message
 SLOTS_MAX = 64  # of groups, in a cluster
-GROUPS_LISTED_MAX = 100_000
+GROUPS_LISTED_MAX = 100_000  # of one page
 MEMBERS_MAX = 2_000  # of one group: their plan has to fit into one command of the metadata
-PROTOCOLS_MAX = 10
+PROTOCOLS_MAX = 10  # assignors of one member
 SUBSCRIPTION_BYTES_MAX = 1 << 16
-ASSIGNMENT_BYTES_MAX = 1 << 19
+ASSIGNMENT_BYTES_MAX = 1 << 19  # of one member; half of the largest metadata command
 CONSUMER_PROTOCOL = "consumer"
 
 Subscription: TypeAlias = Annotated[bytes, Meta(max_length=SUBSCRIPTION_BYTES_MAX)]
@@ -50,7 +51,7 @@ GroupNames: TypeAlias = Annotated[tuple[Name, ...], Meta(max_length=GROUPS_MAX)]
 
 
 class CoordinatorRow(Body, frozen=True):
-    """`broker_id` is -1 with an error. `slot_epoch` rises whenever another one coordinates."""
+    """`broker_id` is -1 with an error. `slot_epoch` rises with each change of the coordinator."""
 
     group: Name
     error: ErrorNumber = ErrorCode.NONE
@@ -64,7 +65,8 @@ class FindCoordinatorReply(Body, frozen=True):
 
 
 class FindCoordinator(Request, frozen=True):
-    """Any broker knows; what it says may be outdated, and then the one named says so."""
+    """Answered by any broker. If its answer is out of date, the named broker answers requests with
+    NOT_COORDINATOR."""
 
     api_key: ClassVar[ApiKey] = ApiKey.FIND_COORDINATOR
     version: ClassVar[int] = 0
@@ -74,14 +76,14 @@ class FindCoordinator(Request, frozen=True):
 
 
 class Protocol(Body, frozen=True):
-    """An assignor that a member knows, and what it says to it."""
+    """An assignor that a member supports, and its subscription for it."""
 
     name: Name
     subscription: Subscription = b""
 
 
 class JoinedMember(Body, frozen=True):
-    """What the leader needs to know of a member."""
+    """A member, as the group's leader needs it for its plan."""
 
     member_id: MemberId
     instance_id: Name | None = None
@@ -89,8 +91,8 @@ class JoinedMember(Body, frozen=True):
 
 
 class JoinGroupReply(Body, frozen=True):
-    """`members` is told to the leader only. With MEMBER_ID_REQUIRED, `member_id` is the one to
-    join with.
+    """`members` is filled in for the leader only. With MEMBER_ID_REQUIRED, `member_id` is the one
+    to join with.
     """
 
     error: ErrorNumber = ErrorCode.NONE
@@ -100,16 +102,16 @@ class JoinGroupReply(Body, frozen=True):
     leader: MemberId = ""
     member_id: MemberId = ""
     members: Annotated[tuple[JoinedMember, ...], Meta(max_length=MEMBERS_MAX)] = ()
-    must_sync_anew: bool = True  # False: a static member is back, and what it had stands
+    must_sync_anew: bool = True  # False: a static member is back, and keeps its assignment
 
 
 class JoinGroup(Request, frozen=True):
-    """Answered once all known members have joined, or those that have not were given up.
+    """Answered once all known members have joined, or the rebalance timeout of the others is over.
 
-    Whoever joins without a `member_id` is given one, and joins once more with it.
-    `protocols`: the assignors that it knows, the one it likes best first.
-    `number` rises with each JoinGroup of a member: an earlier one that comes late changes nothing.
-    0: it is not counted.
+    A client without a `member_id` gets one, and joins once more with it.
+    `protocols`: the assignors that it supports, in the order of its preference.
+    `number` rises with each JoinGroup of a member: a late, earlier one changes nothing (decision
+    0025). 0: not checked.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.JOIN_GROUP
@@ -156,7 +158,7 @@ class SyncGroup(Request, frozen=True):
 
 
 class HeartbeatReply(Body, frozen=True):
-    """REBALANCE_IN_PROGRESS: join again; until then what was assigned may be finished."""
+    """REBALANCE_IN_PROGRESS: join again; before that the member may finish its records."""
 
     error: ErrorNumber = ErrorCode.NONE
     message: ErrorMessage = ""
@@ -175,7 +177,7 @@ class Heartbeat(Request, frozen=True):
 
 
 class LeavingMember(Body, frozen=True):
-    """By its id, or, of a static one, by its instance id alone."""
+    """Named by its member id, or a static member by its instance id alone."""
 
     member_id: MemberId = ""
     instance_id: Name | None = None
@@ -214,7 +216,7 @@ class ListedGroup(Body, frozen=True):
 
 
 class ListGroupsReply(Body, frozen=True):
-    """By name. `has_more`: there are others behind the last one."""
+    """Sorted by name. `has_more`: another page follows."""
 
     error: ErrorNumber = ErrorCode.NONE
     message: ErrorMessage = ""
@@ -225,8 +227,8 @@ class ListGroupsReply(Body, frozen=True):
 
 
 class ListGroups(Request, frozen=True):
-    """Groups that the broker coordinates, in pages: those whose names come after `after`. Each
-    broker has to be asked.
+    """Groups that the broker coordinates, in pages: those whose names come after `after`. A client
+    asks each broker.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.LIST_GROUPS
@@ -262,7 +264,7 @@ class DescribeGroupsReply(Body, frozen=True):
 
 
 class DescribeGroups(Request, frozen=True):
-    """Asked of their coordinator."""
+    """Sent to the coordinator of all these groups."""
 
     api_key: ClassVar[ApiKey] = ApiKey.DESCRIBE_GROUPS
     version: ClassVar[int] = 0
@@ -282,8 +284,8 @@ class DeleteGroupsReply(Body, frozen=True):
 
 
 class DeleteGroups(Request, frozen=True):
-    """Empty ones, with their offsets. Asked of their coordinator. `slot_epoch` is said of all of
-    them: whoever says it names groups of one slot. `last_change`: as of an OffsetDelete.
+    """Deletes groups without members, with their offsets. Sent to their coordinator. With a
+    `slot_epoch` all of them must be of one slot. `last_change`: as in OffsetDelete.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.DELETE_GROUPS
@@ -297,11 +299,10 @@ class DeleteGroups(Request, frozen=True):
 
 
 # -- Subscriptions --------------------------------------------------------------------------------
-# What of a member's subscription matters to others than the leader of its group. Pure.
+# The common beginning of subscriptions, which coordinators read, too. Pure.
 #
-# Brokers keep subscriptions as bytes; what they say, members agree on among themselves. Only this
-# beginning is the same for all of them: it changes when the member's program wants something else,
-# while the rest changes with every rebalance.
+# For brokers subscriptions are opaque, except for this beginning: it changes when the member's
+# program subscribes to something else, while the rest changes with every rebalance.
 
 
 SUBSCRIPTION_VERSION = 1
@@ -310,7 +311,7 @@ TopicName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_M
 
 
 class Numbered(msgspec.Struct, frozen=True, array_like=True):
-    """How everything begins that members tell each other."""
+    """The first field of everything that members send to each other."""
 
     format_version: int
 
@@ -324,7 +325,7 @@ class Interest(Numbered, frozen=True):
 
 
 def interest_in(subscription: bytes) -> Interest | None:
-    """None: it is of a program of another kind, or of another version."""
+    """None: it is of another kind of client, or of another version."""
     try:
         interest: Interest = _decoder.decode(subscription)
     except ValueError:  # msgspec's errors are ValueErrors

@@ -1,7 +1,7 @@
-"""The first exchange of each connection: who talks, to whom, and what both understand.
+"""Hello: the handshake of each connection; cluster id, node id, API versions, features, limits.
 
-The dialler says Hello before anything else. With an empty cluster id it takes whatever cluster it
-finds; with one, it is refused by any other (INCONSISTENT_CLUSTER_ID).
+The side that connects sends it before anything else (Kafka: ApiVersions). With an empty cluster id
+it accepts any cluster; with one, a broker of another cluster refuses it (INCONSISTENT_CLUSTER_ID).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from raftmq.wire.bodies import (
 
 API_KEYS_MAX = 1_000
 FEATURES_MAX = 64
-# Name of a feature -> the highest level of it that is understood.
+# Name of a feature -> the highest level of it that this side supports.
 Features: TypeAlias = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Natural], Meta(max_length=FEATURES_MAX)
 ]
 
 
 class ApiVersions(Body, frozen=True):
-    """The versions of one request that are understood, both ends included."""
+    """The supported versions of one request, both ends included."""
 
     api_key: Version
     version_min: Version
@@ -40,7 +40,7 @@ class ApiVersions(Body, frozen=True):
 
 
 class HelloReply(Body, frozen=True):
-    """`node_id` is that of the broker that answers. Nobody may send frames over its limit."""
+    """`node_id`: of the answering broker. `frame_bytes_max`: it refuses larger frames."""
 
     cluster_id: Name
     node_id: BrokerId
@@ -51,7 +51,7 @@ class HelloReply(Body, frozen=True):
 
 
 class Hello(Request, frozen=True):
-    """`node_id` is -1 for whoever is no broker."""
+    """`node_id` is -1 for a client."""
 
     api_key: ClassVar[ApiKey] = ApiKey.HELLO
     version: ClassVar[int] = 0
@@ -60,5 +60,5 @@ class Hello(Request, frozen=True):
     cluster_id: Name = ""
     node_id: BrokerIdOrAbsent = ABSENT
     client_id: Name = ""
-    software: Name = ""  # name and version of the program, for people who look for a culprit
+    software: Name = ""  # name and version of the client, for the broker's logs
     features: Features = field(default_factory=dict)

@@ -1,6 +1,7 @@
-"""Which topics there are, and who leads their partitions: what every client asks first.
+"""Metadata request and reply: topics, partition leaders, replicas, ISR, brokers.
 
-All topics come in pages, in the order of their names, so that no answer outgrows a header.
+A request for all topics is answered in pages, sorted by name, so that no answer is larger than a
+header may be.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from raftmq.wire.bodies import (
 
 
 class BrokerRow(Body, frozen=True):
-    """Where the listener on which was asked is reached at another broker."""
+    """The address of a broker, on the same listener on which the client asks."""
 
     broker_id: BrokerId
     host: Name
@@ -46,21 +47,21 @@ class PartitionMetadata(Body, frozen=True):
     leader_epoch: LeaderEpochOrAbsent = ABSENT
     replicas: BrokerIds = ()
     isr: BrokerIds = ()
-    offline: BrokerIds = ()  # replicas on brokers that are not there now
+    offline: BrokerIds = ()  # replicas on brokers that are fenced or gone
 
 
 class TopicMetadata(Body, frozen=True):
-    """`topic_id` is None where there is no such topic."""
+    """`topic_id` is None if there is no such topic."""
 
     error: ErrorNumber
     name: Name
     topic_id: TopicId | None = None
     partitions: Annotated[tuple[PartitionMetadata, ...], Meta(max_length=PARTITIONS_MAX)] = ()
-    min_insync_replicas: NaturalOrAbsent = ABSENT  # as configured; -1: the broker does not tell
+    min_insync_replicas: NaturalOrAbsent = ABSENT  # as configured; -1: an older broker
 
 
 class MetadataReply(Body, frozen=True):
-    """As of `metadata_version`. A page that is not the last one has `is_complete` unset."""
+    """As of `metadata_version`. `is_complete` is False if another page follows."""
 
     metadata_version: NaturalOrAbsent
     cluster_id: Name
@@ -71,7 +72,7 @@ class MetadataReply(Body, frozen=True):
 
 
 class Metadata(Request, frozen=True):
-    """`topics`: names, or None for all. `after`: a name; of all topics, those that follow it."""
+    """`topics`: names, or None for all; then `after`: the last name of the page before."""
 
     api_key: ClassVar[ApiKey] = ApiKey.METADATA
     version: ClassVar[int] = 0

@@ -1,4 +1,4 @@
-"""Which offset belongs to a time, and where a leader epoch ends."""
+"""Messages list offsets (earliest, latest, by timestamp) and offset for leader epoch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from raftmq.wire.bodies import (
     TopicId,
 )
 
-LATEST = -1  # as a timestamp: what is committed ends here
-EARLIEST = -2  # as a timestamp: the log starts here
+# In place of a timestamp, with Kafka's numbers.
+LATEST = -1  # the high watermark
+EARLIEST = -2  # the log start offset
 WantedTimestamp: TypeAlias = Annotated[int, Meta(ge=EARLIEST, le=NUMBER_MAX)]
 
 
@@ -38,7 +39,7 @@ class WantedOffset(Body, frozen=True):
 
 
 class FoundOffset(Body, frozen=True):
-    """`offset` is -1 where no record is so young. `leader_epoch` is that of the record."""
+    """`offset` is -1 if all records are older. `leader_epoch`: of the record."""
 
     topic_id: TopicId
     partition: Partition
@@ -61,7 +62,7 @@ class ListOffsets(Request, frozen=True):
 
 
 class WantedEpoch(Body, frozen=True):
-    """`current_leader_epoch`: of the leader that is asked, -1: whoever leads."""
+    """`current_leader_epoch`: of the leader by the client's metadata, -1: of any."""
 
     topic_id: TopicId
     partition: Partition
@@ -70,7 +71,7 @@ class WantedEpoch(Body, frozen=True):
 
 
 class FoundEpoch(Body, frozen=True):
-    """The latest epoch at or before the one asked for, and where it ends; -1: there is none."""
+    """The latest epoch at or before the wanted one, and where it ends; -1: there is none."""
 
     topic_id: TopicId
     partition: Partition

@@ -1,7 +1,7 @@
-"""Record batches on their way to the leaders of their partitions.
+"""Produce request and reply: record batches for partition leaders, acks, offsets of duplicates.
 
 The payload holds the batches of each partition, in the order in which the message names them.
-With acks=0 nothing is answered.
+With acks=0 there is no reply.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-BATCHES_MAX = 100_000  # of one partition in one request
+# Of one partition in one request: a reply has room for their offsets (see `base_offsets`).
+BATCHES_MAX = 100_000
 
 
 class ProducePartition(Body, frozen=True):
-    """`leader_epoch`: of the leader that the producer means; -1: it does not know."""
+    """`leader_epoch`: of the leader by the producer's metadata; -1: not known."""
 
     topic_id: TopicId
     partition: Partition
@@ -49,13 +50,13 @@ class ProducePartition(Body, frozen=True):
 
 
 class PartitionProduced(Body, frozen=True):
-    """Leader and epoch are told with the errors that ask for fresh metadata.
+    """Leader and epoch are filled in with errors after which a client needs fresh metadata.
 
-    A base offset beside an error says that the batches were appended, and may stay or not.
-    `base_offsets` names that of each batch where they do not follow each other, because some of
-    them stood in the log already; else it is empty. `allowed`: with MESSAGE_TOO_LARGE the bytes
-    that a batch may have, with INVALID_TIMESTAMP the highest timestamp, so that whoever asks can
-    tell which records are meant.
+    A base offset beside an error means that the batches were appended, and may stay or not
+    (indefinite). `base_offsets`: of each batch if there were duplicates among them, and they do not
+    follow each other; else empty. `allowed`: with MESSAGE_TOO_LARGE the bytes that a batch may
+    have, with INVALID_TIMESTAMP the highest timestamp, so that the producer can find the records
+    that are refused.
     """
 
     topic_id: TopicId
@@ -90,7 +91,7 @@ class Produce(Request, frozen=True):
 # -- Payloads -------------------------------------------------------------------------------------
 # The payload of Produce and of the replies to fetches: the batches of several partitions in a row.
 #
-# Knows where one partition's batches end and the next one's begin, not what is in them.
+# Splits it by partition, without decoding it.
 
 
 def split_payload(lengths: Sequence[int], payload: bytes | memoryview) -> list[memoryview]:

@@ -1,4 +1,8 @@
-"""What followers say to the leaders of their partitions. Between brokers only."""
+"""Replication messages: a follower's fetch, and its report of what it holds. Between brokers only.
+
+Two offsets are sent separately: where the follower's log ends (fetch) and what it holds (progress),
+see decision 0014.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +49,8 @@ Progress = Annotated[tuple[PartitionProgress, ...], Meta(max_length=PARTITIONS_M
 
 
 class ReplicaFetch(Request, frozen=True):
-    """A Fetch by a follower: it may read what is not committed yet. What it says of `held` counts
-    after what it asks for.
+    """A Fetch by a follower, which may read what is not committed yet. The leader processes `held`
+    after `partitions`, as it counts up to the fetch offset only.
     """
 
     api_key: ClassVar[ApiKey] = ApiKey.REPLICA_FETCH
@@ -66,7 +70,7 @@ class ReplicaFetch(Request, frozen=True):
 
 
 class ReplicaProgress(Request, frozen=True):
-    """Sent as soon as something became held, without waiting for the next fetch. One way."""
+    """Sent as soon as more is held, after a flush, without waiting for the next fetch. One way."""
 
     api_key: ClassVar[ApiKey] = ApiKey.REPLICA_PROGRESS
     version: ClassVar[int] = 0

@@ -1,7 +1,7 @@
-"""Topics and their partitions: made, grown, emptied, deleted, led, described in full.
+"""Messages of topics: create, delete, add partitions, delete records, elect leaders, describe.
 
-Whatever is changed is named by its id, so that a topic of the same name made later is not meant.
-Each topic and each partition of a request stands for itself and has an outcome of its own.
+A topic that is changed is named by its id, so that a later topic of the same name is not changed by
+a late request. Each topic and partition of a request has an outcome of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from raftmq.wire.bodies import (
     TopicOutcome,
 )
 
-PARTITIONS_PER_PAGE = 2_000  # of DescribeTopics
+PARTITIONS_PER_PAGE = 2_000  # of DescribeTopics, as in Kafka
 
 PartitionCount: TypeAlias = Annotated[int, Meta(ge=0, le=ID_MAX)]
 ReplicationFactor: TypeAlias = Annotated[int, Meta(ge=ABSENT, le=REPLICAS_MAX)]
@@ -57,7 +57,7 @@ class NewTopic(Body, frozen=True):
 
 
 class TopicCreated(Body, frozen=True):
-    """`topic_id` is None where nothing was made."""
+    """`topic_id` is None if no topic was created."""
 
     name: Name
     error: ErrorNumber = ErrorCode.NONE
@@ -78,7 +78,7 @@ class CreateTopics(Request, frozen=True):
 
     topics: Annotated[tuple[NewTopic, ...], Meta(max_length=TOPICS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
-    is_dry_run: bool = False  # check, and make nothing
+    is_dry_run: bool = False  # check only
 
 
 class DeleteTopicsReply(Body, frozen=True):
@@ -95,7 +95,7 @@ class DeleteTopics(Request, frozen=True):
 
 
 class MorePartitions(Body, frozen=True):
-    """`partition_count` is how many there shall be, `assignments` are those of the new ones."""
+    """`partition_count`: the new total. `assignments`: of the new partitions."""
 
     topic_id: TopicId
     partition_count: PartitionCount
@@ -113,11 +113,11 @@ class CreatePartitions(Request, frozen=True):
 
     topics: Annotated[tuple[MorePartitions, ...], Meta(max_length=TOPICS_MAX)]
     timeout_ms: Milliseconds = TIMEOUT_MS
-    is_dry_run: bool = False  # check, and make nothing
+    is_dry_run: bool = False  # check only
 
 
 class RecordsToDelete(Body, frozen=True):
-    """Everything before `before_offset`; -1: all that is committed."""
+    """Delete everything before `before_offset`; -1: everything that is committed."""
 
     topic_id: TopicId
     partition: Partition
@@ -137,7 +137,7 @@ class DeleteRecordsReply(Body, frozen=True):
 
 
 class DeleteRecords(Request, frozen=True):
-    """Asked of the leaders of the partitions."""
+    """Sent to the leaders of the partitions."""
 
     api_key: ClassVar[ApiKey] = ApiKey.DELETE_RECORDS
     version: ClassVar[int] = 0
@@ -148,7 +148,7 @@ class DeleteRecords(Request, frozen=True):
 
 
 class WantedElection(Body, frozen=True):
-    """`leader_epoch`: of the leader that was seen; -1: whoever leads."""
+    """`leader_epoch`: of the leader by the client's metadata; -1: of any."""
 
     topic_id: TopicId
     partition: Partition
@@ -160,7 +160,7 @@ class ElectLeadersReply(Body, frozen=True):
 
 
 class ElectLeaders(Request, frozen=True):
-    """The preferred leaders; or, with `is_unclean`, somebody who may lack committed records."""
+    """Elect preferred leaders; with `is_unclean`, replicas that may lack committed records."""
 
     api_key: ClassVar[ApiKey] = ApiKey.ELECT_LEADERS
     version: ClassVar[int] = 0
@@ -172,7 +172,7 @@ class ElectLeaders(Request, frozen=True):
 
 
 class PartitionDescription(Body, frozen=True):
-    """What the metadata knows of a partition. `is_recovering`: its last election was unclean."""
+    """The state of a partition in the metadata. `is_recovering`: its last election was unclean."""
 
     partition: Partition
     leader: BrokerIdOrAbsent = ABSENT
@@ -188,7 +188,7 @@ class PartitionDescription(Body, frozen=True):
 
 
 class TopicDescription(Body, frozen=True):
-    """`topic_id` is None where there is no such topic. `configs` holds what was set."""
+    """`topic_id` is None if there is no such topic. `configs`: only the keys that were set."""
 
     name: Name
     error: ErrorNumber = ErrorCode.NONE
@@ -200,14 +200,14 @@ class TopicDescription(Body, frozen=True):
 
 
 class Cursor(Body, frozen=True):
-    """The partition with which a page begins."""
+    """The first partition of a page."""
 
     topic: Name
     partition: Partition
 
 
 class DescribeTopicsReply(Body, frozen=True):
-    """`next` begins the page that follows; None: this was the last one."""
+    """`next`: where the next page begins; None: this was the last one."""
 
     topics: Annotated[tuple[TopicDescription, ...], Meta(max_length=TOPICS_MAX)] = ()
     next: Cursor | None = None
