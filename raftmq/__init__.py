@@ -1,7 +1,7 @@
 """raftmq: a distributed message queue with Kafka's guarantees and none of its machinery.
 
-What programs use is named here and loaded when it is touched, so that commands which need none of
-it start quickly. `connect` is where to begin; `raftmq.sync` has the same calls, blocking.
+Owns the public names of the SDK, imported on first access, so that commands which need none of them
+start quickly. Programs begin with `connect`; `raftmq.sync` has the same calls, blocking.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Topic configuration: keys, defaults, limits.
+"""Topic configuration: keys, defaults, limits (retention.ms, segment.bytes, min.insync.replicas).
 
 Owns the definition of every topic key (`TOPIC_KEYS`) and turns a mapping of dotted keys into a
-checked, immutable `TopicConfig`. Reads no files and no environment. Defaults are Kafka's unless
-docs/decisions/0005 says otherwise.
+checked, immutable `TopicConfig`. Reads no files and no environment. Defaults are Kafka's, except
+where docs/decisions/0005 gives a reason.
 """
 
 from __future__ import annotations
@@ -25,24 +25,31 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What an operator may say about one topic. `-1` means no limit where a comment says so."""
+    """The configuration of one topic, checked. `-1` means no limit where a comment says so. Each
+    default that is not Kafka's has its reason in decision 0005."""
 
-    segment_bytes: int = 256 * MIB  # a segment rolls before it would grow over this
+    # A segment rolls before it would grow over this. Kafka has 1 GiB: retention deletes whole
+    # segments, and a restart after a crash scans at most one.
+    segment_bytes: int = 256 * MIB
     segment_ms: int = 7 * DAY_MS  # ... or when its first batch is this old
-    retention_ms: int = 14 * DAY_MS  # -1: keep for ever
+    # -1: keep for ever. Kafka has 7 days: a consumer that broke before a holiday finds its data.
+    retention_ms: int = 14 * DAY_MS
     retention_bytes: int = -1  # of one partition; -1: no limit
     max_message_bytes: int = MIB  # one batch, as it arrives (compressed)
-    index_interval_bytes: int = 4096
+    index_interval_bytes: int = 4096  # an index of 0.4 % of the log, one page to walk at a lookup
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    message_timestamp_after_max_ms: int = 3_600_000  # how far ahead of the broker's clock
-    durability: Durability = Durability.FSYNC
-    record_format: RecordFormat = RecordFormat.COLUMNS
-    min_insync_replicas: int = 2  # acks=all needs so many, or all where there are fewer
+    # One hour ahead of the broker's clock: a record of the far future would never expire.
+    message_timestamp_after_max_ms: int = 3_600_000
+    durability: Durability = Durability.FSYNC  # decision 0002
+    record_format: RecordFormat = RecordFormat.COLUMNS  # decision 0008
+    # acks=all needs so many, or all replicas if there are fewer. Kafka has 1: here a record that
+    # was acknowledged survives the loss of one disk.
+    min_insync_replicas: int = 2
     unclean_leader_election_enable: bool = False  # elect a replica that may lack records
 
 
 class TopicKey(NamedTuple):
-    """One key: `name` as people type it, `field` of TopicConfig, legal values, what it means."""
+    """One key: `name` as people type it, `field` of TopicConfig, allowed values, description."""
 
     name: str
     field: str
@@ -50,7 +57,7 @@ class TopicKey(NamedTuple):
     minimum: int = 0
     maximum: int = (1 << 63) - 1
     choices: tuple[str, ...] = ()
-    since_level: int = 1  # feature level from which on every node knows it
+    since_level: int = 1  # the feature level from which on every node knows the key
 
 
 TOPIC_KEYS = (
@@ -131,7 +138,7 @@ TOPIC_KEYS = (
         choices=("false", "true"),
     ),
 )
-_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"-?[0-9]{1,19}")  # 2^63-1 has 19 digits
 MIN_ISR = "min.insync.replicas"
 _DEFAULT_MIN_ISR = TopicConfig().min_insync_replicas
 _BY_NAME = {key.name: key for key in TOPIC_KEYS}
@@ -155,7 +162,8 @@ def parse_topic_config(
 ) -> TopicConfig:
     """Check `values` (dotted keys) and fill in the defaults.
 
-    With `feature_level`, keys that are only known from a higher level on are bad as well.
+    With `feature_level`, keys of a higher level are refused, too: nodes of an older version would
+    not know them.
 
     Raises:
         InvalidConfig: with one line for every bad key, not only for the first.
@@ -168,7 +176,7 @@ def parse_topic_config(
             if feature_level is not None and key.since_level > feature_level:
                 raise ValueError(_too_new(key, feature_level))
             parsed[key.field] = _parse(key, value)
-        except ValueError as error:
+        except ValueError as error:  # go on, to report all problems together
             problems.append(str(error))
     if problems:
         raise InvalidConfig(problems)
@@ -176,15 +184,13 @@ def parse_topic_config(
 
 
 def min_isr_in(configs: Mapping[str, str]) -> int:
-    """What a topic's configuration, which has been checked, says of min.insync.replicas."""
+    """min.insync.replicas of a topic, by its set keys, which have been checked, or the default."""
     return int(configs.get(MIN_ISR, _DEFAULT_MIN_ISR))
 
 
 def replication_warning(replication_factor: int, min_insync_replicas: int) -> str:
-    """What one broker that is down does to a topic, where it would not have to; else "".
-
-    Below 1 a factor is not known.
-    """
+    """A warning if one broker that is down stops the topic, else "". A factor below 1 is unknown
+    (the cluster's default)."""
     if replication_factor == 1:
         return (
             "one replica: while its broker is down there is no writing and no reading, and its"
@@ -216,7 +222,8 @@ def _too_new(key: TopicKey, feature_level: int) -> str:
 def _parse(key: TopicKey, value: object) -> object:
     if key.choices:
         return _parse_choice(key, value)
-    # int() alone takes " 1_0", digits of all the world's scripts, and strings of any length.
+    # int() alone accepts " 1_0", digits of other scripts, and strings of any length; and a bool is
+    # an int.
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not (is_number or (isinstance(value, str) and _NUMBER.fullmatch(value))):
         raise ValueError(f"{key.name} = {value!r}: expected a whole number")
@@ -228,7 +235,7 @@ def _parse(key: TopicKey, value: object) -> object:
 
 def _parse_choice(key: TopicKey, value: object) -> object:
     text = value.value if isinstance(value, Enum) else value
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # True for "true", as programs write it
         text = "true" if value else "false"
     if text not in key.choices:
         raise ValueError(f"{key.name} = {value!r}: allowed {', '.join(key.choices)}")

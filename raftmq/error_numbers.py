@@ -1,6 +1,7 @@
-"""The numbers of errors in answers: Kafka's, so that they mean the same to everybody.
+"""Kafka's error codes, as they stand in answers of brokers.
 
-https://kafka.apache.org/protocol.html#protocol_error_codes
+Owns the numbers only; `raftmq/errors.py` has the exceptions. A number is never used for something
+else than in Kafka: https://kafka.apache.org/protocol.html#protocol_error_codes
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Kafka's numbers, so that a Kafka listener needs no translation table."""
+    """Kafka's names and numbers, so that a listener for Kafka clients needs no translation."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,4 +1,4 @@
-"""Every error that raftmq raises on purpose, with Kafka's error numbers.
+"""All exceptions of raftmq, with Kafka's error numbers; which are retriable, which definite.
 
     RaftmqError
     ├── CorruptRecord           bytes that are not what they claim to be
@@ -8,14 +8,14 @@
     ├── MessageTooLarge         batch over max.message.bytes
     ├── OffsetOutOfRange        below the log start or beyond the log end
     │   └── LogTruncation       ... because the log lost records that were read already
-    ├── OffsetNotAvailable      a new leader does not know yet what is committed
+    ├── OffsetNotAvailable      a new leader, whose high watermark is not established yet
     ├── UnknownTopicOrPartition no such topic or partition, as far as that broker knows
-    ├── UnknownTopicId          the topic was deleted, or that broker has not heard of it yet
-    ├── LeaderNotAvailable      nobody leads the partition now
-    ├── NotLeaderOrFollower     this replica's part in the partition has changed meanwhile
+    ├── UnknownTopicId          the topic was deleted, or that broker does not know it yet
+    ├── LeaderNotAvailable      the partition has no leader now
+    ├── NotLeaderOrFollower     the role of this replica has changed meanwhile
     │   └── LeaderElsewhere     ... and nothing was appended
     ├── FencedLeaderEpoch       from a leader, or to one, that has been replaced since
-    ├── UnknownLeaderEpoch      of a leader that this broker has not heard of yet
+    ├── UnknownLeaderEpoch      of a leader that this broker does not know yet
     ├── NotEnoughReplicas       too few in sync for acks=all; nothing was appended
     ├── NotEnoughReplicasAfterAppend  ... and it was appended
     ├── InvalidRequiredAcks     acks is neither -1 nor a number of replicas that there are
@@ -35,7 +35,7 @@
     ├── InvalidPartitions       no partitions, too many, or fewer than there are
     ├── InvalidReplicationFactor  more replicas than active brokers, or than allowed
     ├── InvalidReplicaAssignment  replicas on brokers that do not exist, or twice on one
-    ├── InvalidUpdateVersion    somebody else has changed it since it was read; nothing was changed
+    ├── InvalidUpdateVersion    it was changed since the caller read it; nothing was changed now
     ├── PreferredLeaderNotAvailable  the first replica is not in sync
     ├── EligibleLeadersNotAvailable  no replica may lead
     ├── ElectionNotNeeded       it leads already
@@ -48,28 +48,28 @@
     ├── UnknownMemberId         the group has no such member, or not any more
     ├── IllegalGeneration       of a generation of the group that is over
     ├── OffsetMetadataTooLarge  the text that goes with a committed offset
-    ├── CoordinatorLoadInProgress  a new coordinator has not read the group's past yet
-    ├── CoordinatorNotAvailable nobody coordinates the group now
-    ├── InconsistentGroupProtocol  no assignor that all members know
+    ├── CoordinatorLoadInProgress  a new coordinator has not loaded the group yet
+    ├── CoordinatorNotAvailable the group has no coordinator now
+    ├── InconsistentGroupProtocol  no assignor that all members support
     ├── InvalidSessionTimeout   shorter or longer than the coordinator allows
-    ├── RebalanceInProgress     partitions are dealt out anew: join again
+    ├── RebalanceInProgress     the group assigns its partitions anew: join again
     ├── MemberIdRequired        join once more, with the id that the answer gives
     ├── GroupMaxSizeReached     the group has as many members as it may have
     ├── FencedInstanceId        another process has joined under the same instance id
     ├── GroupSubscribedToTopic  members of the group read the topic
     ├── OutOfOrderSequence      not the number that comes next of that producer
-    ├── DuplicateSequence       it stands in the log already, nobody remembers where
+    ├── DuplicateSequence       it stands in the log already, at an offset that was forgotten
     ├── InvalidProducerEpoch    of an epoch of that producer that is over
-    ├── UnknownProducerId       nothing is known of that producer, and it does not begin at 0
+    ├── UnknownProducerId       the partition does not know that producer; begin at sequence 0
     ├── TooManyProducers        more than a partition remembers at a time
-    ├── ProducerFenced          another process goes on under the same producer name
-    ├── ReplayMismatch          a named producer sends something else than the first time
+    ├── ProducerFenced          another process continues under the same producer name
+    ├── ReplayMismatch          a named producer sends other records than the first time
     ├── NotController           this node does not lead the metadata quorum
     ├── QuorumBusy              too many proposals wait already
-    ├── ProposalDiscarded       another command took its place in the log
+    ├── ProposalDiscarded       another command took its place in the quorum's log
     ├── RequestTimedOut         no answer in time; it may have been carried out
     ├── ProposalUncertain       the outcome of a proposal is unknown
-    ├── OutcomeUnknown          a client cannot know whether its request was carried out
+    ├── OutcomeUnknown          a client gave up, and cannot know whether it was carried out
     ├── DeliveryTimedOut        a producer gave up, and certainly nothing was appended
     ├── BufferFull              a producer's memory is used up for now
     ├── Closed                  a client, producer or consumer that is not open
@@ -81,9 +81,10 @@
     │   └── CorruptJournal      the quorum's own files are damaged, or not this node's
     └── ServerError             an answer with a number that has no class here
 
-`definite` answers one question: did the operation certainly not happen? `retriable` says that
-the same call may succeed later; `refresh_metadata` that the caller should first ask who leads.
-`_FIRST` says which of the classes that share a number stands for it (`error_for`).
+`definite`: the operation certainly did not happen; an indefinite error leaves it open. `retriable`:
+the same call may succeed later. `refresh_metadata`: the client should refresh its metadata before
+it retries, as another broker may lead. `_FIRST` has the class to raise for a number that several
+classes share (`error_for`).
 """
 
 from __future__ import annotations
@@ -94,15 +95,15 @@ from typing import ClassVar, Self, TypeVar
 
 from raftmq.error_numbers import ErrorCode as ErrorCode
 
-# -- What every error says ------------------------------------------------------------------------
-# The base of all errors: what every one of them says.
+# -- The base -------------------------------------------------------------------------------------
+# The base of all errors: number, flags, and the topic or partition that an error is about.
 
 
 class RaftmqError(Exception):
-    """Base of the tree; `str()` names the thing and, where there is one, the way out.
+    """Base of the tree; `str()` names the thing and, if there is one, the way out.
 
     Attributes:
-        topic, partition, broker: which ones it is about; None where that is not known.
+        topic, partition, broker: which ones it is about; None if not known.
     """
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -114,7 +115,7 @@ class RaftmqError(Exception):
     broker: int | None = None
 
     def __init_subclass__(cls) -> None:
-        """All are known by the place from which programs import them."""
+        """Tracebacks name the module from which programs import errors."""
         super().__init_subclass__()
         cls.__module__ = "raftmq.errors"
 
@@ -127,17 +128,17 @@ class RaftmqError(Exception):
         return text if is_told else f"{where}: {text}"
 
     def at(self, topic: str, partition: int | None = None) -> Self:
-        """The same error, of one topic or partition: a failed request may have been about many."""
+        """A copy for one topic or partition: a failed request may have been about many."""
         copy = self.copied()
         copy.topic, copy.partition = topic, partition
         return copy
 
     def copied(self) -> Self:
-        """To be raised once more, by somebody else: each has its own traceback and notes."""
+        """A copy to raise in another task: each copy has its own traceback and notes."""
         copy = type(self).__new__(type(self))
         copy.args = self.args
         copy.__dict__.update(self.__dict__)
-        if "__notes__" in copy.__dict__:  # a note on the copy is none on the original
+        if "__notes__" in copy.__dict__:  # a list of its own, not the original's
             copy.__notes__ = list(copy.__notes__)
         copy.__cause__ = self.__cause__
         return copy
@@ -148,13 +149,13 @@ class RaftmqError(Exception):
 
 
 class CorruptRecord(RaftmqError):
-    """Bytes that do not decode: says what is wrong and at which byte of which thing.
+    """Bytes that do not decode: names what is wrong, and at which byte of which file or buffer.
 
     Attributes:
         position: byte position of the damage, counted from the start of what was decoded
-            (a buffer) or of the file that `where` names; None where it has no position.
-        where: the file or log, when the bytes came from one.
-        offset: of the record in its log, where whoever noticed knows it.
+            (a buffer) or of the file that `where` names; None if it has no position.
+        where: the file or log, if the bytes came from one.
+        offset: of the record in its log, if the code that found it knows it.
     """
 
     code = ErrorCode.CORRUPT_MESSAGE
@@ -177,14 +178,14 @@ class InvalidRecord(RaftmqError):
 
 
 class InvalidTimestamp(InvalidRecord):
-    """`allowed`: the highest one that the broker took just then; -1: it has not told."""
+    """`allowed`: the highest timestamp that the broker took at that time; -1: not known."""
 
     code = ErrorCode.INVALID_TIMESTAMP
     allowed = -1
 
 
 class MessageTooLarge(RaftmqError):
-    """`allowed`: bytes of a batch that the topic takes; -1: not told, or not what it is about."""
+    """`allowed`: bytes of a batch that the topic takes; -1: not known, or another limit."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
     allowed = -1
@@ -195,7 +196,8 @@ class OffsetOutOfRange(RaftmqError):
 
 
 class LogTruncation(OffsetOutOfRange):
-    """A leader that had not all records took over. `offset`: before it nothing has changed."""
+    """The log lost records that were read already, as after an unclean election. `offset`: before
+    it nothing has changed."""
 
     def __init__(self, what: str, *, offset: int) -> None:
         self.offset = offset
@@ -208,7 +210,7 @@ class OffsetNotAvailable(RaftmqError):
 
 
 # -- Partitions -----------------------------------------------------------------------------------
-# Errors of partitions: who leads them, and how many hold what was written.
+# Errors of partitions: leaders, epochs, in-sync replicas, fetch sessions, elections.
 
 
 class UnknownTopicOrPartition(RaftmqError):
@@ -239,7 +241,7 @@ class NotLeaderOrFollower(RaftmqError):
 
 
 class LeaderElsewhere(NotLeaderOrFollower):
-    """Nothing was appended: somebody else leads, or this broker has not taken up its part yet."""
+    """Nothing was appended: another broker leads, or this one has not begun to lead yet."""
 
     definite = True
 
@@ -251,7 +253,7 @@ class FencedLeaderEpoch(RaftmqError):
 
 
 class UnknownLeaderEpoch(RaftmqError):
-    """Whoever asked knows more than the broker: ask again after a pause."""
+    """The client's metadata is newer than the broker's: try again after a pause."""
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
     retriable = True
@@ -345,7 +347,7 @@ class InvalidUpdateVersion(RaftmqError):
 
 
 class NotCoordinator(RaftmqError):
-    """Somebody else coordinates the group, or will in a moment: look it up again."""
+    """Another broker coordinates the group, or will in a moment: find the coordinator again."""
 
     code = ErrorCode.NOT_COORDINATOR
     retriable = True
@@ -365,13 +367,13 @@ class NonEmptyGroup(RaftmqError):
 
 
 class UnknownMemberId(RaftmqError):
-    """The member has been put out, or another took its place: join anew."""
+    """The coordinator removed the member, or another took its place: join anew."""
 
     code = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class IllegalGeneration(RaftmqError):
-    """Partitions have been given to others since: join anew."""
+    """Partitions were assigned to other members since: join anew."""
 
     code = ErrorCode.ILLEGAL_GENERATION
 
@@ -381,14 +383,14 @@ class OffsetMetadataTooLarge(RaftmqError):
 
 
 class CoordinatorLoadInProgress(RaftmqError):
-    """The coordinator is new and has not read yet what the one before it kept: ask again."""
+    """The coordinator is new and has not loaded the group yet: try again."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     retriable = True
 
 
 class CoordinatorNotAvailable(RaftmqError):
-    """Nobody coordinates the group for the moment: ask again."""
+    """The group has no coordinator at the moment: try again."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     retriable = True
@@ -396,7 +398,7 @@ class CoordinatorNotAvailable(RaftmqError):
 
 
 class InconsistentGroupProtocol(RaftmqError):
-    """No assignor that all members of the group know: give them one in common."""
+    """No assignor that all members of the group support: configure one in common."""
 
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -406,13 +408,13 @@ class InvalidSessionTimeout(RaftmqError):
 
 
 class RebalanceInProgress(RaftmqError):
-    """The group is dealing out its partitions anew: join again. Nothing was changed."""
+    """The group assigns its partitions anew: join again. Nothing was changed."""
 
     code = ErrorCode.REBALANCE_IN_PROGRESS
 
 
 class MemberIdRequired(RaftmqError):
-    """The coordinator has given out a member id: join once more, with it."""
+    """The coordinator has assigned a member id: join once more, with it."""
 
     code = ErrorCode.MEMBER_ID_REQUIRED
 
@@ -434,18 +436,18 @@ class GroupSubscribedToTopic(RaftmqError):
 
 
 # -- Producers ------------------------------------------------------------------------------------
-# Errors of the numbers that producers give to what they send.
+# Errors of idempotent and named producers: sequences, epochs, fences.
 
 
 class OutOfOrderSequence(RaftmqError):
-    """Not the sequence number that comes next of that producer; nothing was appended."""
+    """Not the next sequence number of that producer; nothing was appended."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class DuplicateSequence(RaftmqError):
-    """It stands in the log already, so long ago that nobody remembers where. Indefinite: it
-    happened, once.
+    """It stands in the log already, once; its offset is not remembered any more. Indefinite: the
+    append did happen.
     """
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
@@ -453,14 +455,14 @@ class DuplicateSequence(RaftmqError):
 
 
 class InvalidProducerEpoch(RaftmqError):
-    """Of an epoch of that producer that is over; nothing was appended."""
+    """The producer has begun a later epoch; nothing was appended."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class UnknownProducerId(RaftmqError):
-    """Nothing is known (any more) of that producer, and its sequence does not begin at 0; nothing
-    was appended.
+    """The partition does not know that producer (any more), and its sequence does not begin at 0;
+    nothing was appended.
     """
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -476,22 +478,22 @@ class TooManyProducers(RaftmqError):
 
 
 class ProducerFenced(RaftmqError):
-    """Another process goes on under the same producer name; nothing was appended."""
+    """Another process has fenced the same producer name; nothing was appended."""
 
     code = ErrorCode.PRODUCER_FENCED
 
 
 class ReplayMismatch(RaftmqError):
-    """A named producer sends something else than the first time in the same generation, or to
-    another number of partitions. Nothing of the records that fail with it was appended; other
-    partitions may have taken some of this run before. Raised in the client, and never travels.
+    """A named producer sends other records than the first time in the same generation, or to
+    another number of partitions. None of the records that fail with it was appended; other
+    partitions may have taken some of this run before. Raised in the client, never sent.
     """
 
     code = ErrorCode.INVALID_REQUEST
 
 
 # -- The cluster ----------------------------------------------------------------------------------
-# Errors of the cluster: its brokers, and the quorum that keeps the metadata.
+# Errors of the cluster: rights, brokers, and the metadata quorum.
 
 
 class TopicAuthorizationFailed(RaftmqError):
@@ -523,13 +525,14 @@ class InvalidCommand(RaftmqError):
 
 
 class NewerCommand(InvalidCommand):
-    """Whoever understands it applies it: a node that passed over it would know something else."""
+    """This node must stop: newer nodes apply the command, and a node that skipped it would have
+    another image."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class NotController(RaftmqError):
-    """Definite: nothing was appended. `leader_id` is who leads, as far as this node knows."""
+    """Definite: nothing was appended. `leader_id`: the controller, as far as this node knows."""
 
     code = ErrorCode.NOT_CONTROLLER
     retriable = True
@@ -569,7 +572,7 @@ class ProposalUncertain(RaftmqError):
 
 
 class UnsupportedVersion(RaftmqError):
-    """`correlation_id` is that of the request, so that it can be answered; None: not known."""
+    """`correlation_id`: of the request, so that it can be answered; None: not known."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
@@ -601,7 +604,7 @@ class Disconnected(RaftmqError):
 
 
 class Unreachable(RaftmqError):
-    """`was_refused`: its machine answered, and nobody listens there. Else it may be silence."""
+    """`was_refused`: the machine answered that nothing listens there; else it may be down."""
 
     code = ErrorCode.NETWORK_EXCEPTION
     retriable = True
@@ -617,23 +620,23 @@ class RemoteProtocolError(RaftmqError):
 
 
 class ServerError(RaftmqError):
-    """Indefinite, as nothing is known of the error but its `number` and text."""
+    """An error of a newer version: only its `number` and text are known, so it is indefinite."""
 
     definite = False
 
     def __init__(self, what: str, number: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         self.number = number
-        with suppress(ValueError):  # a number of a newer version
+        with suppress(ValueError):  # a number that Kafka has added since
             self.code = ErrorCode(number)
         super().__init__(what)
 
 
 # -- Raised in clients only -----------------------------------------------------------------------
-# Errors that are raised in clients, and never travel.
+# Errors that are raised in clients, and never sent.
 
 
 class OutcomeUnknown(RaftmqError):
-    """A client gave up: some attempt may have been carried out. What it met last is the cause."""
+    """A client gave up, and an attempt may have been carried out. Its last error is the cause."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
@@ -641,14 +644,15 @@ class OutcomeUnknown(RaftmqError):
 
 
 class DeliveryTimedOut(RaftmqError):
-    """A producer gave up: it was never sent, or each attempt was refused. Definite."""
+    """A producer gave up: the batch was never sent, or each attempt was refused. Definite."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
 
 
 class BufferFull(RaftmqError):
-    """A producer has no room for another record now: wait for some, as `enqueue` does."""
+    """The producer's buffer pool has no room for another record now: back-pressure. `enqueue` waits
+    for room."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     retriable = True
@@ -690,7 +694,7 @@ class CorruptJournal(StorageError):
 # -- From numbers to classes ----------------------------------------------------------------------
 
 
-# Of the classes that share a number, the one that stands for it.
+# Of the classes that share a number, the one that a client raises for it: the most general one.
 _FIRST = (
     UnsupportedVersion,
     InvalidRequest,
@@ -706,25 +710,25 @@ AnyError = TypeVar("AnyError", bound=RaftmqError)
 
 
 def error_for(number: int, message: str) -> RaftmqError:
-    """The exception that an error number of an answer stands for.
+    """The exception for an error number in an answer.
 
-    It promises no more than the one that was raised over there: of classes that share a number,
-    it is indefinite if one of them is.
+    It promises no more than the one that the broker raised: of classes that share a number, it is
+    indefinite if one of them is.
     """
     assert number != ErrorCode.NONE, "no error"
     cls = _BY_NUMBER.get(number)
-    if cls is None:
+    if cls is None:  # a number of a newer broker
         return ServerError(message, number)
-    if cls is InvalidConfig:
+    if cls is InvalidConfig:  # takes a list of problems
         return InvalidConfig([message])
-    if cls is CorruptRecord:
+    if cls is CorruptRecord:  # its constructor adds the words again
         return CorruptRecord(message.removeprefix("corrupt record: "))
     return cls(message)
 
 
 def without_frames(error: AnyError) -> AnyError:
-    """For whoever keeps it: frames in which it was raised know logs, whose files would stay open,
-    and often the one that keeps it, so that nobody but the garbage collector would let them go.
+    """`error` without tracebacks, to be stored. Their frames refer to logs, whose files would stay
+    open, and often to the object that stores the error: a cycle until the garbage collector runs.
     """
     behind: list[BaseException | None] = [error]
     while behind:
@@ -736,7 +740,7 @@ def without_frames(error: AnyError) -> AnyError:
 
 
 def _by_number() -> dict[int, type[RaftmqError]]:
-    """Whoever has a number from its parent leaves it to the parent."""
+    """The class of each number. A class that inherits its number leaves it to its parent."""
     found: dict[int, type[RaftmqError]] = {cls.code: cls for cls in _FIRST}
     for cls in _descendants(RaftmqError):
         if "code" in vars(cls):

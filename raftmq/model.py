@@ -1,6 +1,6 @@
-"""The words of raftmq that every layer shares: small enums and value types, no behaviour.
+"""Value types that all layers share: durability, record format, compression, address.
 
-Owns names only. Imports nothing of raftmq; anything here may be imported by anyone.
+Owns names only, no behaviour. Imports nothing of raftmq, so that every module may import it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+# Absent values, with Kafka's numbers: these stand in batch headers.
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -52,7 +53,7 @@ class TimestampOffset(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where somebody listens. `raftmq/rpc/protocol.py` reads and writes `host:port`."""
+    """Host and port of a listener. `raftmq/rpc/protocol.py` parses the text `host:port`."""
 
     host: str  # a name, an IPv4 address, or an IPv6 address without brackets
     port: int
