@@ -124,8 +124,8 @@ class RaftmqError(Exception):
         if self.topic is None:
             return text
         where = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
-        is_told = re.search(rf"(?<![\w.-]){re.escape(where)}(?![\w.-])", text)
-        return text if is_told else f"{where}: {text}"
+        names_it = re.search(rf"(?<![\w.-]){re.escape(where)}(?![\w.-])", text)
+        return text if names_it else f"{where}: {text}"
 
     def at(self, topic: str, partition: int | None = None) -> Self:
         """A copy for one topic or partition: a failed request may have been about many."""

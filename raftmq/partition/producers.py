@@ -444,18 +444,18 @@ class Producers:
             ProducerCache(self.limits.named),
         )
         for producer_id, producer, idle_seconds in remembered:
-            self.shelf_of(producer_id).restore(producer_id, producer, -idle_seconds)
+            self.cache_of(producer_id).restore(producer_id, producer, -idle_seconds)
 
     def __len__(self) -> int:
         return len(self._plain.known) + len(self._named.known)
 
     def __contains__(self, producer_id: int) -> bool:
-        return producer_id in self.shelf_of(producer_id).known
+        return producer_id in self.cache_of(producer_id).known
 
     def get(self, producer_id: int) -> ProducerState | None:
-        return self.shelf_of(producer_id).known.get(producer_id)
+        return self.cache_of(producer_id).known.get(producer_id)
 
-    def shelf_of(self, producer_id: int) -> ProducerCache:
+    def cache_of(self, producer_id: int) -> ProducerCache:
         return self._named if is_named(producer_id) else self._plain
 
     def picture(self) -> ProducersSnapshot:
@@ -475,10 +475,10 @@ class Producers:
         counts. `account`: generation and digest in the batch, if it is of a named producer.
         """
         producer_id = header.producer_id
-        shelf = self.shelf_of(producer_id)
-        producer = noted(shelf.known.get(producer_id), header, account)
+        cache = self.cache_of(producer_id)
+        producer = noted(cache.known.get(producer_id), header, account)
         if producer is not None:
-            shelf.put(producer_id, producer, self.latest if now is None else self._time(now))
+            cache.put(producer_id, producer, self.latest if now is None else self._time(now))
 
     def _time(self, now: float) -> float:
         if self._beginning is None:
@@ -550,12 +550,12 @@ class Admission:
 
     def _check_room(self, producer_id: int) -> None:
         self._new += 1
-        shelf = self._producers.shelf_of(producer_id)
-        if not shelf.has_room(self._new, self._producers.latest, but=self._ahead):
+        cache = self._producers.cache_of(producer_id)
+        if not cache.has_room(self._new, self._producers.latest, but=self._ahead):
             what = "producer name" if is_named(producer_id) else "producer"
             raise TooManyProducers(
-                f"{what} {producer_id} is new, and the partition knows {shelf.limits.producers_max}"
-                f" that all have appended within {shelf.limits.spare_seconds:g} s: let fewer "
+                f"{what} {producer_id} is new, and the partition knows {cache.limits.producers_max}"
+                f" that all have appended within {cache.limits.spare_seconds:g} s: let fewer "
                 f"{what}s write it, each for longer, or send without "
                 f"{'a name' if is_named(producer_id) else 'idempotence'}"
             )

@@ -84,12 +84,12 @@ class Replica:
         key: PartitionKey,
         log: PartitionLog,
         directory: LogDirectory,
-        around: ReplicaEnvironment,
+        environment: ReplicaEnvironment,
         *,
         high_watermark: int,
         lag_seconds_max: float = LAG_SECONDS_MAX,
     ) -> None:
-        self.key, self.log, self._directory, self._around = key, log, directory, around
+        self.key, self.log, self._directory, self._environment = key, log, directory, environment
         self.assignment: Assignment | None = None
         self.leader: Leader | None = None
         self.follower: Follower | None = None
@@ -116,15 +116,15 @@ class Replica:
                 return  # a newer one was applied while this one waited for the lock
             self.assignment = assignment
             try:
-                await self._change_part(assignment)
+                await self._change_role(assignment)
             finally:
-                self._tell_watchers()
+                self._notify_watchers()
 
-    async def _change_part(self, assignment: Assignment) -> None:
-        if assignment.leader == self._around.broker_id:
+    async def _change_role(self, assignment: Assignment) -> None:
+        if assignment.leader == self._environment.broker_id:
             await self._lead(assignment)  # may delete records first: ends with the disk's answer
         elif assignment.leader == NO_LEADER:
-            self._lay_down()  # wait for an election: the next assignment names the new leader
+            self._end_role()  # wait for an election: the next assignment names the new leader
         else:
             self._follow(assignment)
 
@@ -134,20 +134,20 @@ class Replica:
             now = trio.current_time()
             self._perform(self.leader.on_assignment(assignment, now=now))
             return
-        self._lay_down()
+        self._end_role()
         if not self.log.is_sound or assignment.leader_epoch <= self._spent_epoch:
             return  # it leads once its log is repaired, in an epoch that begins then (invariant 4)
         # Before anything is served, or a deleted record could be read again (L6, decision 0024).
         await self._begin_at(assignment.log_start_offset)
         self.log.assign_epoch(assignment.leader_epoch)
         self.leader = Leader(
-            self._around.broker_id,
+            self._environment.broker_id,
             assignment,
             log_end_offset=self.log.log_end_offset,
             held_end_offset=self.log.held_end_offset,
             high_watermark=self.high_watermark,
             lag_seconds_max=self._lag_seconds_max,
-            epoch_of=self._around.epoch_of,
+            epoch_of=self._environment.epoch_of,
             now=trio.current_time(),
         )
         self._perform(self.leader.on_held(self.log.held_end_offset))
@@ -191,7 +191,7 @@ class Replica:
     def _follow(self, assignment: Assignment) -> None:
         if self.follower and self.follower.leader_epoch == assignment.leader_epoch:
             return  # the same leader: its outstanding fetch stays valid
-        self._lay_down()
+        self._end_role()
         self.leader_start_offset = 0
         self.follower = Follower(
             assignment.leader,
@@ -201,7 +201,7 @@ class Replica:
             tokens=self._tokens,
         )
 
-    def _lay_down(self) -> None:
+    def _end_role(self) -> None:
         if self.leader is not None:
             error = NotLeaderOrFollower(f"{self.log.name} is not led here any more")
             self._acks.fail(error)
@@ -210,12 +210,12 @@ class Replica:
     async def close(self) -> None:
         """End the role, after a truncation or change of roles that is in progress."""
         async with self._cutting:
-            self._lay_down()
+            self._end_role()
             self._is_closed = True
             # Breaks the reference cycle with the log, which would keep its files open until the
             # garbage collector runs.
             self._unwatch(self.log)
-        self._tell_watchers()
+        self._notify_watchers()
 
     # -- a log that is repaired ------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Replica:
         """Whether the assignment names this broker as leader in an epoch in which it cannot lead
         any more (invariant 4): the controller has to begin another one."""
         known = self.assignment
-        is_named = known is not None and known.leader == self._around.broker_id
+        is_named = known is not None and known.leader == self._environment.broker_id
         return is_named and known is not None and known.leader_epoch <= self._spent_epoch
 
     async def replace_log(self, log: PartitionLog) -> None:
@@ -241,7 +241,7 @@ class Replica:
             if self._is_closed:
                 self.log = log  # to be deleted with its folder, so it gets no role
                 return
-            self._lay_down()
+            self._end_role()
             log.config = self.log.config
             self._unwatch(self.log)
             self._watch(log)
@@ -266,7 +266,7 @@ class Replica:
                 elif not self.log.is_whole:  # else it was repaired while this waited for the lock
                     end = self.log.log_end_offset if leads else self.log.whole_end_offset
                     await self._directory.truncate(self.log, max(end, self.log.log_start_offset))
-                self._lay_down()
+                self._end_role()
                 self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
                 await self._resume()
         finally:
@@ -275,9 +275,9 @@ class Replica:
     async def _resume(self) -> None:
         try:
             if self.assignment is not None:
-                await self._change_part(self.assignment)
+                await self._change_role(self.assignment)
         finally:
-            self._tell_watchers()
+            self._notify_watchers()
 
     # -- leading ---------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Replica:
             raise FencedLeaderEpoch(f"{self.log.name}: epoch {leader_epoch} ended, now is {known}")
         if self.leader is None:  # a follower, no leader elected, or its log is in repair
             raise NotLeaderOrFollower(
-                f"{self.log.name} is not led by broker {self._around.broker_id}"
+                f"{self.log.name} is not led by broker {self._environment.broker_id}"
             )
         return self.leader
 
@@ -352,7 +352,7 @@ class Replica:
     def _on_appended(self, leader: Leader) -> None:
         self._perform(leader.on_append(self.log.log_end_offset))
         self._on_held()
-        self._tell_watchers()
+        self._notify_watchers()
 
     def on_acks(
         self,
@@ -514,7 +514,7 @@ class Replica:
         self._perform(follower.on_appended(fetched.high_watermark, log_end_offset=end_offset))
         if fetched.data:
             self._on_held()
-            self._tell_watchers()
+            self._notify_watchers()
 
     @property
     def lags_log_start(self) -> bool:
@@ -603,9 +603,9 @@ class Replica:
     # -- what follows ----------------------------------------------------------------------
 
     def _watch(self, log: PartitionLog) -> None:
-        log.on_held, log.on_trimmed = self._on_held, self._tell_watchers
+        log.on_held, log.on_trimmed = self._on_held, self._notify_watchers
         log.retirable_end = self._retirable_end
-        log.on_doubt = partial(self._around.on_doubt, self.key)
+        log.on_doubt = partial(self._environment.on_doubt, self.key)
 
     def _unwatch(self, log: PartitionLog) -> None:
         log.on_held = log.on_trimmed = log.retirable_end = log.on_doubt = None
@@ -621,23 +621,23 @@ class Replica:
         """The log holds more, or went offline: see `PartitionLog.on_held`."""
         if self.log.offline_reason:  # its appends may be lost: answer now, not at the deadline
             self._acks.fail(StorageError(f"{self.log.name} is offline: {self.log.offline_reason}"))
-            self._around.on_offline(self.key)
+            self._environment.on_offline(self.key)
         elif self.leader:
             self._perform(self.leader.on_held(self.log.held_end_offset))
         elif self.follower:
-            self._around.on_held(self.key)
+            self._environment.on_held(self.key)
 
     def _perform(self, effects: list[LeaderEffect] | list[HighWatermarkRose]) -> None:
         for effect in effects:
             match effect:
                 case HighWatermarkRose(high_watermark):
                     self.high_watermark = high_watermark
-                    self._tell_watchers()
+                    self._notify_watchers()
                 case ProposeIsr():
-                    self._around.propose_isr(self.key, effect)
+                    self._environment.propose_isr(self.key, effect)
         if self.leader:
             self._acks.release(self.leader)
 
-    def _tell_watchers(self) -> None:
+    def _notify_watchers(self) -> None:
         for watcher in list(self.watchers):
             watcher.on_news(self.key)

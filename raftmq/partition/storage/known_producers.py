@@ -192,8 +192,8 @@ def _note_from(
                 return False
             file = files.open(segment.path)
             for found in walk(file, start, segment.size):
-                is_said = is_named(found.header.producer_id)
-                producers.note(found.header, account=account_in(file, found) if is_said else None)
+                has_name = is_named(found.header.producer_id)
+                producers.note(found.header, account=account_in(file, found) if has_name else None)
         except CorruptRecord as error:
             # A producer may have gone on in what cannot be read: with its old sequence a duplicate
             # would be taken for the next batch. An unknown one has to begin a new epoch.

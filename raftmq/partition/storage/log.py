@@ -205,7 +205,7 @@ class PartitionLog:
         self._check_epoch(leader_epoch)
         self._note_epoch(leader_epoch, self.log_end_offset)
         if self._epochs_are_unsynced:
-            self._tell_dirty()
+            self._notify_dirty()
 
     def append(self, buffer: Buffer, *, leader_epoch: int, now_ms: int, now: float) -> Appended:
         """Append a producer's batches as their leader, in one write: either all except duplicates,
@@ -298,7 +298,7 @@ class PartitionLog:
         self._note_epochs(placement)
         self._note_producers(placement, now)
         self._end.on_append(active.end_offset, now)
-        self._tell_dirty()
+        self._notify_dirty()
         return Appended(base_offset, active.end_offset)
 
     def _note_epochs(self, placement: Placement) -> None:
@@ -319,7 +319,7 @@ class PartitionLog:
         if offset is not None and self.on_doubt is not None:  # else there is no place to check
             self.on_doubt(offset)
 
-    def _tell_dirty(self) -> None:
+    def _notify_dirty(self) -> None:
         if self.on_dirty is not None:
             self.on_dirty(self)
 
@@ -349,7 +349,7 @@ class PartitionLog:
         if not self.offline_reason:  # the first error is the cause, later ones follow from it
             self.offline_reason, self.is_half_cut = str(error), self._is_being_cut
             logger.error("log goes offline: log=%s reason=%s", self.name, error)
-            self._tell_dirty()  # the flusher wakes those who wait, with this error
+            self._notify_dirty()  # the flusher wakes those who wait, with this error
         return StorageError(f"{self.name} is offline: {self.offline_reason}")
 
     def close(self) -> None:

@@ -134,7 +134,7 @@ def recall(log: PartitionLog) -> None:
     is_known, places = True, read_mark(log.files, log.folder)
     for begin, end_offset in places:
         offset = max(begin, log.log_start_offset)  # the log may start inside a batch
-        is_known &= _look_again(log, offset, end_offset)
+        is_known &= _check_again(log, offset, end_offset)
     if log.rotten:
         logger.error("rot is still there: log=%s places=%d", log.name, len(log.rotten))
     # A place that could not be read stays in the mark, for the next opening.
@@ -142,7 +142,7 @@ def recall(log: PartitionLog) -> None:
         write_mark(log.files, log.folder, log.rotten)
 
 
-def _look_again(log: PartitionLog, offset: int, end_offset: int) -> bool:
+def _check_again(log: PartitionLog, offset: int, end_offset: int) -> bool:
     """Whether the disk could be read there. A failing disk may refuse it: readers there get the
     error, and all other offsets are served.
 
