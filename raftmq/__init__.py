@@ -51,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
+    if name in _HOMES:  # imported now, and not with the package
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'raftmq' has no attribute {name!r}")
 

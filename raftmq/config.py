@@ -191,12 +191,12 @@ def min_isr_in(configs: Mapping[str, str]) -> int:
 def replication_warning(replication_factor: int, min_insync_replicas: int) -> str:
     """A warning if one broker that is down stops the topic, else "". A factor below 1 is unknown
     (the cluster's default)."""
-    if replication_factor == 1:
+    if replication_factor == 1:  # min.insync.replicas cannot help: nothing else has the records
         return (
             "one replica: while its broker is down there is no writing and no reading, and its"
             " records go with its disk"
         )
-    if replication_factor < 1 or min_insync_replicas < replication_factor:
+    if replication_factor < 1 or min_insync_replicas < replication_factor:  # one broker may be down
         return ""
     return (
         f"acks=all needs all {replication_factor} replicas (min.insync.replicas ="

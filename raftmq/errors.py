@@ -159,7 +159,7 @@ class CorruptRecord(RaftmqError):
     """
 
     code = ErrorCode.CORRUPT_MESSAGE
-    retriable = True
+    retriable = True  # damaged on the way, or on one replica's disk only
 
     def __init__(
         self, what: str, *, position: int | None = None, where: str = "", offset: int | None = None
@@ -206,7 +206,7 @@ class LogTruncation(OffsetOutOfRange):
 
 class OffsetNotAvailable(RaftmqError):
     code = ErrorCode.OFFSET_NOT_AVAILABLE
-    retriable = True
+    retriable = True  # until its high watermark has reached its epoch
 
 
 # -- Partitions -----------------------------------------------------------------------------------
@@ -215,19 +215,19 @@ class OffsetNotAvailable(RaftmqError):
 
 class UnknownTopicOrPartition(RaftmqError):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    retriable = True
+    retriable = True  # a new topic may not have reached that broker yet
     refresh_metadata = True
 
 
 class UnknownTopicId(RaftmqError):
     code = ErrorCode.UNKNOWN_TOPIC_ID
-    retriable = True
+    retriable = True  # as above; a deleted topic is not found by name either
     refresh_metadata = True
 
 
 class LeaderNotAvailable(RaftmqError):
     code = ErrorCode.LEADER_NOT_AVAILABLE
-    retriable = True
+    retriable = True  # until an election, or until a broker is back
     refresh_metadata = True
 
 
@@ -249,26 +249,26 @@ class LeaderElsewhere(NotLeaderOrFollower):
 class FencedLeaderEpoch(RaftmqError):
     code = ErrorCode.FENCED_LEADER_EPOCH
     retriable = True
-    refresh_metadata = True
+    refresh_metadata = True  # the client's leader is out of date
 
 
 class UnknownLeaderEpoch(RaftmqError):
     """The client's metadata is newer than the broker's: try again after a pause."""
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
-    retriable = True
+    retriable = True  # until the broker has the newer metadata
 
 
 class NotEnoughReplicas(RaftmqError):
     code = ErrorCode.NOT_ENOUGH_REPLICAS
-    retriable = True
+    retriable = True  # until followers are back in sync
 
 
 class NotEnoughReplicasAfterAppend(RaftmqError):
     """Indefinite: the leader has it, and it is committed once the others come back."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    retriable = True
+    retriable = True  # idempotent producers: a repeat is found as a duplicate
     definite = False
 
 
@@ -278,29 +278,29 @@ class InvalidRequiredAcks(RaftmqError):
 
 class FetchSessionIdNotFound(RaftmqError):
     code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    retriable = True
+    retriable = True  # with a new session, which loses nothing
 
 
 class InvalidFetchSessionEpoch(RaftmqError):
     code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    retriable = True
+    retriable = True  # with a new session, which loses nothing
 
 
 class PreferredLeaderNotAvailable(RaftmqError):
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    retriable = True
+    retriable = True  # until the first replica is in sync again
     refresh_metadata = True
 
 
 class EligibleLeadersNotAvailable(RaftmqError):
     code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    retriable = True
+    retriable = True  # until a replica is back that may lead
     refresh_metadata = True
 
 
 class ElectionNotNeeded(RaftmqError):
     code = ErrorCode.ELECTION_NOT_NEEDED
-    retriable = True
+    retriable = True  # as in Kafka
     refresh_metadata = True
 
 
@@ -351,7 +351,7 @@ class NotCoordinator(RaftmqError):
 
     code = ErrorCode.NOT_COORDINATOR
     retriable = True
-    refresh_metadata = True
+    refresh_metadata = True  # find the coordinator anew
 
 
 class InvalidGroupId(RaftmqError):
@@ -386,14 +386,14 @@ class CoordinatorLoadInProgress(RaftmqError):
     """The coordinator is new and has not loaded the group yet: try again."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    retriable = True
+    retriable = True  # loading takes a moment
 
 
 class CoordinatorNotAvailable(RaftmqError):
     """The group has no coordinator at the moment: try again."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    retriable = True
+    retriable = True  # until another broker takes the group over
     refresh_metadata = True
 
 
@@ -474,7 +474,7 @@ class TooManyProducers(RaftmqError):
     """
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    retriable = True
+    retriable = True  # until one has been idle for long enough
 
 
 class ProducerFenced(RaftmqError):
@@ -536,7 +536,7 @@ class NotController(RaftmqError):
 
     code = ErrorCode.NOT_CONTROLLER
     retriable = True
-    refresh_metadata = True
+    refresh_metadata = True  # another node leads
 
     def __init__(self, what: str, leader_id: int | None = None) -> None:
         self.leader_id = leader_id
@@ -547,14 +547,14 @@ class QuorumBusy(RaftmqError):
     """Definite: the queue of proposals is full; try again after a pause."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    retriable = True
+    retriable = True  # until the queue is shorter
 
 
 class ProposalDiscarded(RaftmqError):
     """Definite: a new leader put another command in its place in the log."""
 
     code = ErrorCode.NOT_CONTROLLER
-    retriable = True
+    retriable = True  # with the same command: it was not applied
     refresh_metadata = True
 
 
@@ -562,7 +562,7 @@ class ProposalUncertain(RaftmqError):
     """It may have been applied, or may be later: retry with the same command id, or read."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
-    retriable = True
+    retriable = True  # a command id is applied once at most
     refresh_metadata = True
     definite = False
 
@@ -590,7 +590,7 @@ class RequestTimedOut(RaftmqError):
 
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
-    refresh_metadata = True
+    refresh_metadata = True  # the broker may be down, and another one lead
     definite = False
 
 
@@ -599,7 +599,7 @@ class Disconnected(RaftmqError):
 
     code = ErrorCode.NETWORK_EXCEPTION
     retriable = True
-    refresh_metadata = True
+    refresh_metadata = True  # the broker may be down, and another one lead
     definite = False
 
 
@@ -607,7 +607,7 @@ class Unreachable(RaftmqError):
     """`was_refused`: the machine answered that nothing listens there; else it may be down."""
 
     code = ErrorCode.NETWORK_EXCEPTION
-    retriable = True
+    retriable = True  # nothing was sent
 
     def __init__(self, what: str, *, was_refused: bool = False) -> None:
         self.was_refused = was_refused
@@ -616,7 +616,7 @@ class Unreachable(RaftmqError):
 
 class RemoteProtocolError(RaftmqError):
     code = ErrorCode.NETWORK_EXCEPTION
-    retriable = True
+    retriable = True  # over a new connection
 
 
 class ServerError(RaftmqError):
@@ -639,7 +639,7 @@ class OutcomeUnknown(RaftmqError):
     """A client gave up, and an attempt may have been carried out. Its last error is the cause."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
-    retriable = True
+    retriable = True  # by the program, which may repeat what was done
     definite = False
 
 
@@ -647,7 +647,7 @@ class DeliveryTimedOut(RaftmqError):
     """A producer gave up: the batch was never sent, or each attempt was refused. Definite."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
-    retriable = True
+    retriable = True  # by the program: nothing of it was appended
 
 
 class BufferFull(RaftmqError):
@@ -655,7 +655,7 @@ class BufferFull(RaftmqError):
     for room."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    retriable = True
+    retriable = True  # once batches were acknowledged
 
 
 class Closed(RaftmqError):
@@ -673,21 +673,21 @@ class StorageError(RaftmqError):
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
-    refresh_metadata = True
+    refresh_metadata = True  # a leader with a failed disk hands over
     definite = False
 
 
 class DirectoryInUse(StorageError):
-    definite = True
-    retriable = False
+    definite = True  # nothing was opened
+    retriable = False  # until an operator acts
     refresh_metadata = False
 
 
 class CorruptJournal(StorageError):
     """The node must stay out of the quorum; the message says what is damaged and the way back."""
 
-    definite = True
-    retriable = False
+    definite = True  # the node did not start
+    retriable = False  # until an operator acts
     refresh_metadata = False
 
 
@@ -743,7 +743,7 @@ def _by_number() -> dict[int, type[RaftmqError]]:
     """The class of each number. A class that inherits its number leaves it to its parent."""
     found: dict[int, type[RaftmqError]] = {cls.code: cls for cls in _FIRST}
     for cls in _descendants(RaftmqError):
-        if "code" in vars(cls):
+        if "code" in vars(cls):  # else it inherits the number
             first = found.setdefault(cls.code, cls)
             assert first is cls or first in _FIRST, f"{cls} shares its number with {first}"
     return found

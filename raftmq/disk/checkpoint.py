@@ -73,7 +73,7 @@ def read_checkpoint(files: Files, path: Path) -> dict[str, int] | None:
     if data is None:
         return None
     body, separator, seal = data.rpartition(b"crc32c ")
-    if not separator or seal != b"%08x\n" % crc32c(body):
+    if not separator or seal != b"%08x\n" % crc32c(body):  # torn, rotten, or not a checkpoint
         return None
     try:
         return dict(_parse_line(line) for line in body.decode().splitlines())

@@ -45,7 +45,7 @@ class Closer:
     def start(self) -> None:
         """May be called repeatedly; not from a finalizer, which could deadlock on the lock."""
         with self._lock:
-            if not self._is_started:
+            if not self._is_started:  # several data directories of one process share the thread
                 threading.Thread(target=self._serve, name="raftmq-closer", daemon=True).start()
                 self._is_started = True
 

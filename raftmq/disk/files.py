@@ -180,7 +180,7 @@ class OsFile:
     def _write_some(self, position: int, buffers: Sequence[Buffer]) -> int:
         length = sum(map(len, buffers))
         done = os.pwritev(self._descriptor, buffers, position)
-        if done < length:
+        if done < length:  # a full disk, or a signal
             self._write_rest(position, memoryview(b"".join(buffers)), done)
         return length
 
@@ -212,7 +212,7 @@ class OsFiles:
         # Verification opens what it finds: without O_NONBLOCK a named pipe would block for ever.
         self._flags = os.O_CLOEXEC | (os.O_RDONLY | os.O_NONBLOCK if read_only else os.O_RDWR)
         self._may_create = not read_only
-        if not read_only:
+        if not read_only:  # a read-only tool removes nothing, so it needs no thread
             CLOSER.start()
         # Held open: syncfs reports a failed write-back only to descriptors opened before it.
         self._file_systems: dict[Path, File] = {}
@@ -274,6 +274,7 @@ class OsFiles:
         return self._file_systems[path]
 
     def owns_file_system(self, path: Path) -> bool:
+        # Else syncfs would sync the files of others, too, or hide errors.
         if not (_syncfs_reports_errors() and path.is_mount()):
             return False
         with _translated("open", path):

@@ -56,6 +56,7 @@ class DiskThread:
         Raises:
             trio.Cancelled: only before `function` has begun.
         """
+        # A caller that was cancelled must not begin: `function` cannot be stopped.
         await trio.lowlevel.checkpoint_if_cancelled()
         assert not self._is_busy, "one at a time"
         self._is_busy = True

@@ -52,7 +52,7 @@ class Waiter:
 
     def end(self, error: RaftmqError | None = None) -> None:
         on_end, self._on_end = self._on_end, None
-        if on_end is not None:
+        if on_end is not None:  # else it was abandoned, or has ended already
             on_end(error)
 
     def abandon(self) -> None:
@@ -98,7 +98,7 @@ class OffsetWaiters:
             if waiter.deadline <= now:
                 waiter.end(RequestTimedOut(f"offset {offset} was not acknowledged in time"))
         waiting = [entry for entry in self._heap if not entry[2].is_over]
-        if len(waiting) < len(self._heap):
+        if len(waiting) < len(self._heap):  # else the heap stays as it is: the usual case
             heapify(waiting)
             self._heap = waiting
 

@@ -90,6 +90,7 @@ class LeaderEpochs:
         None if the epoch is newer than all that this log knows. An epoch older than all of them
         ends where the first known one starts.
         """
+        # An epoch of a leader from which this log has no records.
         if not self.entries or leader_epoch > self.latest:
             return None
         if leader_epoch == self.latest:  # still written: no next epoch marks its end

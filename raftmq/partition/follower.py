@@ -57,6 +57,7 @@ class Follower:
         self, log_end_offset: int, last_epoch: int, *, now: float
     ) -> FetchFromLeader | None:
         """The next fetch request; None while an answer to the outstanding one may come."""
+        # At most one in flight: answers could cross.
         if self._asked_at is not None and now - self._asked_at < self._answer_seconds_max:
             return None
         self._token = next(self._tokens)
@@ -65,7 +66,7 @@ class Follower:
 
     def accepts(self, token: int) -> bool:
         """Whether this answers the outstanding fetch, which ends with it. If not, drop it."""
-        if self._asked_at is None or token != self._token:
+        if self._asked_at is None or token != self._token:  # late, or of another role
             return False
         self._asked_at = None
         return True
@@ -90,7 +91,7 @@ class Follower:
             diverged.end_offset if own is None else min(own.end_offset, diverged.end_offset)
         )
         end_offset = min(end_offset, log_end_offset)
-        if end_offset < log_start_offset:
+        if end_offset < log_start_offset:  # our log starts behind the point where both may agree
             self.high_watermark = 0
             return StartOver(0)  # OffsetOutOfRange will answer with the leader's log start
         self.high_watermark = min(self.high_watermark, end_offset)
@@ -107,6 +108,7 @@ class Follower:
         """After the records of an answer, if any, were appended: what is committed now (F3)."""
         self.agrees = True  # an answer that is no divergence
         known = min(high_watermark, log_end_offset)
+        # The leader's may be behind ours: a new leader learns it anew (F3).
         if known <= self.high_watermark:
             return []
         self.high_watermark = known

@@ -171,7 +171,7 @@ class FollowerProgress:
         The mark stays until it is reached. A follower whose disk is always 50 ms behind a busy
         leader never holds the log end, and reports more often than that: it lags by 50 ms.
         """
-        if self.held_offset >= log_end_offset:
+        if self.held_offset >= log_end_offset:  # it holds everything: caught up now
             self._caught_up_at, self._mark = now, _Mark(now, log_end_offset)
         elif self.held_offset >= self._mark.log_end_offset:  # it holds what the leader had then
             self._caught_up_at = max(self._caught_up_at, self._mark.at)
@@ -339,7 +339,7 @@ class Leader:
         assert assignment.leader == self.broker_id, (
             f"the leader changed with its epoch {assignment}"
         )
-        if assignment.partition_epoch < self.assignment.partition_epoch:
+        if assignment.partition_epoch < self.assignment.partition_epoch:  # overtaken by a newer one
             return []
         if assignment.partition_epoch > self.assignment.partition_epoch:
             # Either our proposal was applied, or its compare-and-set fails now.
@@ -381,7 +381,7 @@ class Leader:
         if self.held_end_offset <= self.high_watermark:
             return []  # the leader counts, too: the common case while its own sync is in progress
         held = min(map(self._held_by, self._counting()))
-        if held <= self.high_watermark:
+        if held <= self.high_watermark:  # a follower that counts does not hold more yet
             return []
         self.high_watermark = held
         assert self.high_watermark <= self.log_end_offset, "L1"
@@ -439,9 +439,10 @@ class Leader:
     def _maybe_expand(self, follower: int) -> list[LeaderEffect]:
         """Propose the follower for the ISR if it holds all that may have been committed: here up to
         the high watermark, by earlier leaders up to the start of this epoch."""
-        if self._pending or not self._may_join(follower):
+        if self._pending or not self._may_join(follower):  # one proposal at a time (L3)
             return []
         needed = max(self.high_watermark, self.epoch_start_offset)
+        # It would join without a record that may be committed.
         if self._progress[follower].held_offset < needed:
             return []
         return self._propose({*self.assignment.isr, follower})
@@ -480,6 +481,7 @@ class Leader:
 
     def _epoch_in_isr(self, member: int) -> int:
         """Of a follower that joins, the process that caught up; else the registered one."""
+        # It joins: by the process that caught up, so that the controller can refuse a later one.
         if member != self.broker_id and member not in self.assignment.isr:
             return self._progress[member].broker_epoch or NO_EPOCH
         epoch = self._epoch_of(member)

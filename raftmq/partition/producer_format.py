@@ -81,9 +81,10 @@ def read_snapshot(data: bytes, end_offset: int) -> list[Remembered]:
 def _check_frame(data: bytes, end_offset: int) -> int:
     """Check CRC, magic, version and offset. Returns where the producers end and the CRC begins."""
     end = len(data) - _CRC.size
-    if end < _HEAD.size or _CRC.unpack_from(data, end) != (crc32c(data[:end]),):
+    if end < _HEAD.size or _CRC.unpack_from(data, end) != (crc32c(data[:end]),):  # torn, or rotten
         raise CorruptRecord("the snapshot of producers fails its CRC")
     magic, version, said, _ = _HEAD.unpack_from(data)
+    # Of a later version, or a file under a wrong name.
     if (magic, version, said) != (MAGIC, VERSION, end_offset):
         raise CorruptRecord(
             f"magic {magic!r}, version {version}, offset {said} in the snapshot of producers; "
@@ -95,7 +96,7 @@ def _check_frame(data: bytes, end_offset: int) -> int:
 def _read_producer(data: bytes, position: int, end: int, end_offset: int) -> tuple[Remembered, int]:
     """One producer, and where the next one begins."""
     runs_at = position + _PRODUCER.size
-    if runs_at > end:
+    if runs_at > end:  # the count in the head is too high
         raise CorruptRecord("a producer is cut off", position=position)
     fields = _PRODUCER.unpack_from(data, position)
     producer_id, epoch, next_sequence, idle, *account, count = fields

@@ -96,7 +96,7 @@ class ProducerState(NamedTuple):
     def offset_of(self, sequence: int, count: int) -> int | None:
         for run in reversed(self.runs):
             offset = run.offset_of(sequence, count)
-            if offset is not None:
+            if offset is not None:  # newest first: a repeat is mostly of the last request
                 return offset
         return None
 
@@ -175,17 +175,17 @@ def stands_at(known: ProducerState | None, header: BatchHeader) -> int | None:
     6. A gap before it, or only some of its records stand in the log.
     """
     first, count = header.base_sequence, header.record_count
-    if known is None or header.producer_epoch > known.epoch:
+    if known is None or header.producer_epoch > known.epoch:  # case 1
         _check_beginning(known, header)
         return None
-    if header.producer_epoch < known.epoch:
+    if header.producer_epoch < known.epoch:  # case 2
         raise InvalidProducerEpoch(
             f"{name_of(header)}: the producer is in epoch {known.epoch}, earlier ones are over"
         )
-    if first == known.next_sequence:
+    if first == known.next_sequence:  # case 3, before any look at the runs (decision 0020)
         return None
     original = known.offset_of(first, count)
-    if original is not None:
+    if original is not None:  # case 4
         return original
     raise _misfit(known, header)
 
@@ -254,9 +254,9 @@ def fenced(
     Raises:
         ProducerFenced: a higher generation has begun.
     """
-    if known is None:
+    if known is None:  # case 1
         return ProducerState(0, 0, (), generation, partition_count=partition_count)
-    if generation < known.generation:
+    if generation < known.generation:  # case 2
         raise ProducerFenced(
             f"generation {generation} of this producer name is over, {known.generation} has begun: "
             "leave it to whoever writes that one, or take a generation above "
@@ -264,7 +264,7 @@ def fenced(
         )
     # Epochs are an i16 and wrap. A process that was fenced 2^15 fences ago does not live any more.
     epoch = (known.epoch + 1) % (PRODUCER_EPOCH_MAX + 1)
-    if generation == known.generation:
+    if generation == known.generation:  # case 3
         count = known.partition_count or partition_count
         return known._replace(epoch=epoch, runs=(), partition_count=count)
     return ProducerState(epoch, 0, (), generation, partition_count=partition_count)
@@ -279,7 +279,7 @@ def check_named(known: ProducerState | None, header: BatchHeader, account: Accou
         InvalidRecord: without generation, or with another one than the fence's; or the generation
             would have too many records.
     """
-    if known is None:
+    if known is None:  # forgotten: its sequence is unknown, a repeat could not be detected
         raise UnknownProducerId(
             f"{name_of(header)}: nothing is known of this producer name here (any more), so "
             "whatever is sent again would be taken for new: look what stands here, and send the "
@@ -291,7 +291,7 @@ def check_named(known: ProducerState | None, header: BatchHeader, account: Accou
             f"{known.generation}: leave the rest to it; or stop it, open the producer again, and "
             "send all of it again: what has arrived is skipped"
         )
-    if account is None:
+    if account is None:  # without them a replica that lacks the fence would not know the generation
         raise InvalidRecord(
             f"{name_of(header)}: batches of named producers say generation and digest, in their "
             "first two keys; they need record.format=columns"
@@ -301,6 +301,7 @@ def check_named(known: ProducerState | None, header: BatchHeader, account: Accou
             f"{name_of(header)}: it says generation {account.generation}, the epoch is one of "
             f"generation {known.generation}"
         )
+    # The next fence could not carry the sequence.
     if header.base_sequence + header.record_count > GENERATION_RECORDS_MAX:
         raise InvalidRecord(
             f"{name_of(header)}: a generation has at most {GENERATION_RECORDS_MAX} records in a "
@@ -370,11 +371,11 @@ class ProducerCache:
     def has_room(self, count: int, time: float, *, but: Container[int] = ()) -> bool:
         """Whether `count` new producers fit, if none of `but` is replaced by them."""
         excess = len(self.known) + count - self.limits.producers_max
-        if excess <= 0:
+        if excess <= 0:  # there is room without replacing any
             return True
         others = (producer_id for producer_id in self.known if producer_id not in but)
         last_to_go = next(islice(others, excess - 1, None), None)
-        if last_to_go is None:
+        if last_to_go is None:  # fewer can be replaced than are needed
             return False
         return time - self.last_append[last_to_go] >= self.limits.spare_seconds
 
@@ -477,7 +478,7 @@ class Producers:
         producer_id = header.producer_id
         cache = self.cache_of(producer_id)
         producer = noted(cache.known.get(producer_id), header, account)
-        if producer is not None:
+        if producer is not None:  # else the batch has no producer
             cache.put(producer_id, producer, self.latest if now is None else self._time(now))
 
     def _time(self, now: float) -> float:
@@ -519,11 +520,11 @@ class Admission:
         check_numbers(placed)
         producer_id = placed.producer_id
         known = self._find(producer_id)
-        if is_named(producer_id):
+        if is_named(producer_id):  # they begin with a fence, not with sequence 0
             check_named(known, placed, account)
         original = stands_at(known, placed)
         if original is None:
-            if known is None:
+            if known is None:  # only an unknown producer needs room in the cache
                 self._check_room(producer_id)
             self._ahead[producer_id] = after(known, placed, account)
         return original
@@ -539,7 +540,7 @@ class Admission:
         assert is_named(producer_id), producer_id
         known = self._find(producer_id)
         following = fenced(known, generation, partition_count=partition_count)
-        if known is None:
+        if known is None:  # as above
             self._check_room(producer_id)
         return following
 

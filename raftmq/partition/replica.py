@@ -116,6 +116,7 @@ class Replica:
                 return  # a newer one was applied while this one waited for the lock
             self.assignment = assignment
             try:
+                # Ends with the disk's answer, if records have to be deleted before leading.
                 await self._change_role(assignment)
             finally:
                 self._notify_watchers()
@@ -168,6 +169,7 @@ class Replica:
         try:
             if isinstance(needed, StartOver):  # the log ends below it: an unclean election
                 logger.error("nothing is left: log=%s starts_at=%d", log.name, start_offset)
+                # Until the disk has the new, empty log.
                 await self._directory.start_over(log, start_offset)
             elif needed is not None:
                 await self._directory.delete_records(log, start_offset)
@@ -186,7 +188,7 @@ class Replica:
             return  # followers adopt their leader's start; a log in repair does so in `_begin_at`
         start = self.assignment.log_start_offset
         if self.log.log_start_offset < start:  # else retention was faster
-            await self._directory.delete_records(self.log, start)
+            await self._directory.delete_records(self.log, start)  # until the new start is durable
 
     def _follow(self, assignment: Assignment) -> None:
         if self.follower and self.follower.leader_epoch == assignment.leader_epoch:
@@ -209,7 +211,7 @@ class Replica:
 
     async def close(self) -> None:
         """End the role, after a truncation or change of roles that is in progress."""
-        async with self._cutting:
+        async with self._cutting:  # until a truncation or change of roles has ended
             self._end_role()
             self._is_closed = True
             # Breaks the reference cycle with the log, which would keep its files open until the
@@ -235,7 +237,7 @@ class Replica:
 
     async def replace_log(self, log: PartitionLog) -> None:
         """Continue with `log`, which was opened anew, in the role that the assignment gives now."""
-        async with self._cutting:
+        async with self._cutting:  # until a truncation or change of roles has ended
             if self.leader is not None:
                 self._spent_epoch = self.leader.leader_epoch  # invariant 4
             if self._is_closed:
@@ -249,7 +251,7 @@ class Replica:
             # Opening it may have cut unsynced records, so the log may end below the old value.
             end = min(self.high_watermark, log.log_end_offset)
             self.high_watermark = max(log.log_start_offset, end)
-            await self._resume()
+            await self._resume()  # the role from before, with the new log
 
     async def cut_damage(self, *, leads: bool = False, start_over: bool = False) -> None:
         """Truncate at the damage or rot, or delete everything: the leader has these records. With
@@ -260,20 +262,23 @@ class Replica:
         """
         self._is_cutting = True
         try:
-            async with self._cutting:
+            async with self._cutting:  # until a change of roles has ended
                 if start_over and not self.log.is_whole:
                     await self._directory.start_over(self.log, self.log.log_start_offset)
                 elif not self.log.is_whole:  # else it was repaired while this waited for the lock
                     end = self.log.log_end_offset if leads else self.log.whole_end_offset
+                    # Until the cut is durable: only then does it count as sound.
                     await self._directory.truncate(self.log, max(end, self.log.log_start_offset))
                 self._end_role()
                 self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+                # The role from before: a follower fetches the rest, a leader may lead again.
                 await self._resume()
         finally:
             self._is_cutting = False
 
     async def _resume(self) -> None:
         try:
+            # None: no assignment has arrived since the start, so there is no role to resume.
             if self.assignment is not None:
                 await self._change_role(self.assignment)
         finally:
@@ -294,6 +299,7 @@ class Replica:
             raise UnknownLeaderEpoch(
                 f"{self.log.name}: epoch {leader_epoch}, here {known} is known"
             )
+        # The client's metadata is out of date.
         if leader_epoch != ANY_EPOCH and leader_epoch < known:
             raise FencedLeaderEpoch(f"{self.log.name}: epoch {leader_epoch} ended, now is {known}")
         if self.leader is None:  # a follower, no leader elected, or its log is in repair
@@ -379,7 +385,7 @@ class Replica:
         if self.log.offline_reason:
             on_end(StorageError(f"{self.log.name} is offline: {self.log.offline_reason}"))
             return None
-        if end_offset <= reached(leader, acks):
+        if end_offset <= reached(leader, acks):  # held already, as with acks=1 and page_cache
             on_end(None)
             return None
         return self._acks.add(leader, end_offset, acks, on_end, deadline=deadline)
@@ -486,7 +492,7 @@ class Replica:
             CorruptRecord, StorageError: see `PartitionLog.append_replicated`.
         """
         follower = self._answered(token)
-        if follower is None:
+        if follower is None:  # a late answer of an earlier fetch or leader epoch
             return
         if fetched.diverged:
             await self._cut(follower, fetched.diverged)  # ends when the log is truncated on disk
@@ -502,7 +508,7 @@ class Replica:
         one has records already, so that there is nothing to cut."""
         assert not fetched.diverged, "has to be cut"
         follower = self._answered(token)
-        if follower is not None:
+        if follower is not None:  # else a late answer
             self._append_fetched(follower, fetched)
 
     def _append_fetched(self, follower: Follower, fetched: FetchedFromLeader) -> None:
@@ -512,7 +518,7 @@ class Replica:
         self.leader_start_offset = fetched.log_start_offset
         end_offset = self.log.log_end_offset
         self._perform(follower.on_appended(fetched.high_watermark, log_end_offset=end_offset))
-        if fetched.data:
+        if fetched.data:  # the log grew: report what is held, wake up readers
             self._on_held()
             self._notify_watchers()
 
@@ -529,7 +535,7 @@ class Replica:
         """
         # Not beyond what this replica knows to be committed: its high watermark lags the leader's.
         start = min(self.leader_start_offset, self.high_watermark)
-        await self._directory.delete_records(self.log, start)
+        await self._directory.delete_records(self.log, start)  # until the new start is durable
 
     def on_no_answer(self, token: int) -> None:
         self._answered(token)
@@ -537,7 +543,7 @@ class Replica:
     async def on_out_of_range(self, token: int, leader_start_offset: int) -> None:
         """The leader has deleted records behind the end of our log: a gap, so begin anew."""
         follower = self._answered(token)
-        if follower is not None:
+        if follower is not None:  # else a late answer
             await self._shorten(
                 follower,
                 lambda: follower.start_over(
@@ -554,9 +560,11 @@ class Replica:
             return
         try:
             _, first = next(iter_batches(data))
+        # Damaged on the way, or rot on the leader's disk: the caller reports it.
         except CorruptRecord as error:
             error.offset = log.log_end_offset
             raise
+        # The wanted offset lies inside the first batch.
         if first.base_offset < log.log_end_offset < first.end_offset:
             await self._shorten(follower, lambda: StartOver(first.base_offset))
 
@@ -576,7 +584,7 @@ class Replica:
                 )  # fmt: skip
             return effect
 
-        await self._shorten(follower, decide)
+        await self._shorten(follower, decide)  # until the cut is durable, or the role has changed
 
     async def _shorten(
         self, follower: Follower, decide: Callable[[], Truncate | StartOver | None]
@@ -584,18 +592,21 @@ class Replica:
         """Decide what to cut once the lock is held: the role may have changed while it waited."""
         self._is_cutting = True  # no fetch is sent from here on
         try:
-            async with self._cutting:
+            async with self._cutting:  # until a change of roles has ended
                 effect = decide() if self.follower is follower else None
+                # None: the role changed meanwhile, or there is nothing to cut.
                 if effect is not None:
                     await self._forget(follower, effect)
         finally:
             self._is_cutting = False
 
     async def _forget(self, follower: Follower, effect: Truncate | StartOver) -> None:
-        if isinstance(effect, StartOver):
+        if isinstance(effect, StartOver):  # nothing in common with the leader: an empty log
+            # Until the disk has the new, empty log.
             await self._directory.start_over(self.log, effect.offset)
             self.high_watermark = effect.offset
         else:
+            # Until the cut is durable; the next fetch begins at its end.
             await self._directory.truncate(self.log, effect.offset)
             self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
         follower.high_watermark = self.high_watermark  # a cut inside a batch took the whole batch
@@ -624,7 +635,7 @@ class Replica:
             self._environment.on_offline(self.key)
         elif self.leader:
             self._perform(self.leader.on_held(self.log.held_end_offset))
-        elif self.follower:
+        elif self.follower:  # report it, or the leader waits for this replica until the next fetch
             self._environment.on_held(self.key)
 
     def _perform(self, effects: list[LeaderEffect] | list[HighWatermarkRose]) -> None:
@@ -635,7 +646,7 @@ class Replica:
                     self._notify_watchers()
                 case ProposeIsr():
                     self._environment.propose_isr(self.key, effect)
-        if self.leader:
+        if self.leader:  # not only after effects: a new assignment may end waits, too
             self._acks.release(self.leader)
 
     def _notify_watchers(self) -> None:

@@ -146,6 +146,7 @@ def check_limits(body: BodyT) -> BodyT:
     """
     try:
         _decoder(type(body)).decode(_encoder.encode(body))
+    # TypeError, OverflowError: of the encoder.
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidRequest(f"{type(body).__name__}: {error}") from error
     return body

@@ -103,7 +103,7 @@ def decode_request(header: bytes) -> DecodedRequest:
     except ValueError as error:  # msgspec's errors are ValueErrors
         raise RemoteProtocolError(f"request header of {len(header)} bytes: {error}") from error
     body_type = REQUESTS.get((request.api_key, request.version))
-    if body_type is None:
+    if body_type is None:  # of another version: answered, and the connection goes on
         raise _unsupported(request)
     body = decode_checked_body(body_type, request.body)
     return DecodedRequest(body.api_key, body.version, request.correlation_id, body, request.trace)

@@ -89,7 +89,7 @@ class FrameReader:
             frames.append(_cut(view, position, end))
             position = end
         self._buffered_bytes = 0
-        if position < len(view):
+        if position < len(view):  # the beginning of the next frame
             self._needed_bytes = _needed_bytes(view, position)
             self._keep(view[position:])
         return frames
@@ -98,7 +98,7 @@ class FrameReader:
         """Buffer part of a frame: large pieces as they are, small ones appended to each other."""
         self._buffered_bytes += len(data)
         last = self._pieces[-1] if self._pieces else None
-        if len(data) >= SMALL_BYTES:
+        if len(data) >= SMALL_BYTES:  # large: kept as it is, to be joined once
             self._pieces.append(bytes(data))
         elif isinstance(last, bytearray) and len(last) < SMALL_BYTES:
             last += data
@@ -122,7 +122,7 @@ class FrameReader:
             raise RemoteProtocolError(
                 f"frame of {length} bytes, at most {self._frame_bytes_max}: send less at once"
             )
-        if length < HEADER_LENGTH_BYTES:
+        if length < HEADER_LENGTH_BYTES:  # it would end inside of its own header
             raise RemoteProtocolError(f"frame of {length} bytes, at least {HEADER_LENGTH_BYTES}")
 
     def _check_header_length(self, header_length: int, length: int) -> None:
@@ -130,7 +130,7 @@ class FrameReader:
             raise RemoteProtocolError(
                 f"frame with a header of {header_length} bytes, at most {self._header_bytes_max}"
             )
-        if header_length > length - HEADER_LENGTH_BYTES:
+        if header_length > length - HEADER_LENGTH_BYTES:  # the two lengths contradict each other
             raise RemoteProtocolError(
                 f"frame of {length} bytes with a header of {header_length} bytes"
             )

@@ -116,7 +116,7 @@ def _is_too_deep(data: bytes) -> bool:
                         position, left = position + count, left - count
                         continue
                 left -= 1
-                if size := sizes[kind]:
+                if size := sizes[kind]:  # most items: their first byte says their length
                     position += size
                 elif kind < 0xA0 or kind in _LONG_NESTS:
                     if len(outer) == NESTING_MAX:

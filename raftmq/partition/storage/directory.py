@@ -120,19 +120,21 @@ class LogDirectory:
         Raises:
             StorageError: one cannot be opened. The others are open all the same: see `logs`.
         """
-        if self._lock is None:
+        if self._lock is None:  # the directory was closed: another process may hold it
             raise StorageError(f"{self.root} is closed")
         for log_id, _ in wanted:
             _check_id(log_id)
             assert log_id.name not in self.logs, f"{log_id.name} is open already"
+        # In a worker thread: recovery reads for seconds or minutes.
         opened = await self._run_sync(lambda: [self._open(*each) for each in wanted])
         logs = [log for log in opened if not isinstance(log, StorageError)]
         errors = [error for error in opened if isinstance(error, StorageError)]
         async with self.flusher.disk:  # one writer of the checkpoint files at a time
+            # Until the recovery points are durable: without one, a loss is not noticed.
             await self._run_sync(lambda: self._note_opened(logs))
         for log in logs:
             self.logs[log.name], log.on_dirty = log, self.flusher.on_dirty
-        if errors:
+        if errors:  # after the others are registered
             raise StorageError(str(errors[0])) from errors[0].__cause__
         return logs
 
@@ -156,10 +158,12 @@ class LogDirectory:
         """Flush everything and leave the clean-shutdown mark, which spares the next opening the
         scan."""
         try:
+            # Until all appends are durable, or the disk refuses.
             await self.flusher.flush_now(self.logs.values())
-            await self.checkpoint()
+            await self.checkpoint()  # recovery points at the log ends
             sound = [log for log in self.logs.values() if log.is_sound]
             clean = {log.name: log.log_end_offset for log in sound if not log.is_dirty}
+            # Before the mark: it says that everything is written.
             await self._producers.write_last(sound)
             await self._run_sync(lambda: self._past.write_clean(clean, self.logs))
         except StorageError as error:  # without the mark the next opening runs recovery
@@ -182,6 +186,7 @@ class LogDirectory:
                 pass  # wait for a flush round that still writes to the old files
             # Shielded: a thread cannot be cancelled, and two objects must not have the files.
             with trio.CancelScope(shield=True):
+                # Until recovery of this log has ended.
                 found = await self._run_sync(partial(self._open_again, log))
                 async with self.flusher.disk:
                     await self._run_sync(lambda: self._note_opened([found]))
@@ -219,11 +224,13 @@ class LogDirectory:
                 for log in self.logs.values()
                 if log.is_sound and log.durable_end_offset > self._past.points.get(log.name, -1)
             }
-            if risen:
+            if risen:  # no file is written while nothing becomes durable
                 for name in risen:
                     # Recovery finds the recovery point by the index entry before it.
                     self.logs[name].write_indexes()
+                # Until the checkpoint is durable.
                 await self._run_sync(lambda: self._past.write_points(risen))
+            # Snapshots that are due since the last checkpoint.
             await self._producers.write(self.logs.values())
 
     async def run_retention(self, confirmed_ms: Callable[[], int | None]) -> NoReturn:
@@ -239,7 +246,7 @@ class LogDirectory:
             try:
                 async with self._changing(log):
                     if log.is_sound:  # again: it may have been closed, and its files reopened
-                        if now_ms is not None:
+                        if now_ms is not None:  # age is known only with a confirmed clock
                             log.roll_if_old(now_ms)
                         trim = log.plan_retention(now_ms)
                         await self._trim(log, trim)
@@ -277,10 +284,12 @@ class LogDirectory:
     async def _trim(self, log: PartitionLog, trim: LogTrim | None) -> None:
         """Make the new start durable, then remove files. A full disk fails the first step, before
         anything has changed."""
-        if trim is None:
+        if trim is None:  # the log starts there already
             return
+        # First, while the batches of these producers are still there.
         await self._producers.keep_trimmed(log, trim)
         with trio.CancelScope(shield=True):
+            # Fails on a full disk, and nothing has changed.
             await self._run_sync(lambda: trim.prepare(self._files))
             try:
                 await self._run_sync(lambda: trim.perform(self._files))
@@ -299,6 +308,7 @@ class LogDirectory:
             OffsetOutOfRange: outside of the log.
             StorageError: the disk refused; the log is offline.
         """
+        # Until other changes and the running flush have ended.
         async with self._changing(log), self.flusher.disk:
             work = log.begin_truncate(offset)
             await self._cut(log, work, log.log_end_offset)
@@ -337,6 +347,7 @@ class LogDirectory:
         Raises:
             StorageError: the disk refused; the files stay, and are removed by a later start.
         """
+        # Until other changes and the running flush have ended: both use the files.
         async with self._changing(log), self.flusher.disk:
             log.close()
             self.flusher.forget(log)
@@ -365,6 +376,7 @@ class LogDirectory:
             return set_aside(self._files, self.root / TOPICS_FOLDER / name)
 
         with trio.CancelScope(shield=True):
+            # Until the name is durable: no later start opens the log.
             doomed = await self._run_sync(perform)
         return doomed
 
@@ -435,9 +447,9 @@ class LogDirectory:
             StorageError: the disk cannot be read, or the log is not in use.
             OffsetOutOfRange: it is not in the log.
         """
-        async with self._changing(log):
+        async with self._changing(log):  # until other changes of this log have ended
             on_begin()
-            if self.logs.get(log.name) is not log:
+            if self.logs.get(log.name) is not log:  # while this waited for the lock
                 raise StorageError(f"{log.name} was opened anew or deleted")
             return await find_rot(log, self._run_sync, offset)
 
@@ -449,9 +461,9 @@ class LogDirectory:
             StorageError: the log has changed since this was planned, or its disk failed.
         """
         async with self._changing(log):
-            if self.logs.get(log.name) is not log:
+            if self.logs.get(log.name) is not log:  # while this waited for the lock
                 raise StorageError(f"{log.name} was opened anew or deleted")
-            async with self.flusher.disk:
+            async with self.flusher.disk:  # a flush would sync the same file at the same time
                 with trio.CancelScope(shield=True):
                     await write_mending(log, self._run_sync, mending)
             if mending.is_last:  # reads back all of the rot: too slow to hold `flusher.disk`
@@ -588,7 +600,7 @@ async def open_log_directory(
         DirectoryInUse: another process holds it.
         StorageError: the disk refused.
     """
-    if files is None:
+    if files is None:  # else a simulation brings its own
         files = OsFiles()
         allow_many_files()
     with _flushing_by(run_sync) as flush_sync:
@@ -605,7 +617,7 @@ async def open_log_directory(
                     with trio.CancelScope(shield=True):
                         await directory.close()
         except BaseExceptionGroup as group:
-            if len(group.exceptions) > 1:
+            if len(group.exceptions) > 1:  # several failed: all of them matter
                 raise
             error = group.exceptions[0]  # the caller's own error, without the nursery's wrapping
             raise error from error.__cause__
@@ -646,9 +658,10 @@ class ProducerUpkeep:
             if log.is_sound
             and (work := log.producers.begin_write(log.segments, is_durable=is_durable))
         ]
-        if not begun:
+        if not begun:  # no snapshot is due: spare the thread
             return
         with trio.CancelScope(shield=True):
+            # Until they are written; a thread cannot be cancelled.
             await self._run_sync(partial(_perform, [work for _, work in begun], self._files))
         for log, work in begun:
             log.producers.complete_write(work)
@@ -661,9 +674,10 @@ class ProducerUpkeep:
             StorageError: the log goes offline.
         """
         if trim.removed:  # a trim inside a segment leaves all batches for recovery to walk
-            async with self._flusher.disk:
+            async with self._flusher.disk:  # no cut begins while the snapshot is written
                 covering = log.producers.cover(trim.first_offset, log.log_end_offset)
                 await self.write([log])
+            # A snapshot beyond the durable end would be void after a crash.
             await self._flusher.wait_durable(log, covering)
 
     async def write_last(self, logs: Iterable[PartitionLog]) -> None:

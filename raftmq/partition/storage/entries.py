@@ -57,7 +57,7 @@ def cached_reader(bytes_max: int = CACHED_BYTES_MAX) -> ReadBytes:
     def read(file: File, position: int, length: int) -> bytes:
         nonlocal left
         left -= length
-        if left < 0:
+        if left < 0:  # the budget of the event loop is used up
             raise WouldBlock
         return file.read_now(position, length)
 
@@ -113,6 +113,7 @@ class EntryFile:
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries; the file follows at once, durable after a sync."""
         written, pending = self._state
+        # Also bytes that a crash left behind the counted entries.
         if count < written or self.file.size() > written * ENTRY_SIZE:
             self.file.truncate(min(count, written) * ENTRY_SIZE)
         self._state = (min(count, written), pending[: max(0, count - written)])
@@ -126,9 +127,10 @@ class EntryFile:
         written, pending = self._state
         if index - written >= len(pending):  # truncated by the loop since this thread counted
             raise DamagedEntries(f"entry {index} of {self.path}")
-        if index >= written:
+        if index >= written:  # still in memory
             return pending[index - written]
         data = read(self.file, index * ENTRY_SIZE, ENTRY_SIZE)
+        # Rot, or a torn write.
         if len(data) < ENTRY_SIZE or crc32c(data[:12]) != int.from_bytes(data[12:], "big"):
             raise DamagedEntries(f"entry {index} of {self.path}")
         return IndexEntry(*_BODY.unpack_from(data))

@@ -57,6 +57,7 @@ class Flusher:
         """A log has something to flush; `page_cache` topics wait for `request_lazy`."""
         if log.offline_reason:  # nothing to flush: its waiters get the error
             self._wake(log)
+        # No acknowledgement waits for its sync: with the next checkpoint.
         elif log.config.durability is Durability.PAGE_CACHE:
             self._lazy[log] = None
         else:
@@ -91,7 +92,7 @@ class Flusher:
         """
         logs = filter(_is_awaited, [*self._dirty, *self._flushing])
         ages = [log.oldest_pending_age(now) for log in logs]
-        if self._round_since is not None:
+        if self._round_since is not None:  # a disk that hangs: the round itself does not return
             ages.append(now - self._round_since)
         return max(ages, default=0.0)
 
@@ -105,7 +106,7 @@ class Flusher:
     async def flush_now(self, logs: Iterable[PartitionLog]) -> None:
         """One round for `logs`, in this task: at shutdown `run` is cancelled already."""
         self._dirty |= {log: None for log in logs if log.is_dirty}
-        async with self.disk:
+        async with self.disk:  # until the round of `run` has ended
             await self._round()
 
     async def _round(self) -> None:
@@ -118,7 +119,7 @@ class Flusher:
         with trio.CancelScope(shield=True):
             errors = await self._run_sync(lambda: self._sync([flush for _, flush in begun]))
         for (log, flush), error in zip(begun, errors, strict=True):
-            if error:
+            if error:  # nothing is retried (decision 0002)
                 log.go_offline(error)
             else:
                 log.complete_flush(flush)
@@ -134,7 +135,7 @@ class Flusher:
             log.go_offline(error)
 
     def _begin(self, log: PartitionLog) -> tuple[PartitionLog, Flush] | None:
-        if log.offline_reason:
+        if log.offline_reason:  # it failed since it became dirty
             return None
         try:
             return log, log.begin_flush(trio.current_time())
@@ -158,7 +159,7 @@ class Flusher:
     def _error_of(self, perform: Callable[[], None]) -> StorageError | None:
         try:
             perform()
-        except StorageError as error:
+        except StorageError as error:  # of this log: the others of the round go on
             return without_frames(error)
         return None
 
@@ -181,15 +182,15 @@ class Flusher:
     async def _wait(
         self, log: PartitionLog, end_offset: int, is_reached: Callable[[], bool]
     ) -> None:
-        if end_offset > log.log_end_offset:
+        if end_offset > log.log_end_offset:  # it would wait for ever, or for another record
             raise OffsetOutOfRange(f"{log.name} ends at {log.log_end_offset}, not at {end_offset}")
         cuts = log.cuts
         while not is_reached():
-            if log.offline_reason:
+            if log.offline_reason:  # no later round will sync it
                 raise StorageError(f"{log.name} is offline: {log.offline_reason}")
             # Until the log's next flush round ends, or it is cut, closed or taken offline.
             await self._rounds.setdefault(log, trio.Event()).wait()
-            if log.cuts != cuts:
+            if log.cuts != cuts:  # the awaited record may be gone, and another one stand there
                 raise NotLeaderOrFollower(f"{log.name} was cut while waiting for {end_offset}")
         # Also where nothing was waited for: a caller that was cancelled must notice it here.
         await trio.lowlevel.checkpoint_if_cancelled()

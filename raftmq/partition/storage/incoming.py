@@ -141,13 +141,13 @@ def place_produced(
 def _too_many_records(buffer: memoryview, position: int | None) -> MessageTooLarge | None:
     """The error for a sound batch of too many records; None if the batch is corrupt indeed. A
     producer would send a "corrupt" batch again for ever, a too large one it can split."""
-    if position is None or len(buffer) - position < HEADER_SIZE:
+    if position is None or len(buffer) - position < HEADER_SIZE:  # the error names no batch
         return None
     header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     batch = buffer[position : position + header.size]
     if header.magic != MAGIC or header.record_count <= RECORDS_MAX or len(batch) != header.size:
         return None
-    if compute_crc(batch) != header.crc:
+    if compute_crc(batch) != header.crc:  # corrupt indeed
         return None
     return MessageTooLarge(
         f"a batch of {header.record_count} records, at most {RECORDS_MAX} are taken: "
@@ -184,7 +184,7 @@ def _placed(
                 number = len(batches) + len(duplicates)
                 duplicates.append(Duplicate(number, original, end_offset))
                 continue
-            if account is not None:
+            if account is not None:  # of a named producer
                 accounts[offset] = account
         _check_produced(header, config, kind, now_ms)
         check_structure(view, at, header)
@@ -224,11 +224,13 @@ def _refusal(header: BatchHeader, config: TopicConfig, now_ms: int) -> RaftmqErr
         )
         too_large.allowed = config.max_message_bytes
         return too_large
+    # Only compaction leaves gaps, which runs in no producer.
     if header.last_offset_delta != header.record_count - 1:
         return InvalidRecord("a producer's batch must have offsets without gaps")
     if header.is_control:
         return InvalidRecord("control batches are written by brokers only")
     sent = RecordFormat.COLUMNS if header.is_columns else RecordFormat.KAFKA
+    # A topic has one format, so that all its readers can decode it.
     if sent is not config.record_format:
         return InvalidRecord(
             f"records encoded as {sent}, the topic's record.format is {config.record_format}"
@@ -263,11 +265,11 @@ def place_replicated(
             _check_place(header, at, offset, epoch, leader_epoch)
             batches.append(FoundBatch(position, header))
             account = account_of(buffer, at, header) if is_named(header.producer_id) else None
-            if account is not None:
+            if account is not None:  # of a named producer
                 accounts[offset] = account
             offset, epoch = header.end_offset, header.leader_epoch
             position += header.size
-    except CorruptRecord as error:
+    except CorruptRecord as error:  # again, with offset and origin for the leader's rot check
         where = f"what the leader sent from offset {first} on, in the batch of offset {offset}"
         raise CorruptRecord(
             error.what, position=error.position, where=where, offset=offset
@@ -278,7 +280,7 @@ def place_replicated(
 def _check_place(
     header: BatchHeader, position: int, offset: int, epoch: int, leader_epoch: int
 ) -> None:
-    if header.base_offset != offset:
+    if header.base_offset != offset:  # a gap or an overlap: a late or wrong answer
         what = f"base offset {header.base_offset}, expected {offset}"
         raise CorruptRecord(what, position=position)
     # Epochs never fall, and a leader cannot have batches of an epoch after its own.
@@ -292,6 +294,7 @@ def check_named_format(config: TopicConfig) -> None:
     Raises:
         InvalidRecord: named producers cannot write to such a topic.
     """
+    # Kafka's encoding has no place for generation and digest.
     if config.record_format is not RecordFormat.COLUMNS:
         raise InvalidRecord(
             f"the topic's record.format is {config.record_format}: named producers need columns; "

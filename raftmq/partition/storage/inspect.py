@@ -96,7 +96,7 @@ def data_directory_of(folder: Path) -> Path | None:
 def read_recovery_point(files: Files, folder: Path) -> int | None:
     """Every offset below it was durable once; None if no checkpoint has it."""
     root = data_directory_of(folder)
-    if root is None:
+    if root is None:  # a copy of the folder, outside of a data directory
         return None
     points = read_small_file(files, root / CHECKPOINTS_FOLDER / RECOVERY_POINTS)
     where = folder.resolve()
@@ -176,10 +176,11 @@ def inspect_batches(
             sound = find_sound_batch(file, start.position, end, start.offset)
             until = end if sound is None else sound.position
             yield BadBytes(start.position, until, start.offset, error.what, sound is not None)
-            if sound is None:
+            if sound is None:  # the rest of the file has no sound batch
                 return
             # Also if it is lower: then only this batch is reported, not all that follow it.
             leader_epoch = sound.header.leader_epoch
+            # Damage in between; else the batch itself is out of its place.
             if sound.position > start.position:
                 start = BatchStart(sound.header.base_offset, sound.position)
             else:

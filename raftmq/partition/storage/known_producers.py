@@ -108,7 +108,7 @@ class SnapshotWrite:
             for offset in self.void:
                 files.remove(snapshot_path(self.folder, offset))
                 self.removed.append(offset)
-        except StorageError as error:
+        except StorageError as error:  # a full disk: the next opening walks more
             logger.warning("producers not written down: folder=%s reason=%s", self.folder, error)
 
     def _write(self, files: Files, snapshot: PendingProducerSnapshot) -> None:
@@ -158,6 +158,7 @@ def find_producers(
     for offset in sorted({*snapshots, *waiting}, reverse=True):
         known = _known_at(files, folder, offset, waiting.get(offset))
         producers = None if known is None else Producers(known, limits)
+        # No sound one: try the next older snapshot.
         if producers is not None and _note_from(files, segments, offset, producers):
             return FoundProducers(producers, snapshots, offset)
         snapshots = [each for each in snapshots if each != offset]
@@ -169,7 +170,7 @@ def find_producers(
 def _known_at(
     files: Files, folder: Path, offset: int, picture: ProducersSnapshot | None
 ) -> list[Remembered] | None:
-    if picture is not None:
+    if picture is not None:  # newer than any file, and needs no read
         return picture.remembered()
     try:
         return load_snapshot(files, folder, offset)
@@ -184,7 +185,7 @@ def _note_from(
 ) -> bool:
     """Note all batches from `offset` on; False if none begins there."""
     for segment in segments:
-        if segment.end_offset <= offset:
+        if segment.end_offset <= offset:  # the snapshot covers the whole segment
             continue
         try:
             start = _start_in(segment, offset)
@@ -277,7 +278,7 @@ class KnownProducers:
         offsets = [each.end_offset for each in self._waiting]
         offsets += [offset for offset, is_durable in self._snapshots.items() if is_durable]
         covering = min((each for each in offsets if each >= first_offset), default=None)
-        if covering is None:
+        if covering is None:  # none survives the trim: write one
             self.take(covering := end_offset)
         return covering
 

@@ -127,6 +127,7 @@ class PartitionLog:
     @property
     def held_end_offset(self) -> int:
         """Everything before it counts as held by this replica, as the topic's durability says."""
+        # The topic accepts losing these records in a power cut (decision 0002).
         if self.config.durability is Durability.PAGE_CACHE:
             return self._end.log_end_offset
         return self._end.durable_end_offset
@@ -204,7 +205,7 @@ class PartitionLog:
         self._check_writable()
         self._check_epoch(leader_epoch)
         self._note_epoch(leader_epoch, self.log_end_offset)
-        if self._epochs_are_unsynced:
+        if self._epochs_are_unsynced:  # an epoch without an append must be synced, too
             self._notify_dirty()
 
     def append(self, buffer: Buffer, *, leader_epoch: int, now_ms: int, now: float) -> Appended:
@@ -231,7 +232,7 @@ class PartitionLog:
             now_ms=now_ms,
             admission=self.producers.admission(now),
         )
-        if not placement.duplicates:
+        if not placement.duplicates:  # the usual case
             return self._append(placement, now)
         if placement.batches:  # else all of them are duplicates: a request that was sent again
             self._append(placement, now)
@@ -310,6 +311,7 @@ class PartitionLog:
     def _note_producers(self, placement: Placement, now: float) -> None:
         accounts = placement.accounts
         for _, header in placement.batches:
+            # Most batches have no producer id: one comparison.
             if header.producer_id != NO_PRODUCER_ID:
                 self.producers.now.note(header, now, accounts.get(header.base_offset))
 
@@ -340,7 +342,7 @@ class PartitionLog:
             )
 
     def _note_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        if self.epochs.assign(leader_epoch, start_offset):
+        if self.epochs.assign(leader_epoch, start_offset):  # else this epoch is known already
             self._epoch_file.append(leader_epoch, start_offset)
             self._epochs_are_unsynced = True
 
@@ -370,6 +372,7 @@ class PartitionLog:
             return False  # an empty segment takes any batch, be it over `segment.bytes`
         if active.size + placement.length > self.config.segment_bytes:
             return True
+        # The u32 of an index entry, and Kafka's i32, could not hold it.
         if placement.end_offset - active.base_offset > SEGMENT_OFFSETS_MAX:
             return True
         return self._is_old(placement.batches[-1].header.max_timestamp)
@@ -396,7 +399,7 @@ class PartitionLog:
                 self.log_end_offset,
                 index_interval_bytes=self.config.index_interval_bytes,
             )
-        except StorageError as error:
+        except StorageError as error:  # files may exist half: only an opening sorts them out
             raise self.go_offline(error) from error
         self._unsynced_sealed.append(self.active)
         self.segments.append(following)
@@ -468,7 +471,7 @@ class PartitionLog:
             removed, self.damage = removed + list(self.damage.behind), None
         self.rotten = tuple(rot for rot in self.rotten if rot.offset < end.offset)
         marks = [self.folder / DAMAGE_MARK]
-        if not self.rotten:
+        if not self.rotten:  # no rot is left below the cut: the mark goes, too
             marks.append(self.folder / ROT_MARK)
         return Truncation(
             self.folder,
@@ -534,12 +537,13 @@ class PartitionLog:
             StorageError: the log is offline or damaged.
         """
         self._check_writable()
+        # A crash would leave a log that starts behind its end.
         if log_start_offset > self.durable_end_offset:
             raise OffsetOutOfRange(
                 f"cannot trim {self.name} to {log_start_offset}, "
                 f"it is durable to {self.durable_end_offset}"
             )
-        if log_start_offset <= self.log_start_offset:
+        if log_start_offset <= self.log_start_offset:  # retention or another request was faster
             return None
         count = sum(segment.end_offset <= log_start_offset for segment in self.segments[:-1])
         first_offset = self.segments[count].base_offset
@@ -661,6 +665,7 @@ class SlicePlan(NamedTuple):
         end = self.end
         if self.end_offset < end.offset:  # the reader may not see all of the segment
             end = segment.start_of(self.end_offset, read)
+        # `bytes_max` is a limit for all but the first batch.
         if end.position - start.position > self.bytes_max:
             end = _shortened(segment, start, self.bytes_max, read)
         if end.offset > self.end_offset:
@@ -686,7 +691,7 @@ def plan_slice(
     end_offset = log.log_end_offset if end_offset is None else min(end_offset, log.log_end_offset)
     rot = log.rot_at(offset)
     if rot is not None:
-        if rot.offset <= offset < end_offset:
+        if rot.offset <= offset < end_offset:  # the reader asks for an offset in it
             raise CorruptRecord(str(rot), offset=offset)
         end_offset = min(end_offset, rot.offset)  # the sound batches before it are served
     segment = log.segment_of(offset)
@@ -707,7 +712,7 @@ def check_range(log: PartitionLog, offset: int) -> None:
 def _shortened(segment: Segment, start: BatchStart, bytes_max: int, read: ReadBytes) -> BatchStart:
     """The last indexed batch start within `bytes_max`; behind the first batch at the least."""
     end = segment.start_before(start.position + bytes_max, read)
-    if end.position > start.position:
+    if end.position > start.position:  # the index leads to another batch within the limit
         return end
     # One batch over the limit: without it a reader with a small limit would never get further.
     return segment.start_of(segment.locate(start.offset, read).header.end_offset, read)
@@ -737,6 +742,7 @@ def _check_place(
 ) -> None:
     # The table begins at the log start, the first batch may begin before it.
     epoch = log.epochs.epoch_at(max(offset, log.log_start_offset))
+    # Outside of what the CRC covers: compared with what the log knows.
     if (header.base_offset, header.leader_epoch) != (offset, epoch):
         raise CorruptRecord(
             f"offset {header.base_offset} of leader epoch {header.leader_epoch}, expected offset "
@@ -751,11 +757,12 @@ def find_timestamp(
 ) -> TimestampOffset | None:
     """The first record whose timestamp is `timestamp` (ms) or later; None if there is none."""
     for segment in segments:
+        # The time index says so without a walk.
         if segment.end_offset <= log.log_start_offset or segment.largest_timestamp() < timestamp:
             continue
         for found in segment.batches_since(timestamp):
             answer = _in_batch(segment, found, timestamp, log.log_start_offset)
-            if answer:
+            if answer:  # none: only the header's maximum was high, by a record below the log start
                 return answer
     return None
 
@@ -776,6 +783,7 @@ def _in_batch(
         # The CRC is right, so a producer sent it like this (decision 0009): by the header alone.
         records = [(header.max_timestamp, max(header.base_offset, log_start_offset))]
     for stamp, offset in records:
+        # Timestamps of producers need not rise: the first one that is high enough.
         if stamp >= timestamp and offset >= log_start_offset:
             return TimestampOffset(stamp, offset)
     return None
@@ -793,7 +801,7 @@ def _youngest_from(log: PartitionLog, index: int) -> int | None:
     for segment in log.segments[index:-1]:
         try:
             return segment.largest_timestamp()
-        except CorruptRecord as error:
+        except CorruptRecord as error:  # rot hides it: report, and take the next
             log.doubt(error)
     timestamp = log.active.max_timestamp
     return None if timestamp == NO_TIMESTAMP else timestamp

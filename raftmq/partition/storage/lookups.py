@@ -35,7 +35,7 @@ def find_slice_now(
     plan = plan_slice(log, offset, bytes_max=bytes_max, end_offset=end_offset)
     try:
         return plan.find(cached_reader())
-    except CorruptRecord as error:
+    except CorruptRecord as error:  # on the way to the batch: may be rot
         log.doubt(error)
         raise
 
@@ -43,7 +43,7 @@ def find_slice_now(
 async def find_slice(
     log: PartitionLog, run_sync: RunSync, offset: int, *, bytes_max: int, end_offset: int | None
 ) -> LogSlice:
-    while True:
+    while True:  # again only if the log was cut or trimmed meanwhile
         try:
             return find_slice_now(log, offset, bytes_max=bytes_max, end_offset=end_offset)
         except WouldBlock:  # not in the page cache, or too much to read on the loop
@@ -61,16 +61,17 @@ async def read_piece(piece: FileSlice, run_sync: RunSync) -> bytes:
     try:
         return piece.file.read_now(piece.position, piece.length)
     except WouldBlock:
-        return await run_sync(piece.read)
+        return await run_sync(piece.read)  # waits for the disk
 
 
 async def find_offset(
     log: PartitionLog, run_sync: RunSync, timestamp: int
 ) -> TimestampOffset | None:
     """The offset of a timestamp. Always in a worker thread: it may have to decompress a batch."""
-    while True:
+    while True:  # again only if the log was cut or trimmed meanwhile
         segments, changes = list(log.segments), log.changes
         try:
+            # Waits for the disk.
             return await run_sync(partial(find_timestamp, log, timestamp, segments))
         except (CorruptRecord, StorageError) as error:
             if log.changes == changes:  # as above
@@ -85,11 +86,11 @@ async def find_rot(log: PartitionLog, run_sync: RunSync, offset: int) -> Rot | N
         StorageError: the disk cannot be read, or the log is not in use.
         OffsetOutOfRange: it is not in the log.
     """
-    if not log.is_sound:
+    if not log.is_sound:  # damage is known already, and an offline log is reopened
         raise StorageError(f"{log.name} is {log.offline_reason or log.damage}")
-    if not log.log_start_offset <= offset < log.log_end_offset:
+    if not log.log_start_offset <= offset < log.log_end_offset:  # deleted meanwhile
         raise OffsetOutOfRange(f"{log.name} has no offset {offset}")
-    found = await run_sync(plan_look(log, offset).find)
+    found = await run_sync(plan_look(log, offset).find)  # waits for the disk
     if found is not None:
         log.note_rot(found)
         try:

@@ -70,6 +70,7 @@ def plan_mending(log: PartitionLog, rot: Rot, begin: BatchStart, data: Buffer) -
     try:
         for _, header in iter_batches(data):
             epoch = log.epochs.epoch_at(max(offset, log.log_start_offset))
+            # The leader's log is another one there.
             if header.base_offset != offset or header.leader_epoch != epoch:
                 return None
             offset, position = header.end_offset, position + header.size
@@ -93,6 +94,7 @@ async def write_mending(log: PartitionLog, run_sync: RunSync, mending: Mending) 
     Raises:
         StorageError: the log has changed since this was planned, or its disk failed.
     """
+    # The planned bytes may belong to another place now.
     if not log.is_sound or log.changes != mending.changes:
         raise StorageError(f"{log.name} has changed meanwhile")
     try:
@@ -105,12 +107,12 @@ async def finish_mending(log: PartitionLog, run_sync: RunSync, last: Mending) ->
     """Read the rot back and forget it. The caller keeps cuts away. Raises StorageError: it is not
     repaired yet."""
     try:
-        await run_sync(last.check)
+        await run_sync(last.check)  # waits for the disk to show what it holds
     except CorruptRecord as error:
         raise StorageError(
             f"{log.name}: the disk does not keep what is written: {error}"
         ) from error
-    if not log.is_sound:
+    if not log.is_sound:  # it failed during the read
         raise StorageError(f"{log.name} is {log.offline_reason}")
     log.forget_rot(last.rot)
     # Until the mark is replaced: a crash before leaves it, and the next opening checks again.
@@ -129,7 +131,7 @@ def plan_look(log: PartitionLog, offset: int) -> BatchCheck:
 
 def recall(log: PartitionLog) -> None:
     """Check all places again where rot was found before this opening. Raises StorageError."""
-    if not log.files.exists(log.folder / ROT_MARK):
+    if not log.files.exists(log.folder / ROT_MARK):  # the usual case: no rot was ever found
         return
     is_known, places = True, read_mark(log.files, log.folder)
     for begin, end_offset in places:
@@ -161,7 +163,7 @@ def _check_again(log: PartitionLog, offset: int, end_offset: int) -> bool:
                 offset = max(rot.end_offset, offset + 1)
             else:
                 offset = segment.locate(offset).header.end_offset
-    except (CorruptRecord, StorageError) as error:
+    except (CorruptRecord, StorageError) as error:  # EIO, say: the disk cannot read it
         logger.error("rot cannot be read: log=%s offset=%d reason=%s", log.name, offset, error)
         return False
     return True

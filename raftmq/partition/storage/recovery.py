@@ -92,9 +92,9 @@ def judge(
     4. Otherwise the page cache kept everything in order, and only the last write can be torn: a
        sound batch behind the wrong bytes means damage, none means a torn tail.
     """
-    if offset < past.recovery_point or was_damaged:
+    if offset < past.recovery_point or was_damaged:  # cases 1 and 2
         return TailVerdict.DAMAGED
-    if not past.page_cache_survived:
+    if not past.page_cache_survived:  # case 3
         return TailVerdict.CUT
     return TailVerdict.DAMAGED if sound_follows() else TailVerdict.CUT
 
@@ -177,7 +177,7 @@ class _Recovery:
         """Remove segments before the log start: a crash may have interrupted a trim."""
         following = [segment.base_offset for segment in self.segments[1:]]
         count = sum(end_offset <= self.log_start_offset for end_offset in following)
-        if count:
+        if count:  # else the last trim was finished, or there was none
             remove_all(self.files, self.folder, self.segments[:count])
             del self.segments[:count]
 
@@ -200,7 +200,7 @@ class _Recovery:
     def _resume_clean(self) -> bool:
         """Walk the last batches; False if they do not end where the log was closed, which leaves
         the decision to the scan."""
-        if self._has_mark():
+        if self._has_mark():  # damage is judged by the scan
             return False
         if not all(segment.size for segment in self.segments[:-1]):
             return False  # a sealed segment always has batches: this one has lost them
@@ -210,7 +210,7 @@ class _Recovery:
         try:
             for found in walk(active.file, active.resume(self.past.recovery_point), size):
                 active.note(found)
-        except CorruptRecord:
+        except CorruptRecord:  # the clean mark is wrong: the scan decides
             return False
         return active.end_offset == self.past.recovery_point
 
@@ -241,8 +241,9 @@ class _Recovery:
         """The table on disk, if it is whole: it must have the epoch of the `sound` batch."""
         try:
             epochs = self.epoch_file.read()
-        except DamagedEntries:
+        except DamagedEntries:  # rot, or an old torn write: the batches have the epochs
             return None
+        # Cut short: it lacks the newest epochs.
         if sound and epochs.epoch_at(sound.base_offset) != sound.leader_epoch:
             return None
         return epochs
@@ -319,11 +320,13 @@ class _Recovery:
     def _scan_segment(self, index: int, size: int, epochs: LeaderEpochs) -> CorruptRecord | None:
         """Note the sound batches; return the problem behind them, if any."""
         segment = self.segments[index]
+        # A gap: a segment file is missing.
         if index and segment.base_offset != self.segments[index - 1].end_offset:
             end_offset = self.segments[index - 1].end_offset
             return CorruptRecord(f"offsets from {end_offset} are missing", where=str(segment.path))
         start = segment.end
         problem = self._scan_on(segment, size, epochs)
+        # Known rot is stepped over, and never cut (decision 0027).
         while problem and (behind := self._behind_known_rot(index, size)):
             segment.end = behind
             problem = self._scan_on(segment, size, epochs)
@@ -351,7 +354,7 @@ class _Recovery:
         if end_offset is None:  # not known rot: `judge` decides
             return None
         found = find_sound_batch(segment.file, position, size, offset)
-        if found is not None:
+        if found is not None:  # a batch follows: is it the one that the mark names?
             is_near = offset < found.header.base_offset <= end_offset
             return BatchStart(found.header.base_offset, found.position) if is_near else None
         is_sealed = index < len(self.segments) - 1
@@ -361,7 +364,7 @@ class _Recovery:
         return None
 
     def _seal_scanned(self, index: int) -> None:
-        if index < len(self.segments) - 1:
+        if index < len(self.segments) - 1:  # sealed before the crash: its index may be unsynced
             self.segments[index].seal()
             for file in self.segments[index].data_files():
                 file.sync()
@@ -433,6 +436,7 @@ class _Recovery:
         if lost_durable and not self.damage:  # nothing is wrong in the log, but it is too short
             what = f"offsets up to {self.past.recovery_point} were durable and are missing"
             self._mark_damaged(Damage(end_offset, what))
+        # An earlier opening found it, and no truncation came since.
         elif self._has_mark() and not self.damage:
             self.damage = Damage(end_offset, "recovery found it so before")
         log_start_offset = min(self.log_start_offset, end_offset)
@@ -505,7 +509,7 @@ class KnownPast:
     def write_opened(self, names: Iterable[str]) -> None:
         """These logs were checked under this boot id: the page cache has their writes in order."""
         boots = self._boots | dict.fromkeys(names, self._boot)
-        if boots != self._boots:
+        if boots != self._boots:  # at most openings nothing changes: spare the sync
             write_checkpoint(self._files, self._boots_path, boots)
             self._boots = boots
 

@@ -92,6 +92,7 @@ class BatchCheck(NamedTuple):
                 # A batch out of its place does not end the rot: its offset must be higher, too.
                 if begin.position > bad.position and begin.offset > bad.offset:
                     return self._rot(bad, begin)
+            # No checksum covers it: our own table decides.
             elif problem := self._problem_of_epoch(header.base_offset, header.leader_epoch):
                 end = BatchStart(header.end_offset, begin.position + header.size)
                 return Rot(begin, end, file.path, problem)
@@ -116,7 +117,7 @@ def write_mark(files: Files, folder: Path, rotten: Iterable[Rot]) -> None:
     was cut and written again is sound. Raises StorageError.
     """
     places = {str(rot.offset): rot.end_offset for rot in rotten}
-    if places:
+    if places:  # an empty mark would have every opening check nothing
         write_checkpoint(files, folder / ROT_MARK, places)
     else:
         files.remove(folder / ROT_MARK)

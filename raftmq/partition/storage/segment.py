@@ -130,6 +130,7 @@ class SegmentIndex:
     def sealed_timestamp(self, last_base_offset: int, read: ReadBytes) -> int:
         """The largest timestamp of a sealed segment; NO_TIMESTAMP if the index cannot say."""
         entry = self._lookup(self._times, lambda: self._times.count, read)
+        # An index without an entry for the last batch was cut short, and may lack the largest.
         if entry and self._start.offset + entry.value == last_base_offset:
             return entry.key
         self.distrust()
@@ -218,6 +219,7 @@ class ReadWindow:
     def at(self, position: int, length: int) -> memoryview:
         """`length` bytes from `position`; fewer only at the end of the file."""
         first = position - self._start
+        # Outside of the block: read another one from there.
         if first < 0 or first + length > len(self._block):
             data = self._read(self._file, position, max(length, self._block_bytes))
             self._start, self._block, first = position, memoryview(data), 0
@@ -255,7 +257,7 @@ def _check_place(header: BatchHeader, offset: int, position: int, end: int, file
 def _header_at(window: ReadWindow, offset: int, position: int, file: File) -> BatchHeader:
     try:
         return read_header(window.at(position, HEADER_SIZE))
-    except CorruptRecord as error:
+    except CorruptRecord as error:  # again, with the place in the file
         where = str(file.path)
         raise CorruptRecord(error.what, position=position, where=where, offset=offset) from None
 
@@ -283,7 +285,7 @@ def scan(file: File, start: BatchStart, end: int, leader_epoch: int) -> Iterator
 def _check_bytes(window: ReadWindow, position: int, header: BatchHeader, file: File) -> None:
     try:
         check_batch(window.at(position, header.size))
-    except CorruptRecord as error:
+    except CorruptRecord as error:  # again, with the place in the file
         raise CorruptRecord(error.what, position=position, where=str(file.path)) from None
 
 
@@ -302,10 +304,11 @@ def find_sound_batch(file: File, position: int, end: int, offset: int) -> FoundB
         block = window.at(position, min(SCAN_BLOCK_BYTES, end - position))
         for match in _HEADER_LIKE.finditer(block):
             found = _likely_batch_at(window, position + match.start(), end)
+            # A header-like value of a producer.
             if found is None or not offset <= found.header.base_offset <= furthest:
                 continue
             left -= found.header.size
-            if left < 0 or _is_sound(file, found):
+            if left < 0 or _is_sound(file, found):  # negative: too many candidates, see above
                 return found
         position += max(len(block) - HEADER_SIZE + 1, 1)  # a header may span two blocks
     return None
@@ -404,7 +407,7 @@ class Segment:
     def release_idle(self) -> None:
         """Close the file if it was not used since the last call; slices that are being sent keep
         it open."""
-        if not self._was_used:
+        if not self._was_used:  # no read or append since the last call
             self._file = None
             self._known.clear()
         self.index.release()
@@ -422,6 +425,7 @@ class Segment:
         self.file.write(self.size, buffers)
         for found in batches:
             self.note(found)
+        # Buffered, as each write is a system call.
         if self.index.pending_count >= PENDING_ENTRIES_MAX:
             self.index.write_pending()
 
@@ -431,7 +435,7 @@ class Segment:
         base_offset = header.base_offset
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
-        if not position:
+        if not position:  # the first batch: `segment.ms` counts from it
             self._first_timestamp = header.max_timestamp
         self.index.note(found, self.max_timestamp)
         self._know(base_offset, position)
@@ -485,10 +489,11 @@ class Segment:
 
     def start_of(self, offset: int, read: ReadBytes = read_waiting) -> BatchStart:
         """Where the batch that holds `offset` starts; the segment's end for its end offset."""
+        # For a reader at the log's end, or a cut that removes nothing.
         if offset >= self.end_offset:
             return self.end
         known = self._known_start(offset)
-        if known is not None:
+        if known is not None:  # met lately: the usual case of a consumer that keeps up
             return known
         found = self.locate(offset, read)
         return BatchStart(found.header.base_offset, found.position)
@@ -518,6 +523,7 @@ class Segment:
 
     def first_timestamp(self) -> int:
         """Of the first batch: from then on the segment's age counts."""
+        # Not noted by this process: read it from the file.
         if self._first_timestamp == NO_TIMESTAMP and self.size:
             self._first_timestamp = next(self.walk_all()).header.max_timestamp
         return self._first_timestamp

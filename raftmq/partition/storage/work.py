@@ -71,7 +71,7 @@ class Truncation:
     rotten: tuple[Rot, ...] = ()  # known rot below the cut
 
     def perform(self, files: Files) -> None:
-        if self.log_start_offset is not None:
+        if self.log_start_offset is not None:  # first: a log must not start behind its end
             write_log_start(files, self.folder, self.log_start_offset)
         self.producers.forget(files)  # first: no snapshot may know more than the log holds
         for segment in reversed(self.removed):
@@ -83,7 +83,7 @@ class Truncation:
             file.sync()
         for mark in self.marks:  # last: until the cut is durable, the damage is still there
             files.remove(mark)
-        if self.rotten:
+        if self.rotten:  # the mark names only places that are still there
             write_mark(files, self.folder, self.rotten)
         files.sync_directory(self.folder)
         self.producers.perform(files)

@@ -100,7 +100,7 @@ def check_lengths(values: Sequence[object], **columns: Sequence[object] | None) 
 
 def check_values(values: Sequence[object]) -> Sequence[Value] | None:
     """Bytes and None; None instead of the column if no record has a value."""
-    if _is_plain(values):
+    if _is_plain(values):  # the fast path: nothing to check per record
         return _as_list(values)
     return _or_none([check_value(item, f"values[{index}]") for index, item in enumerate(values)])
 
@@ -110,7 +110,7 @@ def check_keys(keys: Sequence[object] | None) -> Sequence[Key] | None:
     a key."""
     if keys is None:
         return None
-    if _is_plain(keys):
+    if _is_plain(keys):  # the fast path: nothing to check per record
         return _as_list(keys)
     return _or_none([check_key(item, f"keys[{index}]") for index, item in enumerate(keys)])
 
@@ -184,6 +184,7 @@ def check_timestamps(
     # Timestamps are nearly sorted: sorting them takes a third of the time of min and max.
     ordered = sorted(deltas)
     earliest, latest = base + ordered[0], base + ordered[-1]
+    # Also the difference must fit: deltas are i64, too.
     if earliest < INT64_MIN or latest > INT64_MAX or latest - earliest > INT64_MAX:
         raise InvalidRecord(f"timestamps {earliest} to {latest} do not fit into 64 bits")
     return Timestamps(base, latest, deltas if ordered[0] != ordered[-1] else None)
@@ -251,7 +252,7 @@ def _to_tags(given: object, where: str, known: dict[tuple[object, ...], Tags]) -
         raise InvalidRecord(f"{where} is a {type(given).__name__}, expected a list of str")
     written = tuple(given)
     try:
-        if written in known:
+        if written in known:  # as it was written before
             return known[written]
     except TypeError as error:  # not hashable, as a list
         raise InvalidRecord(f"{where}: a tag that is not a str: {error}") from error

@@ -53,7 +53,7 @@ def encode_chunks(
 
 def _deal_out(records: CheckedRecords) -> list[tuple[Tags | None, list[int] | None]]:
     """Each chunk's tags (None: mixed) and the indexes of its records (None: all)."""
-    if records.tags is None:
+    if records.tags is None:  # one untagged chunk: nearly all batches
         return [((), None)]
     groups: dict[Tags | None, list[int]] = {}
     mixed: list[int] = []
@@ -96,7 +96,7 @@ def _pack_headers(records: CheckedRecords, *, mixed: bool) -> list[bytes | None]
 def _compressed(pieces: list[bytes], codec: Compression) -> tuple[list[bytes], int]:
     """The pieces as they are stored, and their length before compression."""
     length = sum(map(len, pieces))
-    if codec is Compression.NONE:
+    if codec is Compression.NONE:  # stored as pieces, without a copy
         return pieces, length
     return [compress(codec, b"".join(pieces))], length
 
@@ -124,9 +124,9 @@ class ChunkedContents:
         deltas = self.chunks[0].opened.offset_deltas
         if order is not None:
             deltas = array("I", map(self._concatenated_deltas().__getitem__, order))
-            if not is_increasing(deltas):
+            if not is_increasing(deltas):  # checked here, as sorting put equal offsets side by side
                 raise self._origin.corrupt("two chunks claim the same offset")
-        if deltas[-1] > self._last_offset_delta:
+        if deltas[-1] > self._last_offset_delta:  # the header would give the batch too few offsets
             raise self._origin.corrupt(
                 f"offset delta {deltas[-1]}, the last one is {self._last_offset_delta}"
             )
@@ -152,7 +152,7 @@ class ChunkedContents:
         columns = [chunk.opened.timestamp_deltas for chunk in self.chunks]
         if self._order is None:
             return columns[0]
-        if not any(columns):
+        if not any(columns):  # no chunk has the column: all records have the base timestamp
             return None
         deltas = array("q")
         for chunk, column in zip(self.chunks, columns, strict=True):
@@ -179,7 +179,7 @@ class ChunkedContents:
         count = len(self.offset_deltas)
         if not any(chunk.opened.headers for chunk in self.chunks):
             return (NO_HEADERS,) * count
-        if self._order is None:
+        if self._order is None:  # one chunk: indexes need no mapping
             return Computed(count, self.chunks[0].headers_at)
         return Computed(count, lambda index: Chunk.headers_at(*self._place_of(index)))
 

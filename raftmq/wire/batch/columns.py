@@ -115,7 +115,7 @@ class Chunk:
         return NO_HEADERS if column is None else column.headers_at(index)
 
     def tags_at(self, index: int) -> Tags:
-        if self.entry.tags is not None:
+        if self.entry.tags is not None:  # all records of the chunk have the same ones
             return self.entry.tags
         column = self.opened.headers
         return () if column is None else column.tags_at(index)
@@ -135,7 +135,7 @@ class Chunk:
         if len(chunk) < LENGTHS.size:
             raise self._origin.corrupt(f"chunk of {len(chunk)} bytes")
         ends = list(accumulate(LENGTHS.unpack_from(chunk), initial=LENGTHS.size))
-        if ends[-1] != len(chunk):
+        if ends[-1] != len(chunk):  # no byte may be left over: one written form
             raise self._origin.corrupt(f"columns claim {ends[-1]} of {len(chunk)} bytes")
         view = memoryview(chunk)
         return [view[start:end] for start, end in pairwise(ends)]
@@ -143,7 +143,7 @@ class Chunk:
     def _offset_deltas(self, packed: Buffer) -> range | array[int]:
         count = self.entry.record_count
         column = self._decode(_INTEGERS, "offsets", packed)
-        if not column:
+        if not column:  # nil: contiguous from 0
             return range(count)
         if column[0] < 0 or column[-1] > INT32_MAX or not is_increasing(column):
             raise self._origin.corrupt("offsets column: not strictly increasing from 0")
@@ -158,7 +158,7 @@ class Chunk:
             pass
         try:
             return array("q", column)
-        except OverflowError as error:
+        except OverflowError as error:  # an integer of more than 64 bits
             raise self._origin.corrupt(f"timestamps column: {error}") from error
 
     def _header_column(self, packed: Buffer) -> HeaderColumn:
@@ -182,6 +182,7 @@ class Chunk:
     def _check_count(self, name: str, packed: Buffer) -> int:
         """Length of the array header that announces exactly this chunk's records, and no other."""
         expected = _array_header(self.entry.record_count)
+        # Before decoding, so that a false count costs no memory.
         if packed[: len(expected)] != expected:
             raise self._origin.corrupt(
                 f"{name} column: not an array of {self.entry.record_count} items"

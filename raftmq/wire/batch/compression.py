@@ -47,7 +47,7 @@ def codec_of(attributes: int) -> Compression:
     codec = attributes & COMPRESSION_BITS
     try:
         return Compression(codec)
-    except ValueError:
+    except ValueError:  # snappy, which Kafka clients may have sent, or none at all
         name = _CODEC_NAMES.get(codec, "unknown codec")
         raise UnsupportedCompression(f"compression {codec} ({name}) is not supported") from None
 
@@ -73,6 +73,7 @@ def decompress(
     """
     if codec is Compression.NONE:
         return data
+    # Refused before any memory is spent (decision 0009).
     if length is not None and length > length_max:
         raise origin.corrupt(f"claims {length} bytes uncompressed, allowed {length_max}")
     try:
@@ -95,7 +96,7 @@ def _finish(*, ended: bool, full: bool, unused: bytes | None) -> None:
     """Check that a stream has ended, and that nothing follows."""
     if not ended and not full:  # `full`: it was stopped at the limit, which the caller reports
         raise StreamError("ends early")
-    if unused:
+    if unused:  # bytes that no reader would see, but that the CRC covers
         raise StreamError(f"{len(unused)} bytes after its end")
 
 
@@ -127,6 +128,7 @@ def _lz4_decompress(data: Buffer, length: int | None, length_max: int) -> bytes:
     pieces: list[bytes] = []
     total, size = 0, PIECE_BYTES if length is None else stop
     try:
+        # `stop` is one over the limit: reaching it means too long.
         while not frame.eof and total < stop:
             pieces.append(frame.decompress(data, max_length=min(size, stop - total)))
             data, total, size = b"", total + len(pieces[-1]), size * 2
@@ -153,7 +155,7 @@ def _zstd_decompress(data: Buffer, length: int | None, length_max: int) -> bytes
         if length is not None and announced not in (-1, length):  # -1: the frame has no size
             raise StreamError(f"announces {announced} bytes, the batch claims {length}")
         expected = announced if length is None else length
-        if expected < 0:
+        if expected < 0:  # the frame does not say its size: read in pieces
             return _read_until(
                 decompressor.stream_reader(data, read_across_frames=True), length_max
             )
@@ -185,7 +187,7 @@ def _joined(pieces: list[bytes]) -> bytes:
 def _lz4_frame() -> ModuleType:
     try:
         import lz4.frame
-    except ImportError as error:
+    except ImportError as error:  # an optional package: batches of other codecs go on
         raise _missing("lz4") from error
     frame: ModuleType = lz4.frame
     return frame
@@ -194,7 +196,7 @@ def _lz4_frame() -> ModuleType:
 def _zstandard() -> ModuleType:
     try:
         import zstandard
-    except ImportError as error:
+    except ImportError as error:  # an optional package: batches of other codecs go on
         raise _missing("zstandard") from error
     return zstandard
 

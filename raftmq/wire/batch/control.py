@@ -87,7 +87,7 @@ def read_control(key: Key, value: Value, origin: BytesOrigin) -> ControlRecord:
 
 def _account(fields: list[int], origin: BytesOrigin) -> Account:
     account = Account(*fields)
-    if account.generation > GENERATION_MAX:
+    if account.generation > GENERATION_MAX:  # u64 in the fence, i64 in requests and snapshots
         raise origin.corrupt(f"fence of generation {account.generation}, allowed {GENERATION_MAX}")
     if account.partition_count > PARTITION_COUNT_MAX:
         raise origin.corrupt(f"fence of a topic with {account.partition_count} partitions")

@@ -110,6 +110,7 @@ def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account 
 
     Needs only `ACCOUNT_END` bytes of the batch; `read_directory` checks the whole directory.
     """
+    # Kafka's encoding has no directory.
     if not header.is_columns or min(header.size, len(buffer) - position) < ACCOUNT_END:
         return None
     return _account_at(buffer, position + HEADER_SIZE + LENGTH.size)
@@ -117,6 +118,7 @@ def read_account(buffer: Buffer, position: int, header: BatchHeader) -> Account 
 
 def _account_at(buffer: Buffer, position: int) -> Account | None:
     before, digest, between, generation, key = _ACCOUNT.unpack_from(buffer, position)
+    # Not written by our encoder: keys in another place are ignored.
     if (before, between, key) != (_BEFORE_DIGEST, _BEFORE_GENERATION, CHUNKS_KEY):
         return None
     return Account(generation, digest) if generation <= GENERATION_MAX else None
@@ -153,6 +155,7 @@ def _find_directory(buffer: Buffer, position: int, header: BatchHeader) -> tuple
     if start > end:
         raise ValueError("no room for it")
     (length,) = LENGTH.unpack_from(buffer, position + HEADER_SIZE)
+    # Before decoding: bounds its time and memory.
     if length > min(end - start, DIRECTORY_BYTES_MAX):
         raise ValueError(f"it claims {length} bytes")
     return memoryview(buffer)[start : start + length], start + length
@@ -170,7 +173,7 @@ def _packed_entries(packed: memoryview) -> Buffer:
     if len(fields) != packed[0] - _FIXMAP:  # two readers might take different ones
         raise ValueError("a key occurs twice")
     unknown = [key for key in fields if key != CHUNKS_KEY and key < IGNORED_KEYS_START]
-    if unknown or CHUNKS_KEY not in fields:
+    if unknown or CHUNKS_KEY not in fields:  # below 128: what this version must understand
         raise ValueError(f"unknown keys {unknown}" if unknown else "no chunks")
     return fields[CHUNKS_KEY]
 
@@ -190,6 +193,7 @@ def _problem_of(entries: list[ChunkEntry], codec: Compression) -> str:
     for entry in entries:
         if codec is Compression.NONE and entry.byte_length != entry.uncompressed_length:
             return f"an uncompressed chunk claims {entry.uncompressed_length} bytes uncompressed"
+        # Other forms of one set would be different chunks to a filter.
         if entry.tags and (problem := problem_of_tags(entry.tags)):
             return problem
     return _problem_of_tag_sets([entry.tags for entry in entries]) if len(entries) > 1 else ""

@@ -134,6 +134,7 @@ def _problem_of(header: BatchHeader) -> str:
     """What makes this header impossible, or an empty string."""
     if header.magic != MAGIC:
         return f"magic {header.magic}, expected {MAGIC}"
+    # At least a header; the limit keeps a damaged length from being believed.
     if not HEADER_SIZE - LENGTH_END <= header.batch_length <= BATCH_BYTES_MAX:
         return f"batch length {header.batch_length} out of bounds"
     if not 1 <= header.record_count <= RECORDS_MAX:
@@ -160,7 +161,7 @@ def check_batch(buffer: Buffer, position: int = 0, *, where: str = "") -> BatchH
     """
     header = read_header(buffer, position, where=where)
     end = position + header.size
-    if end > len(buffer):
+    if end > len(buffer):  # a torn write, or a cut slice
         missing = end - len(buffer)
         raise CorruptRecord(
             f"batch claims {header.size} bytes, {missing} are missing",

@@ -118,7 +118,7 @@ def encode_records(records: CheckedRecords) -> bytes:
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: Key, value: Value, headers: FlatHeaders | None
 ) -> bytes:
-    if isinstance(key, int):
+    if isinstance(key, int):  # columns have integer keys, Kafka has bytes only
         key = key.to_bytes(_KEY_INTEGER_BYTES, "big", signed=True)
     body = b"".join(
         (
@@ -169,13 +169,14 @@ class KafkaContents:
                 position = self._read_record(index, position)
             except IndexError:  # a varint at the end of the data
                 raise self._origin.corrupt(f"records end within record {index}") from None
-            except ValueError as error:
+            except ValueError as error:  # a number or a length out of bounds
                 raise self._origin.corrupt(f"record {index}: {error}") from error
             delta = self._offset_deltas[index]
+            # Offsets rise, within what the header says.
             if not previous < delta <= self._last_offset_delta:
                 raise self._origin.corrupt(f"record {index}: offset delta {delta}")
             previous = delta
-        if position != len(self._data):
+        if position != len(self._data):  # bytes that no reader would see
             raise self._origin.corrupt(f"{len(self._data) - position} bytes after the last record")
 
     def _read_record(self, index: int, position: int) -> int:
@@ -183,6 +184,7 @@ class KafkaContents:
         data = self._data
         length, position = read_varint(data, position)
         end = position + length
+        # Before reading its fields, which end there at the latest.
         if not position < end <= len(data):
             raise ValueError(f"claims {length} bytes, {len(data) - position} follow")
         position += len(_NO_ATTRIBUTES)  # Kafka defines none
@@ -215,6 +217,7 @@ class KafkaContents:
 
     def _headers_of(self, index: int) -> Headers:
         start, end = self._header_starts[index], self._header_ends[index]
+        # The one byte says "no headers": nothing to parse.
         if end - start == 1 and self._data[start] == 0:
             return NO_HEADERS
         try:

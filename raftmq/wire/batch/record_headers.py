@@ -69,7 +69,7 @@ class HeaderColumn:
             return position + 1
         if kind not in _BIN_LENGTH_BYTES:
             return 0
-        if kind == _BIN8 and position + 1 < len(self._packed):
+        if kind == _BIN8 and position + 1 < len(self._packed):  # nearly all: below 256 bytes
             return position + 2 + self._packed[position + 1]
         start = position + 1 + _BIN_LENGTH_BYTES[kind]
         return start + int.from_bytes(self._packed[position + 1 : start], "big")
@@ -125,6 +125,7 @@ def _unpack_mixed(packed: Buffer) -> tuple[Tags, FlatHeaders]:
 
 def _pair_up(flat: FlatHeaders) -> Headers:
     names, values = flat[::2], flat[1::2]
+    # One test for the valid case; `_problem_of` finds the reason.
     if len(names) != len(values) or len(names) > HEADERS_MAX or None in names:
         raise ValueError(_problem_of(names, values))
     texts = map(bytes.decode, cast("list[bytes]", names))

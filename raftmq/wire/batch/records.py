@@ -141,7 +141,7 @@ class RecordBatch:
     @cached_property
     def offsets(self) -> Sequence[int]:
         deltas, base = self._contents.offset_deltas, self.header.base_offset
-        if isinstance(deltas, range):
+        if isinstance(deltas, range):  # contiguous, as nearly always: no array is built
             return range(base, base + len(deltas))
         return Shifted(base, deltas)
 
@@ -194,12 +194,13 @@ class RecordBatch:
 
     def _find_chunks(self) -> Sequence[Chunk]:
         header, origin = self.header, self._origin
-        if header.is_control:
+        if header.is_control:  # control records have Kafka's encoding in either format
             raise origin.corrupt("a control batch of columns")
         directory = read_directory(self._buffer, origin.position, header, where=origin.where)
         codec = codec_of(header.attributes)
         if codec is not Compression.NONE:
             length = sum([entry.uncompressed_length for entry in directory.entries])
+            # Refused before any memory is spent (decision 0009).
             if length > self._limits.uncompressed_bytes_max:
                 raise origin.corrupt(
                     f"claims {length} bytes uncompressed,"
@@ -336,7 +337,7 @@ def _assemble(fields: _Fields, records: CheckedRecords, pieces: list[bytes]) -> 
             fields.base_sequence,
             count,
         )
-    except struct.error as error:
+    except struct.error as error:  # a producer id or timestamp of more bits than its field
         raise InvalidRecord(f"a header field is out of range: {error}: {fields}") from error
     return seal(bytearray().join((header, *pieces)))
 
