@@ -259,7 +259,7 @@ def fenced(
     if generation < known.generation:  # case 2
         raise ProducerFenced(
             f"generation {generation} of this producer name is over, {known.generation} has begun: "
-            "leave it to whoever writes that one, or take a generation above "
+            "leave it to the process that writes that one, or take a generation above "
             f"{known.generation}, under which all records are new"
         )
     # Epochs are an i16 and wrap. A process that was fenced 2^15 fences ago does not live any more.
@@ -282,8 +282,8 @@ def check_named(known: ProducerState | None, header: BatchHeader, account: Accou
     if known is None:  # forgotten: its sequence is unknown, a repeat could not be detected
         raise UnknownProducerId(
             f"{name_of(header)}: nothing is known of this producer name here (any more), so "
-            "whatever is sent again would be taken for new: look what stands here, and send the "
-            "rest under a higher generation"
+            "records that are sent again would be taken for new: check which records stand here, "
+            "and send the rest under a higher generation"
         )
     if header.producer_epoch != known.epoch:  # not `<`: epochs of names wrap
         raise ProducerFenced(

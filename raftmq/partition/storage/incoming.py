@@ -327,5 +327,5 @@ def _checked(placement: Placement) -> Placement:
         raise CorruptRecord(f"no batch: an append needs at least {LENGTH_END} bytes", position=0)
     # With duplicates the answer names the offset of each batch, and has room for so many.
     if count > BATCHES_MAX and placement.duplicates:
-        raise InvalidRecord(f"{count} batches, {BATCHES_MAX} are allowed: nobody could be told")
+        raise InvalidRecord(f"{count} batches, {BATCHES_MAX} are allowed: send fewer in a request")
     return placement
