@@ -216,39 +216,39 @@ class OffsetNotAvailable(RaftmqError):
 class UnknownTopicOrPartition(RaftmqError):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     retriable = True  # a new topic may not have reached that broker yet
-    refresh_metadata = True
+    refresh_metadata = True  # another broker may know it already
 
 
 class UnknownTopicId(RaftmqError):
     code = ErrorCode.UNKNOWN_TOPIC_ID
     retriable = True  # as above; a deleted topic is not found by name either
-    refresh_metadata = True
+    refresh_metadata = True  # the name may have a new topic id
 
 
 class LeaderNotAvailable(RaftmqError):
     code = ErrorCode.LEADER_NOT_AVAILABLE
     retriable = True  # until an election, or until a broker is back
-    refresh_metadata = True
+    refresh_metadata = True  # to hear of the new leader
 
 
 class NotLeaderOrFollower(RaftmqError):
     """Indefinite: what was appended here may stand in the new leader's log."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    retriable = True
-    refresh_metadata = True
-    definite = False
+    retriable = True  # at the new leader
+    refresh_metadata = True  # another broker leads
+    definite = False  # it may have been appended here, and copied
 
 
 class LeaderElsewhere(NotLeaderOrFollower):
     """Nothing was appended: another broker leads, or this one has not begun to lead yet."""
 
-    definite = True
+    definite = True  # raised before the append
 
 
 class FencedLeaderEpoch(RaftmqError):
     code = ErrorCode.FENCED_LEADER_EPOCH
-    retriable = True
+    retriable = True  # with the epoch of newer metadata
     refresh_metadata = True  # the client's leader is out of date
 
 
@@ -269,7 +269,7 @@ class NotEnoughReplicasAfterAppend(RaftmqError):
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     retriable = True  # idempotent producers: a repeat is found as a duplicate
-    definite = False
+    definite = False  # it is in the leader's log
 
 
 class InvalidRequiredAcks(RaftmqError):
@@ -289,19 +289,19 @@ class InvalidFetchSessionEpoch(RaftmqError):
 class PreferredLeaderNotAvailable(RaftmqError):
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     retriable = True  # until the first replica is in sync again
-    refresh_metadata = True
+    refresh_metadata = True  # the ISR may have changed
 
 
 class EligibleLeadersNotAvailable(RaftmqError):
     code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     retriable = True  # until a replica is back that may lead
-    refresh_metadata = True
+    refresh_metadata = True  # the ISR may have changed
 
 
 class ElectionNotNeeded(RaftmqError):
     code = ErrorCode.ELECTION_NOT_NEEDED
     retriable = True  # as in Kafka
-    refresh_metadata = True
+    refresh_metadata = True  # the caller's leader is out of date
 
 
 # -- Topics ---------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class NotCoordinator(RaftmqError):
     """Another broker coordinates the group, or will in a moment: find the coordinator again."""
 
     code = ErrorCode.NOT_COORDINATOR
-    retriable = True
+    retriable = True  # at the coordinator
     refresh_metadata = True  # find the coordinator anew
 
 
@@ -394,7 +394,7 @@ class CoordinatorNotAvailable(RaftmqError):
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     retriable = True  # until another broker takes the group over
-    refresh_metadata = True
+    refresh_metadata = True  # to find the new coordinator
 
 
 class InconsistentGroupProtocol(RaftmqError):
@@ -451,7 +451,7 @@ class DuplicateSequence(RaftmqError):
     """
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-    definite = False
+    definite = False  # the first copy was appended
 
 
 class InvalidProducerEpoch(RaftmqError):
@@ -535,7 +535,7 @@ class NotController(RaftmqError):
     """Definite: nothing was appended. `leader_id`: the controller, as far as this node knows."""
 
     code = ErrorCode.NOT_CONTROLLER
-    retriable = True
+    retriable = True  # at the controller
     refresh_metadata = True  # another node leads
 
     def __init__(self, what: str, leader_id: int | None = None) -> None:
@@ -555,7 +555,7 @@ class ProposalDiscarded(RaftmqError):
 
     code = ErrorCode.NOT_CONTROLLER
     retriable = True  # with the same command: it was not applied
-    refresh_metadata = True
+    refresh_metadata = True  # another node leads the quorum
 
 
 class ProposalUncertain(RaftmqError):
@@ -563,8 +563,8 @@ class ProposalUncertain(RaftmqError):
 
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True  # a command id is applied once at most
-    refresh_metadata = True
-    definite = False
+    refresh_metadata = True  # another node may lead the quorum
+    definite = False  # it may be in the log of a majority
 
 
 # -- Requests -------------------------------------------------------------------------------------
@@ -589,18 +589,18 @@ class RequestTimedOut(RaftmqError):
     """Indefinite: it may have been carried out, or may be later."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
-    retriable = True
+    retriable = True  # by clients that detect duplicates, or can live with them
     refresh_metadata = True  # the broker may be down, and another one lead
-    definite = False
+    definite = False  # the broker may work on it still
 
 
 class Disconnected(RaftmqError):
     """Indefinite: the request may have been carried out."""
 
     code = ErrorCode.NETWORK_EXCEPTION
-    retriable = True
+    retriable = True  # over a new connection
     refresh_metadata = True  # the broker may be down, and another one lead
-    definite = False
+    definite = False  # the request may have arrived
 
 
 class Unreachable(RaftmqError):
@@ -622,7 +622,7 @@ class RemoteProtocolError(RaftmqError):
 class ServerError(RaftmqError):
     """An error of a newer version: only its `number` and text are known, so it is indefinite."""
 
-    definite = False
+    definite = False  # not known, so nothing is promised
 
     def __init__(self, what: str, number: int = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         self.number = number
@@ -640,7 +640,7 @@ class OutcomeUnknown(RaftmqError):
 
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True  # by the program, which may repeat what was done
-    definite = False
+    definite = False  # an attempt may have succeeded
 
 
 class DeliveryTimedOut(RaftmqError):
@@ -672,15 +672,15 @@ class StorageError(RaftmqError):
     """A file operation failed. Indefinite: bytes of a failed write may be found after a restart."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
-    retriable = True
+    retriable = True  # at another leader, or after the repair
     refresh_metadata = True  # a leader with a failed disk hands over
-    definite = False
+    definite = False  # part of a failed write may be on the disk
 
 
 class DirectoryInUse(StorageError):
     definite = True  # nothing was opened
     retriable = False  # until an operator acts
-    refresh_metadata = False
+    refresh_metadata = False  # no broker is involved
 
 
 class CorruptJournal(StorageError):
@@ -688,7 +688,7 @@ class CorruptJournal(StorageError):
 
     definite = True  # the node did not start
     retriable = False  # until an operator acts
-    refresh_metadata = False
+    refresh_metadata = False  # no broker is involved
 
 
 # -- From numbers to classes ----------------------------------------------------------------------

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"RMQP"
 VERSION = 2  # 1 had no named producers; such a file is not read, and the log is walked once
-_HEAD = Struct(">4sHqI")
+_HEAD = Struct(">4sHqI")  # layouts: see the top of the module
 _PRODUCER = Struct(">qHIIqIIB")
 _RUN = Struct(">IqI")
 _CRC = Struct(">I")

@@ -172,6 +172,7 @@ class Replica:
                 # Until the disk has the new, empty log.
                 await self._directory.start_over(log, start_offset)
             elif needed is not None:
+                # Until the new start is durable.
                 await self._directory.delete_records(log, start_offset)
         except RaftmqError as error:
             # It must not lead with a start below the quorum's: offline, the repair takes over.
@@ -498,6 +499,7 @@ class Replica:
             await self._cut(follower, fetched.diverged)  # ends when the log is truncated on disk
             return
         if fetched.data:
+            # An empty log may have to begin at another offset first: until the disk has it.
             await self._begin_with(follower, fetched.data)
             if self.follower is not follower:
                 return  # the role changed during the await: these records are of another epoch
@@ -566,6 +568,7 @@ class Replica:
             raise
         # The wanted offset lies inside the first batch.
         if first.base_offset < log.log_end_offset < first.end_offset:
+            # Until the disk has the new, empty log.
             await self._shorten(follower, lambda: StartOver(first.base_offset))
 
     async def _cut(self, follower: Follower, diverged: Diverged) -> None:
@@ -596,7 +599,7 @@ class Replica:
                 effect = decide() if self.follower is follower else None
                 # None: the role changed meanwhile, or there is nothing to cut.
                 if effect is not None:
-                    await self._forget(follower, effect)
+                    await self._forget(follower, effect)  # until the cut is durable
         finally:
             self._is_cutting = False
 

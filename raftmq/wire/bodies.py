@@ -20,6 +20,7 @@ from raftmq.wire.nesting import check_nesting, new_decoder
 if TYPE_CHECKING:
     from raftmq.wire.apis import ApiKey
 
+# As in Kafka's protocol: never a valid id, epoch or offset.
 ABSENT = -1
 NUMBER_MAX = (1 << 63) - 1  # i64, as in Kafka's protocol and in the batch header
 ID_MAX = (1 << 31) - 1  # i32, as Kafka's ids and epochs

@@ -40,7 +40,7 @@ TRACE_ENTRIES_MAX = 16  # with their lengths below: 5 KB of a request at most
 TraceKey: TypeAlias = Annotated[str, Meta(max_length=64)]
 TraceValue: TypeAlias = Annotated[str, Meta(max_length=256)]
 Trace: TypeAlias = Annotated[dict[TraceKey, TraceValue], Meta(max_length=TRACE_ENTRIES_MAX)]
-NIL = msgspec.Raw(b"\xc0")
+NIL = msgspec.Raw(b"\xc0")  # msgpack's nil: the body of an error
 
 
 class RequestHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -24,7 +24,7 @@ T = TypeVar("T")
 # versions; every Python's stack has room for 32.
 NESTING_MAX = 32
 
-_NIL_TO_TRUE = dict.fromkeys((0xC0, 0xC2, 0xC3), 1)
+_NIL_TO_TRUE = dict.fromkeys((0xC0, 0xC2, 0xC3), 1)  # one byte each: nil, false, true
 _NUMBERS = {
     0xCA: 5,
     0xCB: 9,
@@ -37,6 +37,7 @@ _NUMBERS = {
     0xD2: 5,
     0xD3: 9,
 }
+# Fixext 1 to 16: kind, type, data.
 _FIXED_EXTENSIONS = {0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
 # Bytes of an item that says by its first byte alone how long it is; 0 for all others.
 _SIZES = [0] * 256

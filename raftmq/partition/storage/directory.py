@@ -188,7 +188,7 @@ class LogDirectory:
             with trio.CancelScope(shield=True):
                 # Until recovery of this log has ended.
                 found = await self._run_sync(partial(self._open_again, log))
-                async with self.flusher.disk:
+                async with self.flusher.disk:  # until a flush round of other logs has ended
                     await self._run_sync(lambda: self._note_opened([found]))
             self.logs[log.name], found.on_dirty = found, self.flusher.on_dirty
             log.close()
@@ -249,6 +249,7 @@ class LogDirectory:
                         if now_ms is not None:  # age is known only with a confirmed clock
                             log.roll_if_old(now_ms)
                         trim = log.plan_retention(now_ms)
+                        # Until the new start is durable; none to trim: returns at once.
                         await self._trim(log, trim)
                         if trim is not None:
                             start = trim.log_start_offset
@@ -277,8 +278,8 @@ class LogDirectory:
         """
         # A start beyond the durable end would leave a log without a start after a crash.
         await self.flusher.wait_durable(log, min(before_offset, log.log_end_offset))
-        async with self._changing(log):
-            await self._trim(log, log.plan_trim(before_offset))
+        async with self._changing(log):  # until a truncation or another trim has ended
+            await self._trim(log, log.plan_trim(before_offset))  # until the new start is durable
         return log.log_start_offset
 
     async def _trim(self, log: PartitionLog, trim: LogTrim | None) -> None:
@@ -352,7 +353,7 @@ class LogDirectory:
             log.close()
             self.flusher.forget(log)
             del self.logs[log.name]
-            doomed = await self._set_aside(log.name)
+            doomed = await self._set_aside(log.name)  # until the rename is durable
         await self._remove(doomed)
 
     async def discard(self, log_id: LogId) -> None:
@@ -362,8 +363,8 @@ class LogDirectory:
             StorageError: the disk refused; some of it may be gone.
         """
         assert log_id.name not in self.logs, f"{log_id.name} is open"
-        async with self.flusher.disk:
-            doomed = await self._set_aside(log_id.name)
+        async with self.flusher.disk:  # one writer of the checkpoint files at a time
+            doomed = await self._set_aside(log_id.name)  # until the rename is durable
         await self._remove(doomed)
 
     async def _set_aside(self, name: str) -> Path | None:
@@ -384,6 +385,7 @@ class LogDirectory:
         """Remove a renamed folder. Slow for large logs, so `flusher.disk` is not held for it."""
         if doomed is not None:  # else there was no such folder
             with trio.CancelScope(shield=True):
+                # Shielded: a thread cannot be cancelled, and would remove on.
                 await self._run_sync(lambda: remove_folder(self._files, doomed))
 
     async def remove_deleted(self) -> None:
@@ -467,6 +469,7 @@ class LogDirectory:
                 with trio.CancelScope(shield=True):
                     await write_mending(log, self._run_sync, mending)
             if mending.is_last:  # reads back all of the rot: too slow to hold `flusher.disk`
+                # Until the disk has shown all of it.
                 await finish_mending(log, self._run_sync, mending)
 
     async def read(self, piece: FileSlice) -> bytes:
@@ -606,7 +609,7 @@ async def open_log_directory(
     with _flushing_by(run_sync) as flush_sync:
         directory = LogDirectory(files, root, run_sync or run_in_thread, now_ms, flush_sync)
         try:
-            async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as nursery:  # ends with the caller's block
                 nursery.start_soon(directory.flusher.run)
                 nursery.start_soon(directory.run_checkpoints)
                 try:
@@ -685,7 +688,7 @@ class ProducerUpkeep:
         shutdown; without such a snapshot the next opening only walks some headers.
         """
         grown = [log for log in logs if log.log_end_offset > log.active.base_offset]
-        async with self._flusher.disk:
+        async with self._flusher.disk:  # no cut begins while they are written
             for log in grown:
                 log.producers.take_last(log.log_end_offset)
             await self.write(grown, is_durable=False)

@@ -117,6 +117,7 @@ class Flusher:
         self._round_since = trio.current_time() if any(map(_is_awaited, logs)) else None
         begun = [begun for log in logs if (begun := self._begin(log))]
         with trio.CancelScope(shield=True):
+            # Until the disk has synced all files, or refused.
             errors = await self._run_sync(lambda: self._sync([flush for _, flush in begun]))
         for (log, flush), error in zip(begun, errors, strict=True):
             if error:  # nothing is retried (decision 0002)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.segment import BatchStart
 
 PREFIX_SIZE = 16  # bytes before `magic`, which the leader writes: see `pack_prefix`
+# The attribute bits that the configuration of a topic fixes.
 _KIND_BITS = COLUMNS_BIT | CONTROL_BIT | TIMESTAMP_TYPE_BIT
 _FORMAT_BITS = {RecordFormat.COLUMNS: COLUMNS_BIT, RecordFormat.KAFKA: 0}
 _TIMESTAMP_BITS = {

@@ -47,7 +47,7 @@ logger = logging.getLogger("raftmq.partition")
 # or written, the log does without it.
 
 
-_NAME = re.compile(r"[0-9]{20}\.producers")
+_NAME = re.compile(r"[0-9]{20}\.producers")  # exactly: temporary and foreign files do not count
 
 
 def snapshot_path(folder: Path, end_offset: int) -> Path:

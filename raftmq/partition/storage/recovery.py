@@ -69,8 +69,11 @@ class Past(NamedTuple):
         page_cache_survived: the machine has not been restarted since.
     """
 
+    # Without a checkpoint nothing is known to be durable: scan everything.
     recovery_point: int = 0
+    # Only the mark proves it.
     was_clean: bool = False
+    # The cautious verdict: cut no more than a torn last write.
     page_cache_survived: bool = True
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import Segment
 
-
+# Absent: nothing was ever trimmed, the log starts at 0.
 LOG_START_FILE = "log-start-offset"
 LOG_START_KEY = "log_start_offset"
 
@@ -154,7 +154,7 @@ def remove_all(files: Files, folder: Path, segments: Iterable[Segment]) -> None:
 # log. Value types only: they stand here so that the log need not import recovery.
 
 
-DAMAGE_MARK = "damaged"  # the file that remembers damage
+DAMAGE_MARK = "damaged"  # the file that makes every later opening find the damage, too
 
 
 class Damage(NamedTuple):
@@ -169,7 +169,7 @@ class Damage(NamedTuple):
 
 
 class RecoveryReport(NamedTuple):
-    """How the log was found. `lost_durable`: less than the recovery point vouched for."""
+    """How the log was found. `lost_durable`: it ends below its recovery point."""
 
     clean: bool = True
     scanned_bytes: int = 0

@@ -154,7 +154,7 @@ class IndexCheck:
     def note(self, found: FoundBatch) -> None:
         base_offset = found.header.base_offset
         for claim in self._offsets.take_up_to(base_offset):
-            if claim.base_offset < base_offset:
+            if claim.base_offset < base_offset:  # no batch begins at the entry's offset
                 self._unmatched.append((self._offsets, claim))
             elif claim.value != found.position:
                 self._offsets.warn(claim.number, "points to the wrong byte")
@@ -185,7 +185,7 @@ class IndexCheck:
                 claims.warn(claim.number, "lies beyond the last batch")
         for claim in self._late:
             self._times.warn(claim.number, "is later than every batch up to its own")
-        if is_sealed and self._times_end_early():
+        if is_sealed and self._times_end_early():  # an active segment has no closing entry yet
             what = "ends before its segment does; the log walks the segment instead"
             self._findings.warning(self._times.path, what)
 
@@ -233,6 +233,7 @@ class EpochCheck:
     def note(self, header: BatchHeader) -> None:
         self._last = header
         offset = max(header.base_offset, self._log_start_offset)
+        # The first difference is enough; trimmed batches have no epoch.
         if self._table is None or self._disagreement or header.end_offset <= offset:
             return
         in_file = self._table.epoch_at(offset)
@@ -251,7 +252,7 @@ class EpochCheck:
                 self._findings.error(self._path, what, offset=offset)
         if self._table and self._table.entries:
             leader_epoch, start_offset = self._table.entries[-1]
-            if start_offset > log_end_offset:
+            if start_offset > log_end_offset:  # an epoch of a leader that lost its appends
                 what = f"leader epoch {leader_epoch} begins beyond the log's end {log_end_offset}"
                 self._findings.warning(self._path, what, offset=start_offset)
 

@@ -66,7 +66,7 @@ def verify_partition(
     verification = _Verification(files, folder, on_bytes)
     try:
         verification.run()
-    except READ_ERRORS as error:
+    except READ_ERRORS as error:  # the folder itself, or a file that is listed and not readable
         verification.findings.error(folder, f"cannot be read: {error}")
     verification.report.findings = verification.findings.all()
     return verification.report
@@ -120,6 +120,7 @@ class _Verification:
     def _check_joint(self, number: int) -> bool:
         """Between a segment and the one before; False if recovery would end the log here."""
         base_offset, path = self.segments[number].base_offset, self.segments[number].path
+        # Right behind damage the next offset is not known.
         if not self.is_end_known or base_offset == self.end_offset:
             return True
         if base_offset < self.end_offset:
@@ -127,6 +128,7 @@ class _Verification:
         else:
             what = f"offsets {self.end_offset} to {base_offset} are missing before it"
         self.producers.on_gap()
+        # Recovery would call it damage, and not cut.
         if self._is_sound_from(number, min(base_offset, self.end_offset)):
             self.findings.error(path, what, offset=self.end_offset)
             return True
@@ -158,7 +160,7 @@ class _Verification:
             else:
                 self._on_batch(file, each)
                 indexes.note(each)
-        if is_whole:
+        if is_whole:  # else entries of batches in the bad bytes would be called wrong
             indexes.finish(is_sealed=number < len(self.segments) - 1)
         return True
 
@@ -196,7 +198,7 @@ class _Verification:
         position, header = found.position, found.header
         try:
             batch = RecordBatch.decode(file.read(position, header.size))
-            if batch.is_control:
+            if batch.is_control:  # decodes the marker, which `records` does not
                 _ = batch.control
             deque(batch.records(), maxlen=0)
         except CorruptRecord as error:
@@ -217,12 +219,12 @@ class _Verification:
         """
         path, length = self.segments[number].path, bad.end - bad.position
         self.producers.on_gap()
-        if bad.sound_follows and not length:
+        if bad.sound_follows and not length:  # case 1
             what = f"a batch is out of place: {bad.what}"
         else:
             what = f"{length} bytes are no batch: {bad.what}"
             self.is_end_known = False
-            if not bad.sound_follows and not self._is_sound_from(number + 1, bad.offset):
+            if not bad.sound_follows and not self._is_sound_from(number + 1, bad.offset):  # case 3
                 self.end_offset = bad.offset
                 self._report_tail(path, what, bad.position)
                 return False
@@ -236,7 +238,7 @@ class _Verification:
         try:
             file = self.files.open(segment.path)
             return find_sound_batch(file, 0, segment.size, offset) is not None
-        except READ_ERRORS:
+        except READ_ERRORS:  # reported where that segment is checked
             return False
 
     # -- the end ---------------------------------------------------------------------------

@@ -40,6 +40,7 @@ class ProducerCheck:
         self._snapshots: list[tuple[int, list[Remembered]]] = []
         for offset in list_snapshots(files, folder):
             remembered = self._load(files, offset)
+            # One below the first segment is not used either.
             if remembered is not None and offset >= first_offset:
                 self._snapshots.append((offset, remembered))
         self._snapshots.reverse()  # the lowest is taken next
@@ -74,7 +75,7 @@ class ProducerCheck:
     def _compare_up_to(self, offset: int) -> None:
         while self._snapshots and self._snapshots[-1][0] <= offset:
             end_offset, remembered = self._snapshots.pop()
-            if self._is_whole:
+            if self._is_whole:  # behind a gap the state by the batches is not complete
                 self._compare(end_offset, remembered, is_reached=end_offset == offset)
 
     def _compare(self, offset: int, remembered: list[Remembered], *, is_reached: bool) -> None:

@@ -72,6 +72,7 @@ def check_log_start(
         findings.error(folder, "holds no segment")
         return recorded
     first = segments[0].base_offset
+    # A trim raises the start before it removes segments.
     if values is not None and recorded < first:
         what = f"offsets {recorded} to {first} are missing, and were never trimmed"
         findings.error(segments[0].path, what, offset=recorded)
@@ -99,7 +100,7 @@ def check_orphans(
     """Indexes without their segment: harmless left-overs of a deletion, or of a lost segment."""
     for path in list_indexes(files, folder):
         base_offset = int(path.stem)
-        if files.exists(log_path(folder, base_offset)):
+        if files.exists(log_path(folder, base_offset)):  # it has its segment
             continue
         is_harmless = base_offset < log_end_offset or (
             recovery_point is not None and recovery_point <= log_end_offset

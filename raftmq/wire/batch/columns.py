@@ -42,7 +42,7 @@ Item = TypeVar("Item")
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 INT32_MAX = (1 << 31) - 1
-LENGTHS = Struct(">5I")
+LENGTHS = Struct(">5I")  # of the five columns
 
 Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 _ENCODER = msgspec.msgpack.Encoder()

@@ -27,6 +27,7 @@ ZSTD_WINDOW_BYTES_MAX = 8 << 20
 # First piece of a stream of unknown length; the next ones double, so that a large batch takes few
 # pieces and a small one little memory.
 PIECE_BYTES = 64 << 10
+# Kafka's ids that we have no codec for.
 _CODEC_NAMES = {2: "snappy"}
 
 

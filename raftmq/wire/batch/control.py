@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.columns import Key, Value
     from raftmq.wire.batch.header import BytesOrigin
 
+# Kafka's version of both key and value.
 VERSION = 0
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")

@@ -48,13 +48,15 @@ TAGGED_CHUNKS_MAX = 64
 TAGS_MAX = 16  # of one record; with TAG_BYTES_MAX 4 KB, as each chunk's directory entry holds them
 TAG_BYTES_MAX = 255  # of one tag, in UTF-8
 DIRECTORY_BYTES_MAX = 512 << 10  # about twice the largest one that can be written
+# Of the map: the list of chunks.
 CHUNKS_KEY = 0
+# See the top: hints, which an older reader may overlook.
 IGNORED_KEYS_START = 128
 DIGEST_KEY, GENERATION_KEY = 128, 129
 
 LENGTH = Struct(">I")
 _FIXMAP, _FIXMAP_END = 0x80, 0x90
-_ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])
+_ONLY_CHUNKS = bytes([_FIXMAP + 1, CHUNKS_KEY])  # how nearly every directory begins
 _ACCOUNT = Struct(">4sI3sQB")  # markers, digest, markers, generation, CHUNKS_KEY
 _UINT8, _UINT32, _UINT64 = 0xCC, 0xCE, 0xCF
 _BEFORE_DIGEST = bytes([_FIXMAP + 3, _UINT8, DIGEST_KEY, _UINT32])

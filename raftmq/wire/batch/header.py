@@ -38,15 +38,17 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
+# Fixed by Kafka's format.
 HEADER_SIZE = 61
 LENGTH_END = 12  # batch length counts from here
 CRC_START = 21  # first byte that the CRC covers
+# Kafka's record batch v2.
 MAGIC = 2
 # Records of a batch: bounds the memory of a decoded batch (128 bytes a record beside its bytes).
 RECORDS_MAX = 65_536
 BATCH_BYTES_MAX = 1 << 30  # as the largest segment; a topic allows far less (max.message.bytes)
 
-HEADER = Struct(">qiibIhiqqqhii")
+HEADER = Struct(">qiibIhiqqqhii")  # layouts and positions: the table at the top
 PREFIX = Struct(">qii")  # base offset, batch length, leader epoch: what a broker may rewrite
 _LENGTH = Struct(">i")
 _LENGTH_POSITION = 8
@@ -61,6 +63,7 @@ TIMESTAMP_TYPE_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 COLUMNS_BIT = 1 << 14
+# Any other bit is refused.
 KNOWN_BITS = COMPRESSION_BITS | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | COLUMNS_BIT
 
 

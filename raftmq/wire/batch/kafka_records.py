@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 # too long: the caller adds what was read, and where.
 
 
+# Offset deltas, lengths and counts.
 VARINT_BITS = 32
+# Timestamp deltas.
 VARLONG_BITS = 64
 
 
@@ -58,7 +60,7 @@ def _write(value: int) -> bytes:
 
 
 # Indexed by the value itself: negative ones count from the end, as Python's indexes do.
-_ONE_BYTE = [_write(value) for value in (*range(64), *range(-64, 0))]
+_ONE_BYTE = [_write(value) for value in (*range(64), *range(-64, 0))]  # most fields: encoded once
 
 
 def read_varint(data: bytes, position: int, bits: int = VARINT_BITS) -> tuple[int, int]:

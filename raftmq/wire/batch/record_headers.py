@@ -26,8 +26,10 @@ HEADERS_MAX = 1024  # of one record, in either format: bounds the objects of one
 NO_HEADERS: Headers = ()
 
 _NIL, _BIN8 = 0xC0, 0xC4
+# Bin 8, 16 and 32.
 _BIN_LENGTH_BYTES = {_BIN8: 1, 0xC5: 2, 0xC6: 4}
 _ENCODER = msgspec.msgpack.Encoder()
+# Names and values, and the tags in front.
 _LENGTH_MAX = msgspec.Meta(max_length=2 * HEADERS_MAX + 1)
 _DECODER = msgspec.msgpack.Decoder(Annotated[list[bytes | None], _LENGTH_MAX])
 _MIXED_DECODER = msgspec.msgpack.Decoder(Annotated[list[list[str] | bytes | None], _LENGTH_MAX])
