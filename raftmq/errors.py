@@ -221,7 +221,7 @@ class UnknownTopicOrPartition(RaftmqError):
 
 class UnknownTopicId(RaftmqError):
     code = ErrorCode.UNKNOWN_TOPIC_ID
-    retriable = True  # as above; a deleted topic is not found by name either
+    retriable = True  # a new topic may not have reached that broker yet
     refresh_metadata = True  # the name may have a new topic id
 
 

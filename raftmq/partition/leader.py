@@ -109,8 +109,8 @@ LeaderEffect: TypeAlias = HighWatermarkRose | ProposeIsr
 
 
 # -- Progress -------------------------------------------------------------------------------------
-# What a leader knows about one of its followers, in one leader epoch (Kafka: Replica's
-# LogReadResult and lastCaughtUpTime).
+# What a leader knows about one of its followers, in one leader epoch (Kafka: ReplicaState and its
+# lastCaughtUpTimeMs).
 #
 # Owns how far a follower is and since when it lags. Two offsets are reported separately (decision
 # 0014): where its log ends (`fetch_offset`, of its last fetch) and what it holds (`held_offset`,

@@ -79,7 +79,7 @@ class Request(Body, frozen=True):
     """A message that begins an exchange."""
 
     api_key: ClassVar[ApiKey]
-    version: ClassVar[int]
+    version: ClassVar[int]  # raised when the meaning changes, not for a new field (`apis.py`)
     reply: ClassVar[type[Body]]
 
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# Of one partition in one request: a reply has room for their offsets (see `base_offsets`).
+# Of one partition in one request: a reply has to name their offsets, up to 900 KB (`base_offsets`),
+# and a header may have 2 MiB.
 BATCHES_MAX = 100_000
 
 
