@@ -107,6 +107,7 @@ class RaftmqError(Exception):
     """
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    # Most errors refuse a request before it changes anything, and another try would meet the same.
     retriable: ClassVar[bool] = False
     refresh_metadata: ClassVar[bool] = False
     definite: ClassVar[bool] = True
@@ -473,7 +474,7 @@ class TooManyProducers(RaftmqError):
     was appended.
     """
 
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED  # Kafka has no number of its own for it
     retriable = True  # until one has been idle for long enough
 
 
@@ -489,7 +490,7 @@ class ReplayMismatch(RaftmqError):
     partitions may have taken some of this run before. Raised in the client, never sent.
     """
 
-    code = ErrorCode.INVALID_REQUEST
+    code = ErrorCode.INVALID_REQUEST  # never sent
 
 
 # -- The cluster ----------------------------------------------------------------------------------
@@ -521,14 +522,14 @@ class BrokerNotAvailable(RaftmqError):
 
 
 class InvalidCommand(RaftmqError):
-    code = ErrorCode.INVALID_REQUEST
+    code = ErrorCode.INVALID_REQUEST  # Kafka has no metadata commands of clients
 
 
 class NewerCommand(InvalidCommand):
     """This node must stop: newer nodes apply the command, and a node that skipped it would have
     another image."""
 
-    code = ErrorCode.UNSUPPORTED_VERSION
+    code = ErrorCode.UNSUPPORTED_VERSION  # of the node: it has to be upgraded
 
 
 class NotController(RaftmqError):
@@ -546,14 +547,14 @@ class NotController(RaftmqError):
 class QuorumBusy(RaftmqError):
     """Definite: the queue of proposals is full; try again after a pause."""
 
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED  # Kafka has no number of its own for it
     retriable = True  # until the queue is shorter
 
 
 class ProposalDiscarded(RaftmqError):
     """Definite: a new leader put another command in its place in the log."""
 
-    code = ErrorCode.NOT_CONTROLLER
+    code = ErrorCode.NOT_CONTROLLER  # what a client does next is the same
     retriable = True  # with the same command: it was not applied
     refresh_metadata = True  # another node leads the quorum
 
@@ -561,7 +562,7 @@ class ProposalDiscarded(RaftmqError):
 class ProposalUncertain(RaftmqError):
     """It may have been applied, or may be later: retry with the same command id, or read."""
 
-    code = ErrorCode.REQUEST_TIMED_OUT
+    code = ErrorCode.REQUEST_TIMED_OUT  # what a client does next is the same
     retriable = True  # a command id is applied once at most
     refresh_metadata = True  # another node may lead the quorum
     definite = False  # it may be in the log of a majority
@@ -597,7 +598,7 @@ class RequestTimedOut(RaftmqError):
 class Disconnected(RaftmqError):
     """Indefinite: the request may have been carried out."""
 
-    code = ErrorCode.NETWORK_EXCEPTION
+    code = ErrorCode.NETWORK_EXCEPTION  # Kafka's for any failed connection
     retriable = True  # over a new connection
     refresh_metadata = True  # the broker may be down, and another one lead
     definite = False  # the request may have arrived
@@ -606,7 +607,7 @@ class Disconnected(RaftmqError):
 class Unreachable(RaftmqError):
     """`was_refused`: the machine answered that nothing listens there; else it may be down."""
 
-    code = ErrorCode.NETWORK_EXCEPTION
+    code = ErrorCode.NETWORK_EXCEPTION  # Kafka's for any failed connection
     retriable = True  # nothing was sent
 
     def __init__(self, what: str, *, was_refused: bool = False) -> None:
@@ -615,7 +616,7 @@ class Unreachable(RaftmqError):
 
 
 class RemoteProtocolError(RaftmqError):
-    code = ErrorCode.NETWORK_EXCEPTION
+    code = ErrorCode.NETWORK_EXCEPTION  # Kafka's for any failed connection
     retriable = True  # over a new connection
 
 
@@ -638,7 +639,7 @@ class ServerError(RaftmqError):
 class OutcomeUnknown(RaftmqError):
     """A client gave up, and an attempt may have been carried out. Its last error is the cause."""
 
-    code = ErrorCode.REQUEST_TIMED_OUT
+    code = ErrorCode.REQUEST_TIMED_OUT  # never sent
     retriable = True  # by the program, which may repeat what was done
     definite = False  # an attempt may have succeeded
 
@@ -646,7 +647,7 @@ class OutcomeUnknown(RaftmqError):
 class DeliveryTimedOut(RaftmqError):
     """A producer gave up: the batch was never sent, or each attempt was refused. Definite."""
 
-    code = ErrorCode.REQUEST_TIMED_OUT
+    code = ErrorCode.REQUEST_TIMED_OUT  # never sent
     retriable = True  # by the program: nothing of it was appended
 
 
@@ -654,14 +655,14 @@ class BufferFull(RaftmqError):
     """The producer's buffer pool has no room for another record now: back-pressure. `enqueue` waits
     for room."""
 
-    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED  # never sent
     retriable = True  # once batches were acknowledged
 
 
 class Closed(RaftmqError):
     """A client, producer or consumer that was closed, or was not opened yet."""
 
-    code = ErrorCode.INVALID_REQUEST
+    code = ErrorCode.INVALID_REQUEST  # never sent
 
 
 # -- Storage --------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ class OsFiles:
             return sorted(os.listdir(directory)) if directory.exists() else []  # noqa: PTH208
 
     def make_directory(self, path: Path) -> None:
-        if path.is_dir():
+        if path.is_dir():  # ends the recursion: its name was made durable before
             return
         self.make_directory(path.parent)
         with _translated("mkdir", path):

@@ -152,7 +152,7 @@ class Acknowledgements:
         fewer than min.insync.replicas.
         """
         for acks, waiters in self._waiters.items():
-            if waiters:
+            if waiters:  # none waits with these acks: spare the sorting of offsets
                 waiters.release(reached(leader, acks), self._shortfall(leader, acks))
 
     def _shortfall(self, leader: Leader, acks: int) -> RaftmqError | None:

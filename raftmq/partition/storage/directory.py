@@ -251,7 +251,7 @@ class LogDirectory:
                         trim = log.plan_retention(now_ms)
                         # Until the new start is durable; none to trim: returns at once.
                         await self._trim(log, trim)
-                        if trim is not None:
+                        if trim is not None:  # only what was deleted is worth a line
                             start = trim.log_start_offset
                             logger.info("retention: log=%s starts_at=%d", log.name, start)
                         await self._rebuild_indexes(log)

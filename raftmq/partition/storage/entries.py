@@ -104,7 +104,7 @@ class EntryFile:
 
     def write_pending(self) -> None:
         written, pending = self._state
-        if pending:
+        if pending:  # without any, the file is not opened
             self.file.write(
                 written * ENTRY_SIZE, [b"".join(pack_entry(*entry) for entry in pending)]
             )

@@ -146,7 +146,7 @@ class Flusher:
 
     def _sync(self, flushes: list[Flush]) -> list[StorageError | None]:
         """The error of each of `flushes`, in a worker thread; None if it succeeded."""
-        if not self._syncs_all(flushes):
+        if not self._syncs_all(flushes):  # few files, or a file system with strangers
             if len(flushes) > 1:  # start write-back of all, so that the syncs overlap
                 self._files.begin_sync([file for flush in flushes for file in flush.files])
             return [self._error_of(partial(flush.perform, self._files)) for flush in flushes]

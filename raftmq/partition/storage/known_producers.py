@@ -267,7 +267,7 @@ class KnownProducers:
 
     def take_last(self, end_offset: int) -> None:
         """At shutdown: have one written that saves the next opening a walk."""
-        if end_offset not in self._snapshots:
+        if end_offset not in self._snapshots:  # nothing was appended since the last one
             self.take(end_offset)
 
     def cover(self, first_offset: int, end_offset: int) -> int:

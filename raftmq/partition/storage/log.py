@@ -730,7 +730,7 @@ def read_batches(
     data = memoryview(piece.bytes.read())
     where = f"{piece.bytes.file.path}, read from byte {piece.bytes.position}"
     expected, at = piece.start_offset, 0
-    while expected < piece.end_offset:
+    while expected < piece.end_offset:  # not by bytes: the offsets are what was asked for
         batch = RecordBatch.decode(data, at, where=where)
         _check_place(log, batch.header, expected, at, where)
         yield batch

@@ -496,7 +496,7 @@ class KnownPast:
 
     def forget_clean_mark(self) -> None:
         """Remove the mark, durably: before any log takes its first byte."""
-        if self._files.exists(self._clean_path):
+        if self._files.exists(self._clean_path):  # absent after an unclean end
             self._files.remove(self._clean_path)
             self._files.sync_directory(self._root)
 

@@ -248,7 +248,7 @@ def _check_place(header: BatchHeader, offset: int, position: int, end: int, file
     problem = ""
     if header.base_offset != offset:
         problem = f"base offset {header.base_offset}, expected {offset}"
-    elif position + header.size > end:
+    elif position + header.size > end:  # a torn write, or a length that has rotted
         problem = f"batch of {header.size} bytes, {position + header.size - end} are missing"
     if problem:
         raise CorruptRecord(problem, position=position, where=str(file.path), offset=offset)
@@ -400,7 +400,7 @@ class Segment:
     def file(self) -> File:
         self._was_used = True
         file = self._file
-        if file is None:
+        if file is None:  # closed while idle, or not opened yet
             file = self._file = self._files.open(self.path)
         return file
 
@@ -550,7 +550,7 @@ class Segment:
         start = self._checked(self.index.floor(offset, read), read)
         # Sound batches right behind rot cannot be reached by walking from the index entry.
         nearest = max((each for each in self._beside_rot if each <= offset), default=-1)
-        if nearest <= start.offset:
+        if nearest <= start.offset:  # the index leads closer than the rot's edge
             return start
         return BatchStart(nearest, self._beside_rot[nearest])
 

@@ -250,7 +250,7 @@ class EpochCheck:
                 self._findings.warning(self._path, what, offset=offset)
             else:
                 self._findings.error(self._path, what, offset=offset)
-        if self._table and self._table.entries:
+        if self._table and self._table.entries:  # else there is nothing to compare
             leader_epoch, start_offset = self._table.entries[-1]
             if start_offset > log_end_offset:  # an epoch of a leader that lost its appends
                 what = f"leader epoch {leader_epoch} begins beyond the log's end {log_end_offset}"

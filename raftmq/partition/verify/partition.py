@@ -50,6 +50,7 @@ class PartitionReport:
     """Counts of what was read, and what is wrong with it. Offsets are None if there is no log."""
 
     folder: Path
+    # All 0: a folder may have nothing that is readable.
     segments: int = 0
     batches: int = 0
     records: int = 0

@@ -78,7 +78,7 @@ def read_control(key: Key, value: Value, origin: BytesOrigin) -> ControlRecord:
     layout = _LAYOUTS.get(kind)
     if layout is None:  # of a newer version: readers skip it
         return ControlRecord(version, kind, value, None)
-    if len(value) < layout.size:
+    if len(value) < layout.size:  # longer is allowed: later versions may add fields
         raise origin.corrupt(f"control record of type {kind} with a value of {len(value)} bytes")
     _, *fields = layout.unpack_from(value)
     if kind == ControlType.FENCE:

@@ -198,7 +198,7 @@ class RecordBatch:
             raise origin.corrupt("a control batch of columns")
         directory = read_directory(self._buffer, origin.position, header, where=origin.where)
         codec = codec_of(header.attributes)
-        if codec is not Compression.NONE:
+        if codec is not Compression.NONE:  # uncompressed chunks take no more than the batch
             length = sum([entry.uncompressed_length for entry in directory.entries])
             # Refused before any memory is spent (decision 0009).
             if length > self._limits.uncompressed_bytes_max:
@@ -424,7 +424,7 @@ FENCE_BYTES_MAX = 1024
 
 def account_length(header: BatchHeader) -> int:
     """How many bytes of a batch, from its first on, `account_of` needs; 0: it has no account."""
-    if not is_named(header.producer_id):
+    if not is_named(header.producer_id):  # only batches of named producers carry one
         return 0
     if not header.is_control:
         return ACCOUNT_END if header.is_columns and header.size >= ACCOUNT_END else 0
