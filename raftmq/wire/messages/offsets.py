@@ -1,4 +1,8 @@
-"""Messages list offsets (earliest, latest, by timestamp) and offset for leader epoch."""
+"""Messages list offsets (earliest, latest, by timestamp) and offset for leader epoch.
+
+Sent to the leader of each partition: a consumer finds its position with the first, and where its
+log diverges with the second (KIP-320).
+"""
 
 from __future__ import annotations
 
