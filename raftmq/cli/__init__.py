@@ -1,7 +1,7 @@
-"""The command line: one module per noun, loaded when that noun is used.
+"""The command line `raftmq`: one module per noun (topic, group, produce, ...), loaded on first use.
 
 Owns what people type and what they see. Decides nothing about messages or files: every command
-is a thin face over the package that does the work. stdout carries the answer, stderr the rest.
+calls the package that does the work. stdout carries the answer, stderr everything else.
 """
 
 from raftmq.cli.main import main

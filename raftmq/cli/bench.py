@@ -1,7 +1,6 @@
-"""`raftmq bench`: how fast a cluster is, as seen from this machine.
+"""`raftmq bench`: options of the throughput and latency benchmarks, as measured from this machine.
 
-Owns options and help texts; the work is done by `bench_run` and `benching/`, imported when a
-command runs.
+Owns options and help texts only. The work is in `benching/`, which is imported when a command runs.
 """
 
 from __future__ import annotations
@@ -18,8 +17,11 @@ from raftmq.cli.terminal.options import SECONDS, NumberRange, output_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# The default `max.message.bytes` is 1 MiB: a larger value would only measure refusals.
 SIZE = click.IntRange(0, 1 << 20)
 COUNT = click.IntRange(min=1)
+# Records per second. Each of them is paced on its own, which one Python process does not do
+# more than 100,000 times a second.
 RATE = NumberRange(min=0.1, max=100_000)
 TOPIC = click.argument("topic", metavar="[TOPIC]", required=False)
 

@@ -1,6 +1,6 @@
-"""`raftmq broker`: one node of a cluster, in the foreground, until it is told to stop.
+"""`raftmq broker`: options to run one node of a cluster in the foreground, until SIGTERM or SIGINT.
 
-Owns options and help texts. The work is done by `broker_run`, imported when the command runs: it
+Owns options and help texts. The work is in `nodes/broker_run`, imported when the command runs: it
 brings the event loop and the whole broker with it.
 """
 
@@ -41,11 +41,11 @@ def broker(config: Path, overrides: tuple[str, ...]) -> int:
     Says `ready` on stdout once it listens and the cluster counts on it; the log goes to stderr. A
     node whose id is among quorum.voters votes; any other follows the metadata.
 
-    At the first signal it hands over what it leads, which may take 10 seconds, and flushes its
-    logs. The second one ends it on the spot, as a crash would.
+    At the first signal it hands over the partitions that it leads, which may take 10 seconds, and
+    flushes its logs. The second one ends it on the spot, as a crash would.
 
     Settings come from the file, above it from variables like RAFTMQ_NODE__ID, and above these from
-    -o. Every problem of them is told at once.
+    -o. All problems with them are reported at once.
 
     Exit code 0 after a signal, 2 if a setting is wrong or the directory is another's, 1 if the
     directory is in use, an address is taken, or the disk has failed.

@@ -1,7 +1,7 @@
-"""`raftmq cluster`: is it healthy, who carries what, what is it made of.
+"""`raftmq cluster`: options of health, status and info: is it healthy, which broker leads what.
 
-Owns options and help texts. The work is done by `cluster_health` and `cluster_reads`, imported
-when a command runs: they bring the event loop and the client with them.
+Owns options and help texts. The work is in `clusters/cluster_health` and `clusters/cluster_reads`,
+imported when a command runs: they bring the event loop and the client with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftmq.cli.terminal.options import connection_options, output_option
 
 @click.group()
 def cluster() -> None:
-    """The cluster: is it healthy, and who is in it."""
+    """The cluster: is it healthy, and which brokers are in it."""
 
 
 @cluster.command(
@@ -42,7 +42,7 @@ def cluster() -> None:
 @output_option()
 @connection_options
 def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str | None) -> int:
-    """Look whether all is well.
+    """Check whether all is well.
 
     All is well if the quorum has a leader, no broker is down, every partition is led, every replica
     is in sync and undamaged, as far as its broker knows, and the clocks of the brokers agree. A
@@ -51,7 +51,7 @@ def health(wait: bool, watch: bool, output: str, timeout: float, bootstrap: str 
     A warning is no reason to be unhealthy: it names topics that one broker which is down would
     stop, as they have one replica, or as acks=all needs all of theirs.
 
-    Exit code 7 if something is not. With --wait, 5 if nobody has answered until --timeout.
+    Exit code 7 if something is not. With --wait, 5 if no broker has answered until --timeout.
     """
     from raftmq.cli.clusters.cluster_health import HealthOptions, look_once, watch_health
     from raftmq.cli.clusters.cluster_health import wait_healthy as wait_until

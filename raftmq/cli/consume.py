@@ -1,6 +1,7 @@
-"""`raftmq consume`: records of topics, as lines.
+"""`raftmq consume`: options to print the records of topics as lines, alone or in a consumer group.
 
-Owns options and help texts; the work is done by `consume_run`, imported when the command runs.
+Owns options and help texts. The work is in `data/consume_run` and, with -g, `data/consume_group`,
+imported when the command runs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
 
+# Far more than a topic can have: it catches an offset that was typed in place of a partition.
+# Whether there is such a partition is the cluster's to say.
 PARTITION = click.IntRange(0, 1_000_000)
 COUNT = click.IntRange(min=1)
 
@@ -108,6 +111,8 @@ def consume(
     from raftmq.cli.data.consume_run import run_consume, wish_of
 
     wish = wish_of(topics, offset, partitions, count, form, until_end=until_end)
+    # With a group the coordinator assigns the partitions; without one this process reads all of
+    # them.
     if group is not None:
         return run_consume_group(wish, group, bootstrap, quiet=quiet)
     return run_consume(wish, bootstrap, quiet=quiet)

@@ -1,8 +1,8 @@
-"""`raftmq dev`: a cluster of separate processes on this machine, to try things out.
+"""`raftmq dev`: options to start a local cluster of separate processes, and to kill its brokers.
 
-Owns options, help texts, and which directory is meant: after the verb, before it, or the default.
-The work is done by `dev_run` (start it and stay) and `dev_visit` (do something to one that runs),
-imported when a command runs.
+Owns options, help texts, and which directory is meant: the one after the verb, the one before it,
+or the default. The work is in `nodes/dev_run` (start a cluster and stay) and `nodes/dev_visit`
+(commands for one that runs), imported when a command runs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 FORMAT = click.Choice(["table", "json"])
+# The ports of each purpose lie 10 apart (`raftmq.local.plan`), so that there is room for 10
+# brokers.
 BROKERS_MAX = 9
-PORT_MAX = 65_507  # 28 more are counted from it
+PORT_MAX = 65_507  # the voters' port of broker 9 lies 28 above it, at 65,535
 
 
 def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,6 +86,7 @@ def dev(
     something else or has another number of brokers, 3 if there is no such cluster or broker, 5 if a
     broker is not ready in time.
     """
+    # Without a verb the group itself is the command, and starts the cluster.
     if context.invoked_subcommand is None:
         from raftmq.cli.nodes.dev_run import run_cluster
 
@@ -91,6 +94,7 @@ def dev(
             directory or DIRECTORY_DEFAULT, brokers=brokers, port=port, detach=detach
         )
     given = {"--brokers": brokers, "--port": port, "--detach": detach or None}
+    # `raftmq dev --brokers 5 status` parses, but would do something else than it reads.
     misplaced = [name for name, value in given.items() if value is not None]
     if misplaced:
         what = f"{misplaced[0]} is for starting a cluster, not for {context.invoked_subcommand}"
@@ -128,7 +132,7 @@ def status(directory: Path | None, output: str) -> int:
 @dev.command(epilog="Example: raftmq dev stop --dir /tmp/five")
 @directory_option
 def stop(directory: Path | None) -> int:
-    """Stop all brokers in order, wherever they were started from.
+    """Stop all brokers in order, from any terminal.
 
     A broker that takes longer than 30 seconds is killed. Exit code 0 if none ran, too.
     """
@@ -165,7 +169,7 @@ def restart(broker_id: int, directory: Path | None) -> int:
 
 
 def _directory(given: Path | None) -> Path:
-    """After the verb, before it, or the default."""
+    """The directory after the verb, else the one before it, else the default."""
     context = click.get_current_context()
     assert context is not None, "called outside of a command"
     assert context.parent is not None, "called outside of a verb"

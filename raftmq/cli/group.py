@@ -1,8 +1,8 @@
-"""`raftmq group`: who is in consumer groups, how far they are, and where they go on.
+"""`raftmq group`: options for consumer groups: list, members, lag, reset offsets, delete.
 
-Owns options, help texts, and what is refused before anybody is asked. The work is done by
-`group_reads`, `group_lag`, `group_reset` and `group_delete`, imported when a command runs: they
-bring the event loop and the client with them.
+Owns options, help texts, and what is refused before a broker is asked. The work is in
+`clusters/group_reads` and `clusters/group_reset`, imported when a command runs: they bring the
+event loop and the client with them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import rich_click as click
 
 from raftmq.cli.terminal.options import InOrder, connection_options, output_option, yes_option
 
+# Far more than a topic can have: it catches an offset that was typed in place of a partition.
 PARTITION = click.IntRange(0, 1_000_000)
 
 
@@ -104,7 +105,7 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 
     lag counts offsets, not records: control batches, which named producers write, take some, too.
     So it may stay above 0 though all records were read: for a moment behind a member that runs,
-    and where nobody has read on since they were written.
+    and where no member has read on since they were written.
 
     Exit code 3 if there is no such group.
     """
@@ -173,7 +174,7 @@ def reset_offsets(
 
     Without --topic, the partitions for which the group has committed something. A new offset lies
     within the log: for one that is beyond its end the end is taken, for one before its start the
-    start. That is told on stderr, and what was asked for stands in the table.
+    start. stderr says so, and the offset that was asked for stands in the table.
 
     Shows what would be done and asks; without a terminal it refuses unless --yes or --dry-run is
     given. If an offset changes meanwhile, nothing is done.

@@ -1,6 +1,6 @@
-"""`raftmq log`: read partition folders without a broker.
+"""`raftmq log`: options of dump and verify, which read segments on disk without a broker.
 
-Owns options and help texts. The work is done by `log_dump` and `log_verify`, imported when a
+Owns options and help texts. The work is in `disks/log_dump` and `disks/log_verify`, imported when a
 command runs: they bring the codec and the storage code with them.
 """
 

@@ -1,8 +1,7 @@
-"""The command `raftmq` itself: its nouns, and how every command of them ends.
+"""The command `raftmq` itself: the table of nouns, and how each error becomes a line and exit code.
 
-Owns the table of nouns and the translation of errors into one line and an exit code. A noun's
-module is imported when that noun is used, and modules of nouns import only click themselves, so
-that `raftmq --help` stays quick.
+A noun's module is imported when that noun is used, and imports neither client nor broker before a
+command runs, so that `raftmq --help` stays quick.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROGRAM = "raftmq"
+# Disk full, quota used up, file size limit reached: what a shell's `> file` can run into.
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WITHOUT_ASSERTIONS = (
     "its assertions are switched off: start Python without -O, and without PYTHONOPTIMIZE"
@@ -51,10 +51,12 @@ class Noun(click.RichCommand):
 
 
 class Program(click.RichGroup):
-    """Ends every command in the same way, whatever went wrong inside of it."""
+    """Ends every command in the same way: one line on stderr and an exit code, for any expected
+    error.
+    """
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """In the order in which somebody needs them, not by letters."""
+        """In the order of `NOUNS`, from first use to trouble, instead of by letters."""
         return list(self.commands)
 
     def main(
@@ -67,16 +69,19 @@ class Program(click.RichGroup):
     ) -> NoReturn:
         """Run, and exit: errors become one line on stderr, never a traceback."""
         _prepare_streams()
-        if not __debug__:  # docs/decisions/0003
+        if not __debug__:  # invariants are asserts, and must not be stripped: decision 0003
             sys.exit(_complain(WITHOUT_ASSERTIONS, ExitCode.FAILED))
         try:
             result = super().main(args, PROGRAM, complete_var, False, **extra)
+        # click's name for Ctrl-C, and for an end of input where it has asked something.
         except click.Abort:
             sys.exit(_complain("interrupted", ExitCode.INTERRUPTED))
         except click.ClickException as error:
             sys.exit(_complain(_line_of(error), error.exit_code))
         except CommandError as error:
             sys.exit(_complain(str(error), error.exit_code))
+        # Before OSError, which it is one of: a reader like `head` that has gone is no failure to
+        # report.
         except BrokenPipeError:
             sys.exit(_end_without_reader())
         except (RaftmqError, OSError) as error:
@@ -85,12 +90,13 @@ class Program(click.RichGroup):
 
 
 def _prepare_streams() -> None:
-    """What is said where nobody listens is lost, and nothing fails for it.
+    """Let the command run with closed streams and with terminals of a small character set.
 
-    A record may hold letters that the terminal's encoding has not: their codes are shown.
+    What is written to a closed stream is lost. A record may hold letters that the terminal's
+    encoding does not have: their codes are shown.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever has started the program
+        if getattr(sys, name) is None:  # the caller closed it, as `>&-` does in a shell
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
@@ -98,16 +104,19 @@ def _prepare_streams() -> None:
 
 
 def _end_without_reader() -> int:
-    """Somebody has seen enough, as `head` does: nothing to complain of.
+    """The reader of stdout has seen enough, as `head` does: end without a message.
 
-    Python writes what is left in the buffer when it ends, and would complain then.
+    Python writes what is left in the buffer when it exits, and would complain then; hence
+    /dev/null.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.FAILED
 
 
 def _said_of(error: Exception) -> str:
-    """Files of ours are named by their errors; what has no name is what the shell gave us."""
+    """Errors of our files name them; one without a file name comes from the stdout that the shell
+    gave us.
+    """
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         return f"cannot write to stdout: {error.strerror}"
     return str(error)
@@ -126,7 +135,7 @@ def _on_one_line(text: str) -> str:
 
 
 def _complain(line: str, exit_code: int) -> int:
-    """In one line; settings have one for each problem."""
+    """Print `line` after the program's name; settings have one line for each problem."""
     for each in line.splitlines():
         click.echo(f"{PROGRAM}: {each}", err=True)
     return int(exit_code)

@@ -1,6 +1,6 @@
-"""`raftmq produce`: lines of standard input, or of files, become records.
+"""`raftmq produce`: options to send lines of standard input, or of files, as records.
 
-Owns options and help texts; the work is done by `produce_run`, imported when the command runs.
+Owns options and help texts. The work is in `data/produce_run`, imported when the command runs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from raftmq.cli.terminal.options import NumberRange
 
 CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")
+# Far more than a topic can have: it catches an offset that was typed in place of a partition.
 PARTITION = click.IntRange(0, 1_000_000)
 FILE = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
-DELIVERY_SECONDS = 120.0
+DELIVERY_SECONDS = 120.0  # the SDK's default delivery_timeout_ms, long enough for a failover
 
 
 class Acks(click.ParamType[Any]):

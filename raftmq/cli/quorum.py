@@ -1,7 +1,7 @@
-"""`raftmq quorum`: the metadata quorum, asked over the network or read from its disks.
+"""`raftmq quorum`: options to show the metadata quorum (Raft voters), and to verify its disks.
 
-Owns options and help texts. The work is done by `quorum_status` and `quorum_verify`, imported
-when a command runs: they bring the event loop and the quorum's code with them.
+Owns options and help texts. The work is in `clusters/quorum_status` and `disks/quorum_verify`,
+imported when a command runs: they bring the event loop and the quorum's code with them.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def status(bootstrap: str | None, output: str) -> int:
     An address may be that of a broker's listener for clients: it says where the voters are. Or it
     is a voter's own, from quorum.voters in the settings, which works also while no broker serves.
     Every voter is asked, and every answer shown: the leader's first, then by term. A lag is the
-    number of commands that somebody is behind the voter who answers; only a leader knows it of
+    number of commands that a node is behind the voter that answers; only a leader knows it of
     other voters, and each voter of the observers that it serves.
 
-    Exit code 5 if nobody answers, 7 if those who do know of no leader with a majority.
+    Exit code 5 if no voter answers, 7 if those that do know of no leader with a majority.
     """
     from raftmq.cli.clusters.quorum_status import show_status
 
@@ -79,7 +79,7 @@ def verify(folder: Path, observer: bool, output: str) -> int:
 
     DIR is the directory of one voter, with its journal and its snapshots. Checked are every batch
     and record of the journal, every slice of the snapshots, and whether the two belong together.
-    What the commands mean is not looked at. Nothing is written; the voter should be stopped, as a
+    What the commands mean is not checked. Nothing is written; the voter should be stopped, as a
     write that is under way looks torn.
 
     error: the voter would refuse to start. warning: something that its next start mends, like a

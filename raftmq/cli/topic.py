@@ -1,8 +1,8 @@
-"""`raftmq topic`: make topics, look at them, change them, empty them.
+"""`raftmq topic`: options to list, describe, create, alter, delete and trim topics.
 
-Owns options, help texts, and what is refused before anybody is asked. The work is done by
-`topic_reads`, `topic_changes` and `topic_trim`, imported when a command runs: they bring the event
-loop and the client with them.
+Owns options, help texts, and what is refused before a broker is asked. The work is in
+`clusters/topic_reads`, `clusters/topic_changes` and `clusters/topic_trim`, imported when a command
+runs: they bring the event loop and the client with them.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def trim(
     """Delete the oldest records of a topic, for good.
 
     Shows what would be deleted and asks; without a terminal it refuses unless --yes is given. Says
-    with which offset each partition begins afterwards, whichever broker leads it. Needs the quorum.
+    with which offset each partition begins afterwards, under any leader. Needs the quorum.
 
     Exit code 3 if there is no such topic, or partition.
     """

@@ -1,1 +1,1 @@
-"""What `raftmq bench` measures, and how it tells."""
+"""`raftmq bench` at work: load, throughput, latency quantiles, and how the figures are printed."""

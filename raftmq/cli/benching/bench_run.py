@@ -1,4 +1,4 @@
-"""`raftmq bench` at work: what was typed becomes a plan, the plan is run, the figures are told."""
+"""`raftmq bench` at work: options become a plan, the plan is run, its figures are printed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# -- Bench run ------------------------------------------------------------------------------------
-
-
-OWN_PREFIX = "raftmq-bench-"
+OWN_PREFIX = "raftmq-bench-"  # of topics made by --create, to be found if deleting them failed
 
 
 def run_produce(given: Mapping[str, Any], bootstrap: str | None, *, as_json: bool) -> int:
@@ -71,6 +68,7 @@ def run_latency(given: Mapping[str, Any], bootstrap: str | None, *, as_json: boo
     )
     figures = run_connected(lambda client: bench_latency(client, plan), bootstrap)
     tell(figures, as_json=as_json)
+    # Latencies of the records that came are no success if others are missing.
     is_whole = figures["not_acknowledged"] == figures["not_received"] == 0
     return ExitCode.OK if is_whole else ExitCode.FAILED
 
@@ -91,5 +89,5 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Raises InvalidConfig, UnsupportedCompression."""
     names = ("acks", "compression", "preset")
     options = {name: given[name] for name in names if given[name] is not None}
-    compress(producer_options(options).codec, b"")
+    compress(producer_options(options).codec, b"")  # raises if the codec's library is missing
     return options

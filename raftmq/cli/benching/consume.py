@@ -1,4 +1,4 @@
-"""`raftmq bench consume`: how fast the records of a topic are read, from the oldest one on.
+"""`raftmq bench consume`: read throughput of a topic, from its oldest record to its end.
 
 The values are decoded and counted, as any program would; keys and headers are not touched.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 class ConsumePlan(NamedTuple):
     """Attributes:
-    seconds: None: until the end.
+    seconds: None: until the end of the log.
     """
 
     topic: str
@@ -77,6 +77,7 @@ class ConsumeBench:
             tasks.start_soon(partial(show_progress, progress, quiet=plan.quiet))
             with anyio.move_on_after(plan.seconds) as scope:
                 await self._read(consumer)
+            # The time was over within a wait, which counts.
             if scope.cancelled_caught:
                 self._note_end()
             tasks.cancel_scope.cancel()
@@ -91,7 +92,9 @@ class ConsumeBench:
             asked = time.monotonic()
 
     def _note_end(self) -> None:
-        """Of the work; that nothing follows may show later."""
+        """The end of the work so far: the check that nothing follows takes time that does not
+        count.
+        """
         self._end, self._cpu_end = time.monotonic(), time.process_time()
 
     def _take(self, batch: ConsumedBatch, rows: slice) -> None:

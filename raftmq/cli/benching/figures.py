@@ -1,6 +1,6 @@
-"""Figures out of measurements, and how they are shown. Pure but for the printing.
+"""Figures of a bench: quantiles of latencies, rates, and how they are printed.
 
-A latency is a time in seconds while it is measured, and in milliseconds where it is shown.
+A latency is in seconds while it is measured, and in milliseconds where it is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ QUANTILES = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
 
 
 def quantiles_of(seconds: Sequence[float]) -> dict[str, float | None]:
-    """In milliseconds: the smallest measurement that so many are not above; and the largest."""
+    """In milliseconds, by nearest rank: the smallest measurement that this share is not above; and
+    the max.
+    """
     if not seconds:
         return dict.fromkeys([*QUANTILES, "max"])
     ordered = sorted(seconds)
@@ -33,7 +35,7 @@ def rates_of(
     *, records: int, byte_count: int, seconds: float, cpu_seconds: float
 ) -> dict[str, object]:
     """`byte_count`: of values and keys."""
-    seconds = max(seconds, 1e-9)
+    seconds = max(seconds, 1e-9)  # an empty topic may take less than the clock resolves
     return {
         "records": records,
         "bytes": byte_count,
@@ -45,7 +47,9 @@ def rates_of(
 
 
 def tell(figures: Row, *, as_json: bool) -> None:
-    """One object, or a line for each figure; what has parts is shown with their names."""
+    """Print one JSON object, or a line for each figure; dicts become a line for each of their
+    entries.
+    """
     if as_json:
         write_json([figures])
         return

@@ -1,7 +1,8 @@
-"""`raftmq bench latency`: single records at a steady rate, from their turn to both of their ends.
+"""`raftmq bench latency`: records at a steady rate, timed until acknowledged and consumed.
 
-One end is the acknowledgement, the other a consumer in the same process. A record counts from when
-its turn was, not from when it could be sent: whoever waits for a slow one is late with the next.
+A record's time counts from when it was due, not from when it could be sent: waiting for a slow one
+delays the next, and that delay is measured, too (no coordinated omission). The consumer is in the
+same process, so that both ends have one clock.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from raftmq.client.producer.producer import Producer
     from raftmq.errors import RaftmqError
 
-MARK_BYTES = 8  # tells our records from those of others; their number follows
-NUMBER_BYTES = 8
+MARK_BYTES = 8  # random: our records among those of other producers; the record's number follows
+NUMBER_BYTES = 8  # big-endian
 SIZE_MIN = MARK_BYTES + NUMBER_BYTES
-WARM_UP_SECONDS = 1.0  # connections, caches: not counted
-ARRIVAL_SECONDS_MAX = 10.0  # after the last one
+WARM_UP_SECONDS = 1.0  # connections, metadata, caches: records of this first second do not count
+ARRIVAL_SECONDS_MAX = 10.0  # after the last record was due; a failover fits, then it counts as lost
 
 
 class LatencyPlan(NamedTuple):
@@ -81,6 +82,7 @@ class LatencyBench:
             progress = Progress(lambda: len(self._acknowledged), self._told, self._plan.records)
             tasks.start_soon(partial(show_progress, progress, quiet=self._plan.quiet))
             tasks.start_soon(self._send_all)
+            # Until all have arrived; records that were lost never do.
             with anyio.move_on_after(self._seconds_max):
                 await self._receive_all(consumer)
             tasks.cancel_scope.cancel()
@@ -92,6 +94,7 @@ class LatencyBench:
 
     async def _send_all(self) -> None:
         for number in range(self._plan.records):
+            # Until it is due; returns at once where `enqueue` has waited beyond that.
             await anyio.sleep_until(self._turn(number))
             value = self._mark + number.to_bytes(NUMBER_BYTES, "big") + self._padding
             on_delivery = partial(self._on_delivery, number)
@@ -103,9 +106,11 @@ class LatencyBench:
             for value in batch.values:
                 if value is not None and value.startswith(self._mark):
                     number = int.from_bytes(value[MARK_BYTES:SIZE_MIN], "big")
+                    # A retried send may arrive twice: its first arrival counts.
                     self._arrived.setdefault(number, now)
             if len(self._arrived) == self._plan.records:
                 break
+        # The last records may arrive before they are acknowledged.
         await self._producer.flush()
 
     def _turn(self, number: int) -> float:
@@ -117,7 +122,7 @@ class LatencyBench:
         if error is None:
             self._acknowledged[number] = anyio.current_time()
 
-    # -- what is told ----------------------------------------------------------------------
+    # -- figures -----------------------------------------------------------------------------
 
     def figures(self) -> Row:
         counted = range(self._plan.warm_up_records, self._plan.records)

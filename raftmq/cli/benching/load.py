@@ -1,6 +1,6 @@
-"""The records of a bench: of one size, half compressible, with as many keys as were asked for.
+"""The load of a bench: records of one size, half compressible, over as many keys as were asked for.
 
-They are made beforehand and sent over and over, so that making them costs nothing.
+They are made beforehand and sent over and over, so that making them costs nothing while it runs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
 
 
-POOL_RECORDS = 4096  # distinct ones
-POOL_BYTES_MAX = 16 << 20
-LETTERS = b"0123456789abcdef"  # half a byte's worth of surprise in each
-SEED = 1
+POOL_RECORDS = 4096  # distinct ones: far more than a batch holds, else compression finds repeats
+POOL_BYTES_MAX = 16 << 20  # of 1 MiB values it holds 16 only
+LETTERS = b"0123456789abcdef"  # 4 bits of entropy in each byte: compresses to about a half
+SEED = 1  # the same records in every run, so that runs compare
 
 
 class Amount(NamedTuple):
-    """How much is to be done: so many records, or as many as go in so long."""
+    """How much to send: `records`, or as many as possible in `seconds`."""
 
     records: int | None
     seconds: float
@@ -47,7 +47,9 @@ class Load:
         ]
 
     def rows(self, amount: Amount) -> Iterator[Row]:
-        """Looks at the clock once in a while."""
+        """The rows to send; the clock is read once for each eighth of the pool instead of for each
+        row.
+        """
         if amount.records is not None:
             return islice(chain.from_iterable(repeat(self.pool)), amount.records)
         return chain.from_iterable(self._until(monotonic() + amount.seconds))
@@ -71,14 +73,16 @@ def _value(random: Random, size: int) -> bytes:
 
 
 # -- Topics ---------------------------------------------------------------------------------------
-# The topic of a bench: one that is there, or one of its own that is gone afterwards.
+# The topic of a bench: one that exists, or one of its own that is deleted afterwards.
 
 
-DELETE_SECONDS_MAX = 10.0
+DELETE_SECONDS_MAX = 10.0  # shielded from Ctrl-C, which must not hang when the cluster is down
 
 
 class BenchTopic(NamedTuple):
-    """`name`: None: one of its own."""
+    """Attributes:
+    name: of an existing topic; None: make one named `own_name`.
+    """
 
     name: str | None
     own_name: str
@@ -100,7 +104,7 @@ async def topic_of(client: Client, wanted: BenchTopic) -> AsyncIterator[str]:
                 name, partitions=wanted.partitions, replication_factor=wanted.replication_factor
             )
         except RaftmqError as error:
-            is_made = not error.definite
+            is_made = not error.definite  # a time-out leaves open whether it was made
             raise
         yield name
     finally:
@@ -109,13 +113,13 @@ async def topic_of(client: Client, wanted: BenchTopic) -> AsyncIterator[str]:
 
 
 async def _delete(client: Client, name: str) -> None:
-    """Also when the bench was interrupted, be it while the topic was made."""
+    """Delete the bench's own topic, also after an interrupt, and one during its creation."""
     reason: str | None = "no answer"
     try:
-        with anyio.move_on_after(DELETE_SECONDS_MAX, shield=True):
+        with anyio.move_on_after(DELETE_SECONDS_MAX, shield=True):  # Ctrl-C has cancelled the rest
             await client.admin.delete_topic(name)
             reason = None
-    except UnknownTopicOrPartition:
+    except UnknownTopicOrPartition:  # it was never made, or is deleted already
         reason = None
     except RaftmqError as error:
         reason = str(error)

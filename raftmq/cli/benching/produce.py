@@ -1,8 +1,8 @@
-"""`raftmq bench produce`: as many records as go in, and how long single ones take meanwhile.
+"""`raftmq bench produce`: send throughput, and the latency of single probe records meanwhile.
 
-The load goes in as `raftmq produce` sends it. Beside it a record is sent every few milliseconds
-whose time until its acknowledgement is measured, counted from when its turn was: a stall of the
-cluster delays many of them, as it would delay those of a program.
+The load goes in as `raftmq produce` sends it. Beside it a probe is sent every few milliseconds and
+timed to its acknowledgement, from when it was due: a stall of the cluster delays many probes, as it
+would delay the records of a program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.producer import Producer
     from raftmq.errors import RaftmqError
 
-PROBE_SECONDS = 0.005
+PROBE_SECONDS = 0.005  # 200 a second: enough for p99.9 of a 10 s run, too few to disturb the load
 
 
 class ProducePlan(NamedTuple):
@@ -96,7 +96,9 @@ class ProduceBench:
     def _on_delivery(
         self, turn: float, error: RaftmqError | None, _metadata: RecordMetadata | None
     ) -> None:
-        """What fails ends the bench by way of the others."""
+        """A probe's failure is not counted here: what fails it fails `send_many`, which ends the
+        bench.
+        """
         if error is None:
             self.latencies.append(anyio.current_time() - turn)
 

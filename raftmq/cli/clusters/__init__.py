@@ -1,1 +1,1 @@
-"""Commands that ask a cluster, or change it: topics, health, the quorum."""
+"""Commands that ask a cluster, or change it: topics, groups, health, the quorum."""

@@ -1,8 +1,8 @@
-"""Which brokers somebody means: `-b`, the environment, or this machine.
+"""The option `-b`: bootstrap addresses from the command line, RAFTMQ_BOOTSTRAP, or this machine.
 
-Owns the option, its order of precedence (after the verb, before the noun, RAFTMQ_BOOTSTRAP, the
-default) and the messages about a wrong address. Addresses are parsed when a command wants them:
-a wrong variable does not disturb the other commands. Reaches nobody.
+Owns the option, its order of precedence (after the verb, before the noun, the variable, the
+default) and the messages about a wrong address. Addresses are parsed when a command needs them, so
+that a wrong variable does not disturb the other commands. Opens no connection.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from raftmq.model import Address
 
 VARIABLE = "RAFTMQ_BOOTSTRAP"
-DEFAULT = "127.0.0.1:9292"
+DEFAULT = "127.0.0.1:9292"  # the first broker of `raftmq dev`
 
 
 def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
-    """`-b`; the one before the noun is where the environment comes in."""
+    """`-b`. Only the one before the noun reads the variable, so that one after the verb wins."""
     return click.option(
         "-b",
         "--bootstrap",
@@ -33,7 +33,9 @@ def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
 
 
 def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
-    """Each address once: of `given`, which stood after the verb, or else of what comes next."""
+    """Each address once, from the first place that names some: `given` (after the verb),
+    and so on.
+    """
     from raftmq.errors import InvalidConfig
     from raftmq.rpc.protocol import parse_address
 
@@ -45,6 +47,7 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
     addresses: dict[Address, None] = {}
     problems: list[str] = []
     for part in map(str.strip, text.split(",")):
+        # An empty text falls through to `parse_address`, which says what is missing.
         if not part and text.strip(" ,"):
             problems.append(f"{text!r} has a comma too many")
             continue
@@ -53,6 +56,7 @@ def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
         except InvalidConfig as error:
             problems += error.problems
     if problems:
+        # Name the place that is wrong: a person does not think of a variable that was set long ago.
         is_variable = given is None and (
             root.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT
         )

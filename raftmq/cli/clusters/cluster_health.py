@@ -1,7 +1,7 @@
-"""`raftmq cluster health`: one look, a wait until all is well, or a look every second.
+"""`raftmq cluster health`: check once, wait until the cluster is healthy, or check every second.
 
-Owns the words of the verdict and its exit code. Who waits or watches is patient with a cluster that
-does not answer for a while; who looks once is told at once.
+Owns the words of the verdict and its exit code. Waiting and watching tolerate a cluster that does
+not answer for a while; a single check fails at once.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from raftmq.client.administration.results import AilingPartition, Health, WrongClock
     from raftmq.client.client import Client
 
-WAIT_SECONDS = 0.5  # between looks
-WATCH_SECONDS = 1.0
-ANSWER_SECONDS_MAX = 5.0  # of one look among many
-NAMED_MAX = 10
+WAIT_SECONDS = 0.5  # between checks of --wait: a script's start is delayed by as much
+WATCH_SECONDS = 1.0  # between checks of --watch, which a person reads
+ANSWER_SECONDS_MAX = 5.0  # for one check of several, so that a broker that hangs is not the last
+NAMED_MAX = 10  # partitions named in a line; JSON has all of them
 SPANS = (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1_000))
-CLEAR = "\x1b[H\x1b[J"
+CLEAR = "\x1b[H\x1b[J"  # ANSI: cursor to the upper left corner, erase what follows
 
 
 class HealthOptions(NamedTuple):
-    """What was typed."""
+    """The options of one call."""
 
     bootstrap: str | None
     timeout: float
@@ -48,17 +48,18 @@ def look_once(look: HealthOptions) -> int:
 
 
 def wait_healthy(look: HealthOptions) -> int:
-    """The last look counts; what was wrong before is told on stderr, when it changes."""
+    """The last answer decides; problems before it are printed to stderr, each time they change."""
     health = run_connected(_wait, look.bootstrap, timeout_seconds=look.timeout, is_patient=True)
     return _report(health, look)
 
 
 async def _wait(client: Client) -> Health:
-    """All well, or as it was when the time was over.
+    """Health once all is well, or the last known when the time is over.
 
     Raises:
-        CommandError: nobody has told how it is.
+        CommandError: no broker has answered at all.
     """
+    # End before `run_connected` cancels, with a message that says what is wrong.
     deadline = anyio.current_effective_deadline() - GRACE_SECONDS
     last: Health | None = None
     said = ""
@@ -77,7 +78,7 @@ async def _wait(client: Client) -> Health:
 
 
 def watch_health(look: HealthOptions) -> int:
-    """Until Ctrl-C."""
+    """Print the health every second until Ctrl-C."""
     is_screen = sys.stdout.isatty() and not look.as_json
 
     async def ask(client: Client) -> None:
@@ -98,10 +99,12 @@ def watch_health(look: HealthOptions) -> int:
 
 
 async def _try(client: Client, seconds: float) -> tuple[Health | None, str]:
-    """How it is, or None, and that in a few words."""
+    """The health, or None without an answer; and a line that says so."""
     try:
+        # 0.1: near the deadline one more answer is worth a moment; 0 would fail without asking.
         health = await client.admin.with_timeout(max(seconds, 0.1)).health()
     except RaftmqError as error:
+        # Waiting does not help, as with a client that is not authorised.
         if exit_code_of(error) is not ExitCode.UNREACHABLE:
             raise
         return None, f"no answer: {error}"
@@ -128,7 +131,7 @@ def _lines(health: Health) -> list[str]:
 
 
 def problems_of(health: Health) -> list[str]:
-    """A line for each kind of them, worst first."""
+    """A line for each kind of problem, worst first. Any of them makes the cluster unhealthy."""
     found = []
     if health.controller_id is None:
         found.append("the quorum has no leader: nothing can be changed, see `raftmq quorum status`")
@@ -154,7 +157,9 @@ def problems_of(health: Health) -> list[str]:
 
 
 def warnings_of(health: Health) -> list[str]:
-    """What is no sign of ill health: a line for each kind, with the topics."""
+    """Topics that one broker's failure would stop: a line for each kind. They do not make it
+    unhealthy.
+    """
     topics: dict[str, list[str]] = {}
     for one in health.fragile:
         topics.setdefault(one.warning, []).append(one.topic)
@@ -169,6 +174,7 @@ def _clock(wrong: WrongClock) -> str:
 
 def _span(milliseconds: int) -> str:
     for unit, length in SPANS:
+        # From two on: "90 minutes" is more precise than "2 hours", and needs no singular.
         if milliseconds >= 2 * length:
             return f"{round(milliseconds / length)} {unit}"
     return f"{milliseconds} ms"

@@ -1,4 +1,7 @@
-"""`raftmq cluster status` and `info`: the brokers, what they carry, and every address."""
+"""`raftmq cluster status` and `info`: brokers, the partitions they lead, listeners and voters.
+
+Reads only; what is not known is printed as `-`, and null in JSON.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
     from raftmq.model import Address
 
-NOTHING = BrokerLoad(0, 0, 0)
+NOTHING = BrokerLoad(0, 0, 0)  # of a broker without replicas, which `broker_loads` leaves out
 STATUS_TITLES = ("broker", "address", "rack", "state", "role", "leads", "replicas", "not in sync")
 LISTENER_TITLES = ("node", "listener", "address", "rack", "state")
 
@@ -129,7 +132,9 @@ def _info_object(details: ClusterDetails) -> Row:
 
 
 def _listener_rows(details: ClusterDetails) -> Iterator[tuple[object, ...]]:
-    """A voter's port is no listener, but people look for it here."""
+    """A voter's port is no listener, but belongs among the ports that a firewall has to let
+    through.
+    """
     for one in details.brokers:
         for name, address in one.listeners.items():
             yield one.broker_id, name, address, one.rack, one.state

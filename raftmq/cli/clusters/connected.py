@@ -1,8 +1,8 @@
-"""What a command needs that asks a cluster: a connection, and an end for whatever goes wrong.
+"""Runs a command with a connected client: event loop, time-outs, Ctrl-C, unreachable brokers.
 
-Owns the event loop of such a command, the time that it may take, and the words about a cluster that
-is not to be reached. Errors of the tree go through to `main.py`, which knows their exit codes; only
-those of the way to the cluster are told here, as nobody else knows where the addresses came from.
+Owns the event loop of such a command, the time that it may take, and the messages about a cluster
+that cannot be reached. Errors of the tree go through to `main.py`, which knows their exit codes;
+connection errors are explained here, where it is known which addresses were tried.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLIENT_ID = "raftmq-cli"
-CONNECT_SECONDS_MAX = 10.0
-GRACE_SECONDS = 1.0  # whoever waits within has better words for it, and ends first
-VISIT_SECONDS_MAX = 0.8  # within the grace
-# It is for `function` alone, where that waits: a connection that is interrupted in the middle of
-# its work could not be used any more to put things in order.
+CONNECT_SECONDS_MAX = 10.0  # a running broker answers in milliseconds, a firewall never
+# After --timeout, before everything is cancelled: the calls inside end at --timeout themselves, and
+# know better what they were waiting for.
+GRACE_SECONDS = 1.0
+VISIT_SECONDS_MAX = 0.8  # to ask whether an address is a voter's; must end within the grace
+# Ctrl-C is raised at await points only: a connection that is interrupted in the middle of its work
+# could not be used any more to leave a group or to delete a topic.
 CTRL_C = {"restrict_keyboard_interrupt_to_checkpoints": True}
-PAUSE_SECONDS = 0.5  # of a patient one, between attempts
+PAUSE_SECONDS = 0.5  # between attempts to connect, of commands that wait for the cluster
 WAY_OUT = f"start one with `raftmq dev`, or say where it is with -b HOST:PORT or {VARIABLE}"
 
 
@@ -51,13 +53,13 @@ def run_connected(
     is_patient: bool = False,
     group: str | None = None,
 ) -> T:
-    """What `function` returns, which gets a client that a broker has answered already.
+    """Run `function` with a client that a broker has answered already, and return its result.
 
     Args:
-        bootstrap: what stood after the verb; see `bootstrap_addresses`.
-        timeout_seconds: for all of it; None: as long as it takes.
+        bootstrap: the option after the verb; see `bootstrap_addresses`.
+        timeout_seconds: for all of it; None: no limit.
         is_patient: try again until a broker answers, and say on stderr what is waited for.
-        group: whose coordinator has to answer.
+        group: a group whose coordinator has to answer.
 
     Raises:
         CommandError: no broker was reached, or the time is over.
@@ -66,6 +68,7 @@ def run_connected(
     """
     addresses = bootstrap_addresses(bootstrap)
     quiet_logs()
+    # Without a time limit, and where a command waits on purpose, it explains its waiting itself.
     wanted = None if timeout_seconds is None or is_patient else WaitedFor((), (), group, True)
     run = partial(_run, function, BootstrapEntry(addresses, is_patient), timeout_seconds, wanted)
     try:
@@ -75,7 +78,7 @@ def run_connected(
 
 
 def quiet_logs() -> None:
-    """The program says itself what is wrong; otherwise warnings would go to stderr as well."""
+    """Commands print one line of their own; without a handler Python prints log warnings, too."""
     logging.getLogger("raftmq").addHandler(logging.NullHandler())
 
 
@@ -85,9 +88,10 @@ async def _run(
     timeout_seconds: float | None,
     wanted: WaitedFor | None,
 ) -> T:
-    """Without `wanted`, `function` has its own words for what it waits for."""
+    """Run `function`; without `wanted` it explains its own waiting."""
     grace = math.inf if timeout_seconds is None else timeout_seconds + GRACE_SECONDS
     silence: WaitReason | None = None
+    # The last resort: `function` should end at `timeout_seconds` with a better message.
     with anyio.move_on_after(grace):
         async with AsyncExitStack() as stack:
             client = await entry.enter(stack, timeout_seconds)
@@ -101,13 +105,13 @@ async def _run(
 
 
 class BootstrapEntry:
-    """The way into the cluster at some addresses."""
+    """Connects to a cluster at some addresses, once or until it answers."""
 
     def __init__(self, addresses: Sequence[Address], is_patient: bool) -> None:
         self._addresses, self._is_patient = addresses, is_patient
 
     async def enter(self, stack: AsyncExitStack, timeout_seconds: float | None) -> Client:
-        """Raises CommandError: nobody has answered."""
+        """Raises CommandError: no broker has answered."""
         seconds = math.inf if timeout_seconds is None else timeout_seconds
         deadline, said = anyio.current_time() + seconds, ""
         while True:
@@ -117,6 +121,7 @@ class BootstrapEntry:
             except Unreachable as error:
                 if not self._is_patient or left <= PAUSE_SECONDS:
                     raise await self._failure(error) from error
+                # Print each reason once, not twice a second.
                 if str(error) != said:
                     said = str(error)
                     sys.stderr.write(f"raftmq: waiting: {said}\n")
@@ -131,19 +136,21 @@ class BootstrapEntry:
 
 
 def open_client(addresses: Sequence[Address], seconds: float = CONNECT_SECONDS_MAX) -> Client:
-    """Entering it raises Unreachable if nobody answers in time."""
+    """Entering it raises Unreachable if no broker answers in time."""
     milliseconds = min(seconds, CONNECT_SECONDS_MAX) * 1000
     return Client(addresses, client_id=CLIENT_ID, connect_timeout_ms=milliseconds)
 
 
 async def find_voters(addresses: Sequence[Address]) -> list[str]:
-    """For each address at which no clients are served but voters meet: what to do instead."""
+    """For each address that is a voter's port, which serves no clients, a line with what to do
+    instead.
+    """
     found: dict[Address, str] = {}
 
     async def visit(address: Address) -> None:
         try:
             status = await ask_status(await TcpNetwork().dial(address))
-        except (RaftmqError, OSError, trio.BrokenResourceError):
+        except (RaftmqError, OSError, trio.BrokenResourceError):  # no voter, or it is down
             return
         found[address] = (
             f"{address} is where the voters of cluster {status.cluster_id!r} meet, and serves no"
@@ -159,7 +166,9 @@ async def find_voters(addresses: Sequence[Address]) -> list[str]:
 
 
 def _only_one(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Ctrl-C before anything else; an error that is alone in its group; else the group."""
+    """KeyboardInterrupt if there is one; the first of expected errors; else the group, as it is a
+    bug.
+    """
     leaves = list(_leaves(group))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return KeyboardInterrupt()

@@ -1,4 +1,8 @@
-"""`raftmq group list` and `describe`: what there is, in rows."""
+"""`raftmq group list`, `describe`, `lag` and `delete`: consumer groups, their members and offsets.
+
+Owns the rows and the confirmation before a deletion. Invariant: `delete` deletes nothing unless all
+groups that were named exist and have no members.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +47,16 @@ if TYPE_CHECKING:
 
 
 # -- Group names ----------------------------------------------------------------------------------
-# A group that is not there: which one may be meant, and where to look.
+# The message about a group that does not exist: a similar name, and the command that lists all.
 
 
-LIST_SECONDS_MAX = 2.0  # for a hint
+# All brokers are asked, for a hint only: an error must not wait for one down.
+LIST_SECONDS_MAX = 2.0
 
 
 @asynccontextmanager
 async def hinting(admin: Admin, name: str) -> AsyncIterator[None]:
-    """Whoever has mistyped a name is told what there is."""
+    """Adds a similar name to GroupIdNotFound: most often the name was mistyped."""
     try:
         yield
     except GroupIdNotFound as error:
@@ -73,7 +78,7 @@ async def _hint(admin: Admin, name: str) -> str:
 
 LIST_TITLES = ("group", "state", "type", "members", "coordinator")
 MEMBER_TITLES = ("member", "instance", "client", "host", "reads")
-TEXT_CHARS_MAX = 200  # whatever a program calls itself, a table stays one
+TEXT_CHARS_MAX = 200  # programs choose these names freely: a long one must not break the table
 
 
 def list_groups(bootstrap: str | None, timeout: float, *, as_json: bool) -> int:
@@ -192,20 +197,20 @@ def _runs(numbers: Iterable[int]) -> str:
 
 
 # -- Group delete ---------------------------------------------------------------------------------
-# `raftmq group delete`: which groups, whether to, and a line about each one that is gone.
+# `raftmq group delete`: check all groups, ask once, print a line about each that was deleted.
 
 
 def delete_groups(
     names: Sequence[str], bootstrap: str | None, timeout: float, *, is_sure: bool
 ) -> int:
-    """All of them must be there, without members, before the first one is deleted."""
+    """All groups must exist, without members, before the first one is deleted."""
     names = list(dict.fromkeys(names))
     for name in names:
         check_group(name)
     check_can_ask(f"delete {', '.join(names)}", is_sure=is_sure)
 
     async def look(client: Client) -> dict[str, int]:
-        """How many offsets each of them has."""
+        """The number of offsets of each group."""
         admin, found = client.admin.with_timeout(timeout), {}
         for name in names:
             async with hinting(admin, name):
@@ -220,6 +225,7 @@ def delete_groups(
             sys.stdout.write(f"group {name}: deleted\n")
             sys.stdout.flush()
 
+    # A connection of its own: the person may take minutes to answer.
     found = run_connected(look, bootstrap, timeout_seconds=timeout)
     told = [f"{name} (offsets of {counted(count, 'partition')})" for name, count in found.items()]
     confirm(f"Delete {', '.join(told)}, for good?", is_sure=is_sure)
@@ -228,16 +234,16 @@ def delete_groups(
 
 
 # -- Group lag ------------------------------------------------------------------------------------
-# `raftmq group lag`: one look, or a look every second.
+# `raftmq group lag`: once, or every second.
 #
-# Who watches is patient with a cluster that does not answer for a while; who looks once is told.
+# Watching tolerates a cluster that does not answer for a while; a single call fails at once.
 
 
 TITLES = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
 
 
 class GroupListOptions(NamedTuple):
-    """What was typed."""
+    """The options of one call."""
 
     name: str
     bootstrap: str | None
@@ -257,7 +263,7 @@ def show_lag(look: GroupListOptions) -> int:
 
 
 def watch_lag(look: GroupListOptions) -> int:
-    """Until Ctrl-C."""
+    """Print the lag every second until Ctrl-C."""
     check_group(look.name)
     is_screen = sys.stdout.isatty() and not look.as_json
 
@@ -279,7 +285,7 @@ def watch_lag(look: GroupListOptions) -> int:
 
 
 async def _try(client: Client, look: GroupListOptions) -> tuple[Sequence[PartitionLag] | None, str]:
-    """The rows; or None, and why nobody has told them."""
+    """The rows; or None, and why no coordinator has answered."""
     try:
         return await _ask(client, look, min(look.timeout, ANSWER_SECONDS_MAX)), ""
     except RaftmqError as error:

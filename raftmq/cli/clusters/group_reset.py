@@ -1,8 +1,8 @@
-"""`raftmq group reset-offsets`: where to, whether to, and what was done.
+"""`raftmq group reset-offsets`: plan the new offsets, ask, and commit them as compare-and-set.
 
-What a person has said yes to is what is done: the offsets that were shown, in place of those that
-were shown. A script that says --yes leaves it all to one call. What was asked for and lies outside
-of a log is told on stderr, as something else is done.
+Invariant: what a person has confirmed is what is done, namely the offsets that were shown, in place
+of those that were shown; if one has changed meanwhile, nothing is done. With --yes one call plans
+and commits. Where an offset that was asked for lies outside of a log, stderr says what is set.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
     Plan: TypeAlias = dict[TopicPartition, OffsetReset]
 
 TITLES = ("topic", "partition", "old", "new", "log start", "log end")
-NAMED_MAX = 10
-_NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
+NAMED_MAX = 10  # warnings in full; the table has all of them
+_NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)  # an int64 has 19 digits
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ResetSelection(NamedTuple):
-    """`topics` or `partitions`, or None for what the group has committed."""
+    """`topics` or `partitions`; both None: all partitions for which the group has committed
+    something.
+    """
 
     name: str
     to: To | None
@@ -53,7 +55,7 @@ class ResetSelection(NamedTuple):
 
 
 class ResetOrder(NamedTuple):
-    """What was typed."""
+    """The options of one call."""
 
     wish: ResetSelection
     bootstrap: str | None
@@ -174,14 +176,14 @@ def _look_first(order: ResetOrder) -> tuple[Plan, NonEmptyGroup | None]:
 
 
 async def _look(client: Client, order: ResetOrder) -> tuple[Plan, NonEmptyGroup | None]:
-    """What would be done, and why it cannot be, if so."""
+    """The plan, and why it cannot be carried out, if so."""
     admin = client.admin.with_timeout(order.timeout)
     plan = await _call(admin, order.wish, is_dry=True)
     try:
         check_empty(await admin.describe_group(order.wish.name), "reset its offsets")
     except NonEmptyGroup as error:
         return plan, error
-    except GroupIdNotFound:  # it begins with these offsets
+    except GroupIdNotFound:  # a group may get its first offsets before its first member joins
         return plan, None
     return plan, None
 
@@ -199,7 +201,7 @@ async def _call(admin: Admin, wish: ResetSelection, *, is_dry: bool) -> Plan:
 
 
 def _write(order: ResetOrder, plan: Plan) -> None:
-    """A column more where something else was asked for."""
+    """A further column where an offset was asked for that lies outside of the log."""
     if order.as_json:
         write_json(_object(order.wish.name, key, one) for key, one in plan.items())
     else:

@@ -1,8 +1,8 @@
-"""`raftmq quorum status`: ask voters how the quorum is, and say it in rows.
+"""`raftmq quorum status`: ask every voter for its Raft state, and judge whether there is a leader.
 
 Owns the verdict over several answers. Voters listen on ports of their own; where a broker listens
-for clients instead, it is asked where the voters are. Voters may see things differently, above all
-while a network is cut: every answer is shown, the newest first.
+for clients instead, it is asked for the voters' addresses. Voters may disagree, above all during a
+network partition: every answer is shown, the newest first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.raft.status import QuorumStatus
     from raftmq.model import Address
 
-BROKER_SECONDS_MAX = 5.0
+BROKER_SECONDS_MAX = 5.0  # for a broker to name the voters; older ones never do
 ANSWER_TITLES = ("node", "address", "state", "leader", "term")
 LOG_TITLES = (
     "node", "commit", "applied", "last", "journal bytes", "snapshot", "snapshot bytes",
@@ -45,11 +45,11 @@ class VoterAnswer(NamedTuple):
 
 
 class VoterSilence(NamedTuple):
-    """Why there is no answer from this address."""
+    """Why this address has not answered as a voter."""
 
     address: Address
     what: str
-    is_stranger: bool = False  # somebody answered who is no voter
+    is_stranger: bool = False  # another server listens there, perhaps a broker's client listener
 
 
 class QuorumVerdict(NamedTuple):
@@ -65,6 +65,7 @@ def show_status(addresses: Sequence[Address], *, as_json: bool) -> int:
     try:
         answers, silences = trio.run(partial(ask_everybody, TcpNetwork(), addresses))
     except BaseExceptionGroup as group:
+        # The group holds nothing but Ctrl-C.
         if group.split(KeyboardInterrupt)[1] is None:
             raise KeyboardInterrupt from None
         raise
@@ -74,7 +75,7 @@ def show_status(addresses: Sequence[Address], *, as_json: bool) -> int:
 async def ask_everybody(
     network: QuorumNetwork[Address], addresses: Sequence[Address]
 ) -> tuple[list[VoterAnswer], list[VoterSilence]]:
-    """The voters at `addresses`, and those of whom the brokers there tell."""
+    """The voters at `addresses`, and those that the brokers at `addresses` name."""
     answers, silences = await ask_all(network, addresses)
     strangers = [silence for silence in silences if silence.is_stranger]
     told: dict[Address, VoterSilence] = {}
@@ -86,12 +87,13 @@ async def ask_everybody(
     asked = {answer.address for answer in answers} | {silence.address for silence in silences}
     more, silent = await ask_all(network, [one for one in told if one not in asked])
     silent = [_via(silence, told[silence.address]) for silence in silent]
+    # A voter that was reached at two addresses is shown once, at the one that the user gave.
     by_node = {answer.status.node_id: answer for answer in [*more, *answers]}
     return sorted(by_node.values(), key=_rank), [*silences, *silent]
 
 
 async def _voters_known_at(address: Address) -> list[Address]:
-    """None, if it is no broker, or an older one, which does not tell."""
+    """Empty if it is no broker, or one of an older version, which does not report voters."""
     with trio.move_on_after(BROKER_SECONDS_MAX):
         with suppress(RaftmqError):
             async with open_client([address]) as client:
@@ -108,7 +110,9 @@ def _via(silence: VoterSilence, broker: VoterSilence) -> VoterSilence:
 async def ask_all(
     network: QuorumNetwork[Address], addresses: Sequence[Address]
 ) -> tuple[list[VoterAnswer], list[VoterSilence]]:
-    """All at the same time; the best answer first, what failed in the order of `addresses`."""
+    """Ask all at the same time. The best answer comes first; failures in the order of
+    `addresses`.
+    """
     found: dict[Address, VoterAnswer | VoterSilence] = {}
     async with trio.open_nursery() as nursery:
         for address in addresses:
@@ -131,6 +135,7 @@ async def _ask(
     try:
         found[address] = VoterAnswer(address, await ask_status(stream))
     except (RemoteProtocolError, Unreachable) as error:
+        # Bytes of another protocol: something listens there, but no voter.
         is_stranger = isinstance(error, RemoteProtocolError)
         found[address] = VoterSilence(
             address, f"ask {format_address(address)}: {error}", is_stranger
@@ -138,7 +143,9 @@ async def _ask(
 
 
 def _rank(answer: VoterAnswer) -> tuple[bool, int, int, int]:
-    """Leaders first, and of those the newest: one that was cut off may not know that it fell."""
+    """Leaders first, and of those the newest: one that is cut off may not know that it was
+    deposed.
+    """
     status = answer.status
     return status.state != "leader", -status.term, -status.commit_index, status.node_id
 
@@ -147,10 +154,10 @@ def _rank(answer: VoterAnswer) -> tuple[bool, int, int, int]:
 
 
 def judge(answers: Sequence[VoterAnswer]) -> QuorumVerdict:
-    """Whether a leader with a majority is known, by the best answer.
+    """Whether there is a leader with a majority, by the best answer.
 
-    1. It is the leader's: a majority of the voters is connected to it and established.
-    2. It is another's, which can only say whom it follows.
+    1. It is the leader's own: a majority of the voters is connected to it and established.
+    2. It is another voter's, which can only say whom it follows.
     """
     status = answers[0].status
     total, node = len(status.voters), status.node_id
@@ -163,6 +170,7 @@ def judge(answers: Sequence[VoterAnswer]) -> QuorumVerdict:
             what += f", which is no majority: nothing is committed; {explain(sight)}"
         return QuorumVerdict(is_healthy, node, status.term, what)
     connected = {voter.node_id for voter in status.voters if voter.is_connected}
+    # A follower keeps the leader's id until its election timeout, also when the connection is lost.
     if status.leader_id not in connected:
         what = f"no leader is known in term {status.term}, says node {node}; {explain(sight)}"
         return QuorumVerdict(False, None, status.term, what)

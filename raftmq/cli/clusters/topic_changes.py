@@ -1,6 +1,6 @@
-"""`raftmq topic create`, `alter` and `delete`: what is changed, and a line about each change.
+"""`raftmq topic create`, `alter` and `delete`: check what was typed, then change it.
 
-What a person has mistyped is told before anybody is asked.
+Mistyped names, keys and values are refused before a broker is asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class NewTopicOptions(NamedTuple):
-    """A new topic, as it was typed; None is the cluster's choice."""
+    """A new topic, as it was typed; None leaves the choice to the cluster."""
 
     name: str
     partitions: int | None
@@ -86,8 +86,9 @@ def alter_topic(
         if partitions is not None:
             await admin.create_partitions(name, partitions)
             _say(f"topic {name}: {counted(partitions, 'partition')}")
+        # Only these two decide whether the loss of one broker stops the topic.
         if partitions is not None or MIN_ISR in changes:
-            with suppress(RaftmqError):  # what was asked for is done
+            with suppress(RaftmqError):  # the change is done; only its warning is missing
                 _warn(name, (await admin.describe_topic(name)).warning)
 
     run_connected(alter, bootstrap, timeout_seconds=timeout)
@@ -118,6 +119,7 @@ def delete_topics(
             await admin.delete_topic(name)
             _say(f"topic {name}: deleted")
 
+    # A connection of its own: the person may take minutes to answer.
     found = run_connected(look, bootstrap, timeout_seconds=timeout)
     told = [f"{one.name} ({counted(one.partition_count, 'partition')})" for one in found]
     confirm(f"Delete {', '.join(told)} with all records, for good?", is_sure=is_sure)
@@ -126,7 +128,7 @@ def delete_topics(
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Of `-c key=value`, the last one of a key for good."""
+    """Parse `-c key=value`; the last one of a key wins."""
     wrong = [text for text in settings if not text.partition("=")[1]]
     if wrong:
         raise CommandError(

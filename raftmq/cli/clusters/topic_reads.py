@@ -1,4 +1,7 @@
-"""`raftmq topic list` and `describe`: what there is, in rows."""
+"""`raftmq topic list` and `describe`: partitions, leaders, ISR, offsets and configuration, as rows.
+
+Reads only.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`raftmq topic trim`: which records it would delete, whether to, and what is left.
+"""`raftmq topic trim`: delete the oldest records (DeleteRecords): what it would delete, ask, do it.
 
-A time means each partition's first record at or after it. Where no record is so young, all that was
-committed before the question is meant, and nothing that comes meanwhile.
+A time means each partition's first record at or after it. Where all records are older, the end of
+the log when the command began is meant, so that records that come meanwhile are kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from raftmq.client.administration.admin import Admin
     from raftmq.client.client import Client
 
-_PLACE = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
+_PLACE = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)  # digits that fit int32 and int64
 
 
 class Cut(NamedTuple):
-    """Records from `start` up to `end` of a partition, which go."""
+    """Offsets [start, end) of a partition, which are to be deleted."""
 
     partition: int
     start: int
@@ -55,12 +55,14 @@ def trim_topic(
         wanted = before if timestamp is None else await _offsets_of(admin, name, timestamp)
         starts = await admin.offsets(name, "earliest", partitions=list(wanted))
         cuts = [Cut(number, starts[number] or 0, end) for number, end in sorted(wanted.items())]
+        # Partitions that begin later already are left alone.
         return [cut for cut in cuts if cut.start < cut.end]
 
     async def trim(client: Client) -> dict[int, int]:
         admin = client.admin.with_timeout(timeout)
         return await admin.delete_records(name, {cut.partition: cut.end for cut in cuts})
 
+    # A connection of its own: the person may take minutes to answer.
     cuts = run_connected(look, bootstrap, timeout_seconds=timeout)
     if not cuts:
         sys.stdout.write(f"topic {name}: there are no such records, nothing to delete\n")
@@ -81,7 +83,7 @@ def _ask(name: str, cuts: Sequence[Cut], *, is_sure: bool) -> None:
 
 
 async def _offsets_of(admin: Admin, name: str, timestamp: int) -> dict[int, int]:
-    """The ends are asked for first: what comes afterwards is not meant."""
+    """The ends are asked for first: records that are appended afterwards are not meant."""
     ends = await admin.offsets(name, "latest")
     found = await admin.offsets(name, timestamp)
     wanted = {number: ends.get(number) if at is None else at for number, at in found.items()}

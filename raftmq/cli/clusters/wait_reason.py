@@ -1,9 +1,9 @@
-"""Why nothing comes: told on stderr by a command that would otherwise wait without a word.
+"""Why a command waits: no leader, no coordinator, no quorum; printed to stderr while it retries.
 
-What it waits for is tried again until the time is over, or for ever, and rightly so; whoever looks
-at it wants to know why. Where nothing comes for a while the simplest questions are asked that need
-the same as the command does. If they are answered, nothing is said. An error that ends the command
-because somebody did not answer says why, too, and where to look.
+The client retries until its deadline, or for ever, and rightly so; but the person in front of it
+wants to know why nothing comes. After some seconds without progress the admin client asks the
+simplest questions that need the same leaders, coordinator and quorum. If they are answered, nothing
+is printed. An error that ends the command for lack of an answer gets the reason appended.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from raftmq.client.administration.admin import Admin
 
-LOOK_SECONDS = 0.5  # whether something has come
-FIRST_SECONDS = 2.0  # until it is asked why
-SILENT_SECONDS = 5.0  # until it is asked again
-ANSWER_SECONDS_MAX = 2.0
-LAST_SECONDS_MAX = 0.5  # for the reason of an error; then what was known before has to do
+LOOK_SECONDS = 0.5  # between checks for progress
+FIRST_SECONDS = 2.0  # without progress until the first question: an ordinary failover is shorter
+SILENT_SECONDS = 5.0  # until the next one, as the cluster has enough to do then
+ANSWER_SECONDS_MAX = 2.0  # for each question; none in time is the reason itself
+LAST_SECONDS_MAX = 0.5  # for the reason of an error, which people wait for; else the last one known
 NO_QUORUM = "the quorum has no leader: `raftmq quorum status` shows why"
 WAY_OUT = "`raftmq cluster health` shows how the cluster is"
 
@@ -36,7 +36,7 @@ class WaitedFor(NamedTuple):
     """What a command cannot do without: leaders of partitions, a coordinator, the quorum.
 
     Attributes:
-        partitions: of all topics; none: all.
+        partitions: of all topics; empty: all of them.
     """
 
     topics: tuple[str, ...] = ()
@@ -46,14 +46,14 @@ class WaitedFor(NamedTuple):
 
 
 class WaitReason:
-    """Of one command.
+    """Watches the progress of one command, and finds the reason where there is none.
 
     Args:
-        is_told: on stderr; else in errors alone.
+        is_told: print reasons to stderr; else they are in errors alone.
 
     Attributes:
-        taken: grows with whatever comes; None: nothing is waited for.
-        reason: for it, when it was looked for last; empty: none is known.
+        taken: grows with the command's progress; None: it waits for nothing (the input, say).
+        reason: the last one that was found; empty: none is known.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class WaitReason:
                 tasks.cancel_scope.cancel()
 
     async def watch(self) -> None:
-        """Until it is cancelled; each reason once, until it changes or is gone."""
+        """Until it is cancelled; prints each reason once, until it changes or is gone."""
         last, ask_at = self.taken(), anyio.current_time() + FIRST_SECONDS
         while True:
             await anyio.sleep(LOOK_SECONDS)
@@ -101,14 +101,17 @@ class WaitReason:
     async def _explain(self, error: RaftmqError) -> RaftmqError:
         if exit_code_of(error) is not ExitCode.UNREACHABLE:
             return error
-        with anyio.move_on_after(LAST_SECONDS_MAX):  # soon after a failure nobody knew the whole
+        # Asked anew: the reason of some seconds ago may be half of it, as soon after a failure.
+        with anyio.move_on_after(LAST_SECONDS_MAX):
             self.reason = await self._find() or self.reason
         told = error.copied()
         told.args = (with_reason(str(error), self.reason or WAY_OUT),)
         return told
 
     async def _find(self) -> str:
-        """What does not pass by waiting, the command meets itself."""
+        """The reason; empty for errors that do not pass by waiting, which end the command with
+        their own.
+        """
         try:
             return await self._ask()
         except RaftmqError as error:
@@ -117,7 +120,9 @@ class WaitReason:
             return f"{' '.join(str(error).split())}; {WAY_OUT}"
 
     async def _ask(self) -> str:
-        """Raises RaftmqError: of the first question that has no answer."""
+        """The reason, or empty if all is well. Raises RaftmqError: of the first question without an
+        answer.
+        """
         admin, wanted = self._admin.with_timeout(ANSWER_SECONDS_MAX), self._wanted
         if wanted.is_quorum_needed and (await admin.describe_cluster()).controller_id is None:
             return NO_QUORUM
@@ -129,5 +134,5 @@ class WaitReason:
 
 
 def with_reason(line: str, reason: str) -> str:
-    """Unless it says that itself."""
+    """The line with the reason appended, unless it contains it already."""
     return line if not reason or reason in line else f"{line}; {reason}"

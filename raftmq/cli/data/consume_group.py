@@ -1,9 +1,9 @@
-"""`raftmq consume -g GROUP`: as one member of a group.
+"""`raftmq consume -g GROUP`: a consumer group member that commits what it has printed.
 
-Owns the order of writing and committing: what is on standard output is committed, and nothing else.
-Ctrl-C and SIGTERM end it between two records, it commits those that were written, and leaves the
-group. A run that is killed prints its last lines again when it is run anew. Lines of a partition
-that went to another member while they were written are not committed: that one prints them, too.
+Invariant: what was written to standard output is committed, and nothing else. Ctrl-C and SIGTERM
+end it between two records; it commits those that were written, and leaves the group. A run that is
+killed prints its last lines again when it is run anew. Lines of a partition that a rebalance moved
+while they were written are not committed: the next owner prints them, too.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ if TYPE_CHECKING:
     from raftmq.client.group.effects import Rebalance
 
 
-PASSED_SECONDS = 1.0  # without records, until what was passed is committed
-FINISH_SECONDS_MAX = 1.0  # a record that was begun
+# Without records, until the position behind the last one (past control batches, too) is committed:
+# soon enough that `group lag` falls to 0 while a person looks, and one request a second at most.
+PASSED_SECONDS = 1.0
+# To write the rest of a record after Ctrl-C: a reader that takes nothing for a second is taken to
+# be stuck, and its half line is not committed.
+FINISH_SECONDS_MAX = 1.0
 
 
 class Output(Protocol):
-    """`Sink`, and what is like it."""
+    """What records are written to: `Sink`, or a list in tests."""
 
     @property
     def byte_count(self) -> int: ...
@@ -48,7 +52,7 @@ class Output(Protocol):
 
 
 def check_group_wish(wish: ConsumeOrder) -> None:
-    """Raises click.UsageError: what cannot go with a group."""
+    """Raises click.UsageError: an option that contradicts a group."""
     if wish.partitions:
         raise click.UsageError("-p: a group deals out its partitions itself; leave -g or -p out")
     if wish.begin.place in (StartPlace.OFFSET, StartPlace.LAST):
@@ -70,6 +74,7 @@ async def _consume(client: Client, wish: ConsumeOrder, group: str, *, quiet: boo
     wanted = WaitedFor(wish.topics, group=group, is_quorum_needed=True)
     silence = WaitReason(client.admin, wanted, is_told=not quiet)
     async with anyio.create_task_group() as tasks:
+        # Waits until the signal handlers are installed.
         await tasks.start(stopping.listen)
         with stopping.whole:
             async with silence.explained():
@@ -92,6 +97,7 @@ async def _write_wanted(
         for topic in wish.topics:
             await check_there(client, topic, ())
         ends = await _find_ends(client, wish) if wish.until_end else None
+    # Ctrl-C while the topics were checked: no member has joined, there is nothing to leave.
     if stopping.is_wanted:
         return
     sink = Sink()
@@ -130,19 +136,23 @@ async def write_all(
     output: Output,
     stopping: Stopping,
 ) -> None:
-    """Until so many are written, what this member has is read to the end, or somebody ends it."""
+    """Until `records_max` are written, the owned partitions have reached `ends`, or a
+    signal comes.
+    """
     left = wish.records_max
     batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
     while not stopping.is_wanted:
         if ends is not None and _is_at_the_end(consumer, ends):
             return await _commit_passed(consumer)
         batch = await _next(batches, stopping, LOOK_SECONDS if ends is not None else PASSED_SECONDS)
+        # Nothing came for a while, or a signal came.
         if batch is None:
             with stopping.breaking_off():
                 await _commit_passed(consumer)
             continue
         count = len(batch) if left is None else min(left, len(batch))
         written = await _write(batch, count, form, output, stopping)
+        # Only part of the batch is written after a signal, or up to -n: commit up to that record.
         if written:
             await _commit(consumer, batch if written == len(batch) else list(batch)[written - 1])
         if left is not None and (left := left - written) == 0:
@@ -157,14 +167,16 @@ async def _next(batches: Batches, stopping: Stopping, seconds: float) -> Consume
 
 
 async def _commit(consumer: Consumer, work: ConsumedBatch | ConsumerRecord) -> None:
-    """Unless the partition is another member's by now, who begins before it."""
+    """Commit, unless a rebalance has moved the partition, whose next owner begins before it."""
     with suppress(IllegalGeneration, RebalanceInProgress, UnknownMemberId):
         await consumer.commit(work)
 
 
 async def _commit_passed(consumer: Consumer) -> None:
-    """All that was handed out is written, and behind it there may be what is no record. If nobody
-    takes that now, somebody will later.
+    """Commit the positions: behind the last record there may be control batches, which are no
+    records.
+
+    A failure does no harm: the next commit covers it.
     """
     with suppress(RaftmqError):
         await consumer.commit()
@@ -176,11 +188,14 @@ async def _commit_passed(consumer: Consumer) -> None:
 async def _write(
     batch: ConsumedBatch, count: int, form: Format, output: Output, stopping: Stopping
 ) -> int:
-    """How many of the first `count` records are written: all, unless somebody ends it."""
+    """Write the first `count` records; returns how many, which is all of them unless a signal
+    comes.
+    """
     data, before = form(batch, slice(0, count)), output.byte_count
     with stopping.breaking_off():
         await output.write(data)
         return count
+    # Cancelled within the block: find the record that was cut, and write the rest of it.
     taken = output.byte_count - before
 
     def size(records: int) -> int:
@@ -191,7 +206,7 @@ async def _write(
 
 
 async def _finish(rest: bytes, output: Output) -> bool:
-    """The record that was begun; False: nobody takes it."""
+    """Write the rest of the record that was cut; False: the reader does not take it."""
     with anyio.move_on_after(FINISH_SECONDS_MAX):
         if rest:
             await output.write(rest)
@@ -200,7 +215,9 @@ async def _finish(rest: bytes, output: Output) -> bool:
 
 
 def _is_at_the_end(consumer: Consumer, ends: dict[Key, int]) -> bool:
-    """Of what it has, if it has something: others of the group may have the rest."""
+    """Whether all owned partitions are read to `ends`. Without any it waits: others may leave the
+    group.
+    """
     positions = {key: consumer.position(*key) for key in consumer.assignment}
     return bool(positions) and all(
         position is not None and position >= ends.get(key, 0) for key, position in positions.items()

@@ -1,8 +1,8 @@
-"""`raftmq consume` at work: from which offsets to read, and what becomes of each batch.
+"""`raftmq consume` at work: the offsets where reading begins and ends, and the bytes of each batch.
 
-Where everything that was asked for is known beforehand (an end, a number of records before it) all
-partitions are looked up first; else the consumer finds its own way, which also goes past partitions
-that nobody leads, and takes in those that are added.
+Where all that was asked for is known beforehand (an end, or a number of records before it) the
+bounds of all partitions are looked up first. Else the consumer resets its own offsets, so that
+partitions without a leader do not hold it up, and partitions that are added are read, too.
 """
 
 from __future__ import annotations
@@ -43,17 +43,19 @@ if TYPE_CHECKING:
 
 
 # -- Streams --------------------------------------------------------------------------------------
-# Standard streams as they may be: closed by whoever has started the program, or a terminal.
+# Standard streams as the shell hands them over: closed, a file, a pipe, or a terminal.
 
 
 def file_of(name: str) -> int:
-    """Its number for the system.
+    """The descriptor of `stdin` or `stdout`.
 
     Raises:
         CommandError: it is closed.
     """
     stream = getattr(sys, name)
-    if stream is None or getattr(sys, f"__{name}__") is None:  # the latter, if it was replaced
+    # Python sets a closed stream to None; `main.py` replaces it by /dev/null, but not
+    # `sys.__stdin__`.
+    if stream is None or getattr(sys, f"__{name}__") is None:
         raise CommandError(f"{name} is closed: give it a file, or a pipe", ExitCode.FAILED)
     return int(stream.fileno())
 
@@ -61,9 +63,9 @@ def file_of(name: str) -> int:
 # -- Extent ---------------------------------------------------------------------------------------
 # Which records are still to be taken: from where, up to where, and how many. Pure.
 #
-# Ends are exclusive. A partition without an end goes on for ever. What is before an end need not be
-# a record: control batches take offsets, too, and are never handed out. So an end is reached by
-# what is taken, or by where reading goes on (`reach`).
+# Ends are exclusive. A partition without an end is read for ever. An offset before an end need not
+# be a record: control batches take offsets, too, and are never handed out. So an end is reached by
+# the records that are taken, or by the position of the consumer (`reach`).
 
 
 Key = tuple[str, int]  # topic and partition
@@ -73,7 +75,7 @@ class LogBounds(NamedTuple):
     """What a partition holds, and where a time lies in it.
 
     Attributes:
-        at_time: None: no record is so young, or no time is asked for.
+        at_time: None: no record is at or after that time, or no time is asked for.
     """
 
     start: int
@@ -85,8 +87,8 @@ class Range(NamedTuple):
     """Attributes:
     start: where reading begins.
     end: None: nowhere.
-    first: what is before it is not wanted. It is beyond `start` where the partition has not grown
-        so far yet.
+    first: records before it are not wanted. It is beyond `start` where the log end offset is
+        still lower than the offset that was asked for.
     """
 
     start: int
@@ -106,6 +108,7 @@ def range_of(wanted: From, bounds: LogBounds, *, until_end: bool) -> Range:
         case StartPlace.END:
             return Range(bounds.end, end)
         case StartPlace.OFFSET:
+            # An offset outside of the log would be OffsetOutOfRange: begin at the nearest one.
             start = min(max(wanted.number, bounds.start), bounds.end)
             return Range(start, end, wanted.number)
         case StartPlace.LAST:
@@ -115,10 +118,10 @@ def range_of(wanted: From, bounds: LogBounds, *, until_end: bool) -> Range:
 
 
 class Extent:
-    """What one command takes.
+    """The records that one command still has to take.
 
     Args:
-        ranges: of some partitions; of others everything is taken.
+        ranges: of some partitions; from all others every record is taken.
         records_max: of all partitions together; None: no limit.
     """
 
@@ -136,11 +139,13 @@ class Extent:
         """Which of these records are wanted; they count as taken.
 
         Args:
-            end_offset: where reading goes on after them.
+            end_offset: the consumer's position after them.
         """
         start, stop = 0, len(offsets)
+        # A partition without a range is taken whole.
         if (wanted := self._ranges.get(key)) is not None:
             if offsets[0] < wanted.first:
+                # Reading began before the wanted offset, which did not exist yet.
                 start = bisect_left(offsets, wanted.first)
             if wanted.end is not None and end_offset >= wanted.end:
                 stop = bisect_left(offsets, wanted.end)
@@ -156,7 +161,7 @@ class Extent:
         return sorted(self._open)
 
     def reach(self, key: Key, position: int | None) -> None:
-        """Reading has come so far; what is before it and was not taken is no record.
+        """The consumer's position: offsets before it that were not taken are no records.
 
         Args:
             position: None: where reading begins is not known yet.
@@ -172,18 +177,18 @@ class Extent:
 
 
 # -- Sink -----------------------------------------------------------------------------------------
-# Standard output for bytes that come in blocks, while the rest of the program goes on.
+# Standard output for blocks of bytes, without blocking the event loop.
 #
-# A reader that is slow holds up only whoever writes; one that is gone is noticed at once, also when
-# there is nothing to write, as behind `| head`. A write into a pipe or a terminal can be cancelled,
-# and then it is known to the byte what was taken.
+# A slow reader holds up the writing task only (back-pressure). One that is gone is noticed at once,
+# also when there is nothing to write, as behind `| head`. A write into a pipe or a terminal can be
+# cancelled, and `byte_count` then says to the byte what the reader has got.
 
 
 class Sink:
     """Attributes:
-    is_terminal: a person reads it.
-    blocks: so many have been written.
-    byte_count: so many were taken, also of a block that was not written to its end.
+    is_terminal: stdout is a terminal.
+    blocks: the number of blocks written.
+    byte_count: bytes written, also of a block that was cancelled before its end.
     """
 
     def __init__(self) -> None:
@@ -194,15 +199,15 @@ class Sink:
         self._own = _open_again(self._file, self._mode)
 
     async def write(self, data: bytes) -> None:
-        """All of it.
+        """Write all of it.
 
         Raises:
-            BrokenPipeError: nobody reads any more.
+            BrokenPipeError: the reader has closed its end.
             CommandError: it cannot be written, as where a disk is full.
         """
         try:
             await (self._write_whole(data) if self._own is None else self._hand(self._own, data))
-        except BrokenPipeError:
+        except BrokenPipeError:  # `main.py` ends without a message then
             raise
         except OSError as error:
             line = f"cannot write to stdout: {error.strerror}"
@@ -210,25 +215,31 @@ class Sink:
         self.blocks += 1
 
     async def watch(self) -> None:
-        """Raises BrokenPipeError once nobody reads any more; returns where nobody can tell."""
+        """Raises BrokenPipeError once the reader has closed its end; returns where that cannot be
+        known.
+        """
         if not stat.S_ISFIFO(self._mode):
             return
-        await anyio.wait_readable(
-            self._file
-        )  # of the end that is written to: an error, and no data
+        # The writing end of a pipe never has data to read: it becomes "readable" by an error, when
+        # the last reader has closed its end.
+        await anyio.wait_readable(self._file)
         raise BrokenPipeError
 
     async def _write_whole(self, data: bytes) -> None:
-        """In a worker thread; into a file to its end, as that takes what it is given."""
+        """In a worker thread; a file is written to its end even when cancelled, so that the count
+        is right.
+        """
         is_file = stat.S_ISREG(self._mode)
         await run_sync(_write_all, self._file, data, abandon_on_cancel=not is_file)
         self.byte_count += len(data)
 
     async def _hand(self, own: int, data: bytes) -> None:
-        """As much as is taken at a time."""
+        """Write to a non-blocking descriptor, as much as the pipe has room for at a time."""
         rest = memoryview(data)
         while rest:
+            # Until the reader has made room, or has gone (then the write raises BrokenPipeError).
             await anyio.wait_writable(own)
+            # Another process that shares the pipe may have filled it in between.
             with suppress(BlockingIOError):
                 count = os.write(own, rest)
                 self.byte_count += count
@@ -236,9 +247,10 @@ class Sink:
 
 
 def _open_again(file: int, mode: int) -> int | None:
-    """A way of our own to the same pipe or terminal, as long as this process lives: on it nobody
-    has to wait. To switch that on for the one that was given would do so for all who share it.
-    None: there is none, or it is something else.
+    """A non-blocking descriptor of our own for the same pipe or terminal.
+
+    O_NONBLOCK on the descriptor that the shell gave us would be seen by all processes that share
+    it. None: there is none (no /proc), or it is a file.
     """
     if not (stat.S_ISFIFO(mode) or os.isatty(file)):
         return None
@@ -256,15 +268,16 @@ def _write_all(file: int, data: bytes) -> None:
 
 
 def _pieces(data: bytes, size: int = 1 << 20) -> Iterator[memoryview]:
+    """Pieces of 1 MiB: a worker thread that was abandoned ends after the piece it is writing."""
     view = memoryview(data)
     return (view[start : start + size] for start in range(0, len(view), size))
 
 
-# -- Consume run ----------------------------------------------------------------------------------
+# -- The command ----------------------------------------------------------------------------------
 
 
-BATCH_RECORDS_MAX = 10_000  # in one block of output
-LOOK_SECONDS = 0.2  # while nothing comes, whether the end is reached
+BATCH_RECORDS_MAX = 10_000  # formatted as one block of output: a few MB, written with one call
+LOOK_SECONDS = 0.2  # between checks of the position, while no batch comes: the delay at the end
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -272,8 +285,8 @@ class ConsumeOrder(NamedTuple):
     """What is to be read.
 
     Attributes:
-        partitions: none: all.
-        form: None: as the output likes it.
+        partitions: empty: all of them.
+        form: None: values, and on a terminal printable ones.
     """
 
     topics: tuple[str, ...]
@@ -285,6 +298,7 @@ class ConsumeOrder(NamedTuple):
 
     @property
     def needs_bounds(self) -> bool:
+        """The partitions' bounds must be looked up before the first record is read."""
         return self.until_end or self.begin.place in (StartPlace.OFFSET, StartPlace.LAST)
 
 
@@ -300,6 +314,8 @@ def wish_of(
     """Raises click.BadParameter, RaftmqError."""
     for topic in topics:
         check_topic(topic)
+    # Up to the end there is something to read only from the start; else a person waits for new
+    # records.
     if offset is None:
         offset = "earliest" if until_end else "latest"
     try:
@@ -342,6 +358,7 @@ async def _write_wanted(
         await check_there(client, topic, () if wish.needs_bounds else wish.partitions)
     ranges = await find_ranges(client, wish) if wish.needs_bounds else {}
     extent = Extent(ranges, wish.records_max)
+    # Empty partitions, or -n 0: no consumer is opened, as it would wait for records.
     if extent.is_over:
         return
     sink = Sink()
@@ -352,6 +369,7 @@ async def _write_wanted(
         if is_terminal("stderr") and not quiet and wish.begin.place is StartPlace.END:
             click.echo("raftmq: waiting for new records; -o earliest shows old ones", err=True)
         async with anyio.create_task_group() as tasks:
+            # Ends the command when the reader has gone, also while no records come.
             tasks.start_soon(sink.watch)
             await write_all(consumer, extent, form, sink.write)
             tasks.cancel_scope.cancel()
@@ -366,6 +384,7 @@ async def write_all(
         if rows.stop > rows.start:
             await write(form(batch, rows))
         key = (batch.topic, batch.partition)
+        # This partition is read to its end: fetch the others only.
         if not (extent.is_over or extent.is_open(key)):
             consumer.pause(key)
 
@@ -373,11 +392,13 @@ async def write_all(
 async def next_batch(
     consumer: Consumer, batches: AsyncIterator[ConsumedBatch], extent: Extent
 ) -> ConsumedBatch | None:
-    """None: the extent is over.
+    """The next batch; None: the extent is over.
 
-    The last offsets before an end may be no records: then no batch reaches it, the position does.
+    The last offsets before an end may be no records: then no batch reaches it, but the position
+    does.
     """
     while not extent.is_over:
+        # A partition with an end may end in control batches: wake up to compare its position.
         with anyio.move_on_after(LOOK_SECONDS if extent.unread else None):
             return await anext(batches)
         for key in extent.unread:
@@ -395,7 +416,7 @@ def take(consumer: Consumer, batch: ConsumedBatch, extent: Extent) -> slice:
 
 
 async def find_ranges(client: Client, wish: ConsumeOrder) -> dict[Key, Range]:
-    """Of all partitions that are wanted, as they are now."""
+    """The ranges of all partitions that are wanted, as the log is now."""
     ranges: dict[Key, Range] = {}
     for topic in wish.topics:
         for partition, bounds in (await _bounds(client, topic, wish)).items():
@@ -404,7 +425,7 @@ async def find_ranges(client: Client, wish: ConsumeOrder) -> dict[Key, Range]:
 
 
 async def _bounds(client: Client, topic: str, wish: ConsumeOrder) -> dict[int, LogBounds]:
-    """Ends first: what is deleted meanwhile is before them."""
+    """The ends are asked for first: records that retention deletes meanwhile lie before them."""
     admin, partitions = client.admin, wish.partitions or None
     ends = await admin.offsets(topic, "latest", partitions=partitions)
     starts = await admin.offsets(topic, "earliest", partitions=partitions)
@@ -418,7 +439,7 @@ async def _bounds(client: Client, topic: str, wish: ConsumeOrder) -> dict[int, L
 
 
 def open_consumer(client: Client, wish: ConsumeOrder, ranges: Mapping[Key, Range]) -> Consumer:
-    """Of partitions whose ranges are known, only those in which there is something to read."""
+    """Of partitions whose ranges are known, assign only those with something to read."""
     options: dict[str, Any] = {"max_poll_records": BATCH_RECORDS_MAX}
     if ranges:
         assign = [key for key, one in ranges.items() if not one.is_empty]
@@ -437,26 +458,26 @@ def begin(consumer: Consumer, ranges: Mapping[Key, Range]) -> None:
 
 
 def start_of(wanted: From) -> str | int | datetime:
-    """As consumers say it, but for places that depend on a partition."""
+    """The consumer's `start`, for places that do not depend on a partition."""
     if wanted.place is StartPlace.TIME:
         return _EPOCH + timedelta(milliseconds=wanted.number)
     return "latest" if wanted.place is StartPlace.END else "earliest"
 
 
-# -- Live -----------------------------------------------------------------------------------------
-# How far a command has come, on stderr and only for people: a bar, or what was done so far.
+# -- Progress -------------------------------------------------------------------------------------
+# A progress bar, or the rates so far, on stderr. Nothing is shown where stderr is no terminal.
 #
-# Owns no numbers: it asks for them. Nothing is shown where stderr is no terminal.
+# Owns no numbers: it polls them from the command.
 
 
-REFRESH_SECONDS = 0.2
+REFRESH_SECONDS = 0.2  # as fast as a person reads; drawing costs CPU time, which a bench measures
 
 
 class Progress(NamedTuple):
     """Attributes:
     done: in the unit of `total`.
-    told: what stands beside the bar.
-    total: None where nobody knows.
+    told: the text beside the bar.
+    total: None where it is not known.
     """
 
     done: Callable[[], float]
@@ -465,7 +486,7 @@ class Progress(NamedTuple):
 
 
 async def show_progress(progress: Progress, *, quiet: bool = False) -> None:
-    """Until it is cancelled; then the bar is gone."""
+    """Draw until it is cancelled; then the bar is erased."""
     if quiet or not is_terminal("stderr"):
         return
     from rich.console import Console
@@ -485,5 +506,5 @@ async def show_progress(progress: Progress, *, quiet: bool = False) -> None:
 
 def show_rates(*, records: int, byte_count: int, seconds: float) -> str:
     """`81300 records/s, 8.1 MB/s`"""
-    seconds = max(seconds, 1e-6)
+    seconds = max(seconds, 1e-6)  # the first line may be drawn within the clock's resolution
     return f"{records / seconds:.0f} records/s, {byte_count / seconds / 1e6:.2f} MB/s"

@@ -1,4 +1,4 @@
-"""Where reading begins, as people type it after `-o`. Pure."""
+"""The option `-o` of `raftmq consume`: earliest, latest, an offset, -N or @TIME, parsed. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from raftmq.cli.terminal.times import parse_time
 from raftmq.wire.bodies import NUMBER_MAX
 
 _NUMBER = re.compile(r"(-?)([0-9]{1,19})", re.ASCII)
-TIME_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
-WORDS = EARLIEST, LATEST = "earliest", "latest"  # as in the SDK, and nothing else
-OTHER_WORDS = {"start": EARLIEST, "beginning": EARLIEST, "end": LATEST}  # of other programs
+TIME_MAX = 253_402_300_799_999  # the last millisecond of 9999, the last year of `datetime`
+WORDS = EARLIEST, LATEST = "earliest", "latest"  # the SDK's words, and no others
+OTHER_WORDS = {
+    "start": EARLIEST,
+    "beginning": EARLIEST,
+    "end": LATEST,
+}  # other programs' words, for the hint
 
 
 class StartPlace(Enum):
     START = auto()
     END = auto()
     OFFSET = auto()
-    LAST = auto()  # so many offsets of each partition
+    LAST = auto()  # N offsets before the end of each partition
     TIME = auto()  # milliseconds since 1970-01-01 UTC
 
 
 class From(NamedTuple):
-    """`number` is that of an offset, of offsets, or of milliseconds."""
+    """`number` is an offset, a count of offsets (LAST), or milliseconds (TIME)."""
 
     place: StartPlace
     number: int = 0

@@ -1,7 +1,7 @@
-"""`raftmq produce` at work: what was typed becomes an order, the order is carried out and told of.
+"""`raftmq produce` at work: lines to records, read ahead with back-pressure, and the final count.
 
-Exit code 0 means that every record was acknowledged. Whatever ends it earlier, the last line says
-how many were delivered, how many were not, and of how many nobody knows.
+Exit code 0 means that every record was acknowledged. Where it ends earlier, the last line says how
+many were delivered, how many were not, and for how many the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ if TYPE_CHECKING:
 # -- Lines ----------------------------------------------------------------------------------------
 # Records out of a stream of bytes: cut at a delimiter, each line into key and value. Pure.
 #
-# Nothing is stripped and nothing decoded: an empty line is an empty record, and what stands after
-# the last delimiter is a record, too.
+# Nothing is stripped and nothing decoded: an empty line is an empty record, and the bytes after the
+# last delimiter are a record, too.
 
 
-LINE_BYTES_MAX = 32 << 20  # no producer sends more, and an endless line must not fill the memory
+# The largest `max.message.bytes` of a topic (decision 0005): no producer sends more, and a stream
+# without delimiters must not fill the memory.
+LINE_BYTES_MAX = 32 << 20
 
 Row = tuple[bytes | None, bytes | None]  # key and value
 
 
 class Splitter:
-    """Of one stream."""
+    """Cuts one stream of bytes into lines, across the blocks in which it is read."""
 
     def __init__(self, delimiter: bytes = b"\n") -> None:
         assert delimiter, "nothing to split at"
@@ -63,15 +65,17 @@ class Splitter:
         self._size = 0
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Lines that are complete now.
+        """The lines that this block completes.
 
         Raises:
-            MessageTooLarge: one does not end.
+            MessageTooLarge: a line goes on beyond the limit.
         """
         lines: list[bytes] = []
         self._pieces.append(block)
         self._size += len(block)
-        if self._delimiter[-1] in block:  # else none ends in it
+        # Without the delimiter's last byte no line ends here. Joining the pieces only when one may
+        # end keeps the cost of a long line linear.
+        if self._delimiter[-1] in block:
             *lines, rest = b"".join(self._pieces).split(self._delimiter)
             self._pieces, self._size = [rest], len(rest)
         if self._size > LINE_BYTES_MAX:
@@ -89,11 +93,11 @@ class Splitter:
 
 
 class LineShape(NamedTuple):
-    """What a line means.
+    """How a line is read as key and value.
 
     Attributes:
-        key: of all records; where there is a delimiter, of those that have none in their line.
-        is_null: an empty value, and an empty key before the delimiter, are none at all.
+        key: of all records; with a delimiter, of the lines that do not contain it.
+        is_null: an empty value, and an empty key before the delimiter, are sent as null.
     """
 
     key: bytes | None = None
@@ -116,22 +120,22 @@ class LineShape(NamedTuple):
 
 
 # -- Sources --------------------------------------------------------------------------------------
-# Files and standard input, a block at a time, while the rest of the program goes on.
+# Files and standard input, a block at a time, without blocking the event loop.
 #
-# Pipes and terminals are read when there is something to read, so that a wait can be cancelled at
-# once; files, which are always ready and may be slow, in a worker thread.
+# Pipes and terminals are read when they are readable, so that the wait can be cancelled at once;
+# files, which are always readable and may be slow, in a worker thread.
 
 
 STANDARD_INPUT = "-"
-PIPE_BLOCK_BYTES = 64 << 10
-FILE_BLOCK_BYTES = 1 << 20
+PIPE_BLOCK_BYTES = 64 << 10  # what a Linux pipe holds
+FILE_BLOCK_BYTES = 1 << 20  # larger, as each read is handed to a worker thread
 
 
 class Source:
     """`async with Source(path):`
 
     Attributes:
-        is_prompt: the next block comes as soon as it is asked for; nobody has to write it first.
+        is_prompt: the next block is there already (a file); a pipe may have to wait for its writer.
     """
 
     def __init__(self, path: str) -> None:
@@ -141,7 +145,7 @@ class Source:
     async def __aenter__(self) -> Self:
         if self._path == STANDARD_INPUT:
             self._file = file_of("stdin")
-        else:  # opening a named pipe waits for somebody to write to it
+        else:  # in a thread: opening a named pipe waits until another process opens it to write
             self._file = await run_sync(_open, self._path, abandon_on_cancel=True)
         self.is_prompt = stat.S_ISREG(os.fstat(self._file).st_mode)
         return self
@@ -151,12 +155,14 @@ class Source:
             os.close(self._file)
 
     async def read(self) -> bytes:
-        """Nothing at the end. Raises OSError."""
+        """The next block; empty at the end. Raises OSError."""
         if not self.is_prompt:
             try:
+                # Until the writer of the pipe, or the person at the terminal, has sent something,
+                # or has closed it.
                 await anyio.wait_readable(self._file)
             except OSError as error:
-                if error.errno != errno.EPERM:
+                if error.errno != errno.EPERM:  # epoll's answer for files and some devices
                     raise
                 self.is_prompt = True  # a device that is always ready, as /dev/null
         if self.is_prompt:
@@ -169,7 +175,7 @@ def _open(path: str) -> int:
 
 
 def total_bytes(paths: tuple[str, ...]) -> int | None:
-    """Of all files; None where one is no file, so that nobody knows."""
+    """The size of all inputs; None where one is no regular file, so that it is not known."""
     found = [
         os.fstat(file_of("stdin")) if path == STANDARD_INPUT else os.stat(path)  # noqa: PTH116
         for path in paths
@@ -182,20 +188,25 @@ def total_bytes(paths: tuple[str, ...]) -> int | None:
 # -- Feed -----------------------------------------------------------------------------------------
 # Records as they come in, in bursts that end where the input pauses.
 #
-# A task reads ahead into a queue of bounded size. A burst is what one call of `send_many` gets: as
-# long as more comes it goes on; where nothing does for the linger time it ends, so that a record
-# never waits for the next one to be typed. What comes while a burst is being delivered is the next
-# one: the slower the cluster, the longer they are.
+# A task reads ahead into a queue of bounded size (back-pressure on the input). A burst is what one
+# call of `send_many` gets: it goes on as long as more comes, and ends after the linger time without
+# input, so that a record never waits for the next one to be typed. Input that comes while a burst
+# is being delivered is the next burst: the slower the cluster, the longer they are.
 
 
+# Read ahead: four blocks of a file, enough to keep the producer busy while a worker thread reads.
 QUEUE_BYTES_MAX = 4 << 20
-BURST_ROWS_MAX = 1_000_000  # then results are put down: an endless stream must not collect them
-LINGER_SECONDS = 0.005
+# Rows of one `send_many` call, which keeps a result for each of them: an endless stream must not
+# collect them without end.
+BURST_ROWS_MAX = 1_000_000
+LINGER_SECONDS = 0.005  # not felt by a person who types; input that comes fast makes batches
 
 
 class Feed:
-    """Attributes:
-    read_bytes, read_records: so far.
+    """Reads all inputs ahead, and hands their rows out in bursts.
+
+    Attributes:
+        read_bytes, read_records: so far.
     """
 
     def __init__(self, paths: Sequence[str], delimiter: bytes, shape: LineShape) -> None:
@@ -208,7 +219,7 @@ class Feed:
         self.read_bytes = self.read_records = 0
 
     async def run(self) -> None:
-        """Read everything. What goes wrong is told where the records before it have been taken."""
+        """Read everything. An error is raised by `wait`, after the records before it were taken."""
         try:
             for path in self._paths:
                 await self._read(path)
@@ -218,10 +229,10 @@ class Feed:
         self._tell()
 
     async def wait(self) -> bool:
-        """Until there is something for a burst; False at the end.
+        """Wait for the first row of a burst; False: the input is at its end.
 
         Raises:
-            OSError, CommandError: of what was to be read.
+            OSError, CommandError: the input could not be read.
             MessageTooLarge: a record that does not end.
         """
         while not self._queue and not self._is_over:
@@ -234,7 +245,9 @@ class Feed:
         return Burst(self)
 
     async def next_rows(self, deadline: float) -> list[Row]:
-        """None if nothing has come by then. Of a file there is always more until it ends."""
+        """The next rows; none if nothing has come by the deadline. A file has no pauses, hence no
+        deadline.
+        """
         with anyio.CancelScope() as scope:
             while not self._queue and not self._is_over:
                 if not self._is_prompt:
@@ -273,7 +286,7 @@ class Feed:
 
 
 class Burst:
-    """Rows, to be iterated over once."""
+    """The rows of one `send_many` call, to be iterated over once."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -288,6 +301,7 @@ class Burst:
         for row in self._rows:
             return row
         rows: list[Row] = []
+        # Beyond it the burst ends, and the rows that are queued begin the next one.
         if self._count < BURST_ROWS_MAX:
             rows = await self._feed.next_rows(self._linger_until)
         if not rows:
@@ -297,11 +311,11 @@ class Burst:
         return next(self._rows)
 
 
-# -- Produce run ----------------------------------------------------------------------------------
+# -- The command ----------------------------------------------------------------------------------
 
 
 class ProduceOrder(NamedTuple):
-    """What is to be sent: every problem with it that needs no cluster has been told."""
+    """What is to be sent. Every problem with it that needs no cluster has been reported."""
 
     topic: str
     files: tuple[str, ...]
@@ -340,6 +354,7 @@ def order_of(
         is_null,
     )
     options = {"acks": acks, "compression": compression, "delivery_timeout_ms": timeout * 1000}
+    # A preset is passed only if given: a `preset` of None is not a producer option.
     options |= {} if preset is None else {"preset": preset}
     order = ProduceOrder(
         check_topic(topic),
@@ -373,7 +388,9 @@ def _header(text: str) -> tuple[str, bytes]:
 
 
 def _check(order: ProduceOrder) -> None:
-    """What the first record would tell, and cannot take back what was read for it."""
+    """Fail before any input is read for what the first record would fail for: input cannot be put
+    back.
+    """
     compress(producer_options(order.options).codec, b"")
     try:
         checked_extras(order.headers, order.tags, order.partition)
@@ -382,7 +399,7 @@ def _check(order: ProduceOrder) -> None:
 
 
 class ProduceRun:
-    """One call, as far as it has come."""
+    """One run of the command: the input, the producer's statistics, and the summary."""
 
     def __init__(self, order: ProduceOrder, *, quiet: bool) -> None:
         self._order, self._quiet = order, quiet
@@ -426,20 +443,23 @@ class ProduceRun:
                 partition=order.partition,
             )
 
-    # -- what is told ----------------------------------------------------------------------
+    # -- progress and summary --------------------------------------------------------------
 
     def _undelivered(self) -> int | None:
-        """Grows with what is delivered; None: nothing is on its way."""
+        """Grows with each delivery; None: all that was read is delivered, so that nothing is waited
+        for.
+        """
         delivered = self._statistics.records
         return delivered if self._feed.read_records > delivered else None
 
     @property
     def _is_silent(self) -> bool:
-        """A bar would be in the way of whoever types."""
+        """A progress bar would be in the way of a person who types records."""
         return self._quiet or self._order.is_typed
 
     def _progress(self) -> Progress:
         total = None
+        # The feed will report an input that cannot be read; the bar only lacks its total.
         with suppress(OSError, CommandError):
             total = total_bytes(self._order.files)
         return Progress(lambda: self._feed.read_bytes, self._rates, total)
@@ -462,10 +482,11 @@ class ProduceRun:
 
     @property
     def _is_blind(self) -> bool:
+        """With acks=0 no broker says whether a record has arrived."""
         return bool(self._order.options["acks"] == 0)
 
     def fate(self) -> str:
-        """Of the records, where it has ended early; nothing if none was read."""
+        """What became of the records where the run ended early; empty if none was read."""
         if not self._feed.read_records:
             return ""
         statistics = self._statistics
@@ -484,6 +505,7 @@ def run_produce(order: ProduceOrder, bootstrap: str | None, *, quiet: bool) -> i
     except (RaftmqError, OSError) as error:
         line = "; ".join(filter(None, (" ".join(str(error).split()), run.fate())))
         raise CommandError(line, exit_code_of(error)) from error
+    # Before `main.py` says that it was interrupted: how many records are delivered.
     except KeyboardInterrupt:
         if fate := run.fate():
             _say(fate)

@@ -1,7 +1,7 @@
-"""Records as text: kcat's format strings, JSON, and what a terminal can stand. Pure.
+"""Records as text: kcat's format strings, JSON lines, and printable text for a terminal. Pure.
 
-A format is compiled once. Then each column of a batch is turned into bytes as a whole, and all of
-them are interleaved: nothing but the letters that stand in it is decoded, or costs anything.
+A format is compiled once. Then each column of a batch is turned into bytes as a whole, and the
+columns are interleaved: only the letters that the format uses are decoded, or cost anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # -- Escapes --------------------------------------------------------------------------------------
 # Bytes as people type them: `\n`, `\t`, `\x1f`. Pure.
 #
-# Other characters are the bytes that the shell has handed over, whatever their encoding.
+# Other characters are the bytes that the shell has handed over, in any encoding.
 
 
 KNOWN = r"\n \r \t \0 \\ \xNN"
@@ -42,6 +42,7 @@ def unescape(text: str) -> bytes:
 
 def _meaning(found: re.Match[bytes]) -> bytes:
     escape = found[1]
+    # `\xNN`: the only escape of three characters.
     if len(escape) == 3:
         return bytes.fromhex(escape[1:].decode())
     if escape not in _SIMPLE:
@@ -54,7 +55,7 @@ def _meaning(found: re.Match[bytes]) -> bytes:
 
 
 LETTERS = "%t %p %o %k %s %h %T %K %S %R %%"
-ABSENT_LENGTH = -1  # of a key, or a value, that there is not
+ABSENT_LENGTH = -1  # of a null key or value, as kcat prints it
 
 Format: TypeAlias = "Callable[[ConsumedBatch, slice], bytes]"
 Column: TypeAlias = "Callable[[ConsumedBatch, slice], Iterable[bytes]]"
@@ -79,7 +80,7 @@ def compile_format(text: str) -> Format:
 
 
 def _literal_format(columns: list[Column]) -> Format:
-    """The same for each record: there is no column that ends."""
+    """A format without letters: literal columns never end, and neither would `zip` over them."""
 
     def write(batch: ConsumedBatch, rows: slice) -> bytes:
         count = len(batch.offsets[rows])
@@ -148,7 +149,7 @@ def write_values(batch: ConsumedBatch, rows: slice) -> bytes:
 
 
 def write_readable(batch: ConsumedBatch, rows: slice) -> bytes:
-    """The same for a terminal, whose cursor no record shall move."""
+    """Values for a terminal: control characters are escaped, so that no record moves the cursor."""
     return "".join([f"{_readable(value or b'')}\n" for value in batch.values[rows]]).encode()
 
 
@@ -172,7 +173,8 @@ def write_json_lines(batch: ConsumedBatch, rows: slice) -> bytes:
     lines = _encode_lines(objects)
     if lines.isascii():
         return lines
-    return "\n".join([*map(_encode_ascii, objects), ""]).encode()  # in the same form, but slower
+    # ASCII only, as every other JSON output of the command line; the encoder that can is slower.
+    return "\n".join([*map(_encode_ascii, objects), ""]).encode()
 
 
 def _object(

@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM for a command that has something to put in order before it ends.
+"""Graceful shutdown of a command on Ctrl-C or SIGTERM: cancel its waits, set a deadline.
 
-Owns both signals while it listens. At the first one waits are broken off, and what is left to do
-has a few seconds; from then on signals have their ordinary effect, so that a second one ends the
-command at once.
+Owns both signals while it listens. The first one cancels the waits that the command has marked, and
+leaves a few seconds for commits and leaving the group; from then on signals have their default
+effect, so that a second one ends the command at once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskStatus
 
+# For the last commit and leaving the group; with the brokers down neither ends.
 ORDER_SECONDS_MAX = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -40,7 +41,7 @@ class Stopping:
         return self.signal is not None
 
     async def listen(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Until the first signal."""
+        """Until the first signal; returning restores the default handlers."""
         with anyio.open_signal_receiver(*SIGNALS) as signals:
             task_status.started()
             async for number in signals:
@@ -54,9 +55,10 @@ class Stopping:
 
     @contextmanager
     def breaking_off(self) -> Iterator[None]:
-        """Around a wait; what comes behind its last line was reached."""
+        """Around a wait that a signal cancels: a `return` as its last line says that it was not."""
         with anyio.CancelScope() as scope:
             self._waits.add(scope)
+            # The signal came before this wait began.
             if self.is_wanted:
                 scope.cancel()
             try:

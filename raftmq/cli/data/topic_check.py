@@ -1,4 +1,4 @@
-"""Whether a topic, and its partitions, are there: told before anything is read or typed."""
+"""Fails early if a topic or partition that was named on the command line does not exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from raftmq.client.client import Client
 
-LEADERS_SECONDS_MAX = 2.0
+LEADERS_SECONDS_MAX = 2.0  # for the leaders to answer; without one the command waits, and says why
 
 
 async def check_there(client: Client, topic: str, partitions: Sequence[int] = ()) -> None:
@@ -31,7 +31,7 @@ async def check_there(client: Client, topic: str, partitions: Sequence[int] = ()
 
 
 async def _check_partitions(client: Client, topic: str, partitions: Sequence[int]) -> None:
-    """A partition that nobody leads is there nevertheless."""
+    """Raises UnknownTopicOrPartition. A partition without a leader exists nevertheless."""
     admin = client.admin.with_timeout(LEADERS_SECONDS_MAX)
     try:
         await admin.offsets(topic, "latest", partitions=partitions)

@@ -1,1 +1,1 @@
-"""Commands that read what brokers have written, without a broker."""
+"""Commands that read segments, snapshots and journals from disk, without a broker."""

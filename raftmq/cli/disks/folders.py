@@ -1,4 +1,4 @@
-"""Which partition folders somebody means, and how to say that it is none.
+"""Which partition folders a DIR argument means, and the message where it is none.
 
 Owns the messages about a wrong DIR; every command that takes one asks here.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import Files
 
-NAMED_MAX = 8
+NAMED_MAX = 8  # folders in a message: enough to copy the right one, short enough for a line
 SHAPE = "a partition folder is named .../<topic>/Partition-<n> and holds *.log files"
 
 

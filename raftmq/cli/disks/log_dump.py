@@ -1,6 +1,7 @@
-"""`raftmq log dump`: the batches of a partition folder, or their records, as rows.
+"""`raftmq log dump`: the batches, records or known producers of a partition folder, as rows.
 
-Owns what a row shows. Bytes that are no batch are passed over and named on stderr.
+Owns what a row shows. Bytes that are no batch are skipped and named on stderr. Writes nothing, and
+tolerates a broker that appends meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from raftmq.wire.batch.records import Record
 
 
-KEY_LENGTH_MAX = 24
+KEY_LENGTH_MAX = 24  # characters in a table, which JSON output does not cut
 VALUE_LENGTH_MAX = 60
 CODEC_NAMES = {int(codec): codec.name.lower() for codec in Compression}
 
@@ -77,7 +78,7 @@ class DumpedBatch(NamedTuple):
 
 
 class Dump:
-    """One reading of a folder. `exit_code` is final when everything was taken."""
+    """One reading of a folder. `exit_code` is final when its iterator is exhausted."""
 
     def __init__(self, files: Files, folder: Path, selection: Selection) -> None:
         self._files, self._selection = files, selection
@@ -91,6 +92,7 @@ class Dump:
             start = start_near(self._files, segment, self._selection.start_offset)
             file = self._files.open(segment.path)
             for each in inspect_batches(file, start, segment.size, leader_epoch):
+                # Damage does not end the dump: the sound batches after it are what people look for.
                 if isinstance(each, BadBytes):
                     self._complain(segment, each)
                     continue
@@ -122,6 +124,9 @@ class Dump:
 
     def _complain(self, segment: SegmentFile, bad: BadBytes) -> None:
         where = f"{segment.path}, byte {bad.position}, offset {bad.offset}: {bad.what}"
+        # 1. The batch is readable, but something in it is wrong.
+        # 2. Sound batches follow, here or in later segments: readers would miss these bytes.
+        # 3. The end of the log: a torn tail, or a broker is writing right now.
         if bad.end == bad.position:
             self._fail(f"{where}; the batch is shown as it is")
         elif bad.sound_follows or segment != self._segments[-1]:
@@ -168,7 +173,7 @@ def _write_records(records: Iterable[Record], *, as_json: bool) -> None:
 
 
 def batch_object(batch: DumpedBatch) -> Row:
-    """Generation, digest and count of partitions only where a named producer says them."""
+    """Generation, digest and count of partitions only for batches of named producers."""
     header, account = batch.header, _account(batch)
     row: Row = {
         "segment": batch.file.path.name,
@@ -213,7 +218,7 @@ def _account(batch: DumpedBatch) -> Account | None:
     try:
         return account_in(batch.file, FoundBatch(batch.position, batch.header))
     except CorruptRecord:
-        return None  # whoever asks for the records is told
+        return None  # --records reports the damage; here the other columns are worth showing
 
 
 def _producer(header: BatchHeader, account: Account | None) -> str | None:
@@ -272,8 +277,8 @@ def _record_row(record: Record) -> tuple[object, ...]:
     )
 
 
-# -- Producers dump -------------------------------------------------------------------------------
-# `raftmq log dump --producers`: what the snapshots of a partition folder know, as rows.
+# -- Producer snapshots ---------------------------------------------------------------------------
+# `raftmq log dump --producers`: idempotent producers as the snapshots of a folder have them.
 #
 # Owns what a row shows. A snapshot that cannot be read is named on stderr.
 
@@ -292,7 +297,7 @@ class Known(NamedTuple):
 
 
 class ProducersDump:
-    """One reading of a folder. `exit_code` is final when everything was taken."""
+    """One reading of a folder. `exit_code` is final when its iterator is exhausted."""
 
     def __init__(self, files: Files, folder: Path, selection: Selection) -> None:
         self._files, self._folder, self._selection = files, folder, selection
@@ -306,6 +311,7 @@ class ProducersDump:
     def _load(self, offset: int) -> list[Remembered]:
         try:
             return load_snapshot(self._files, self._folder, offset)
+        # One bad snapshot does not hide the others; recovery falls back to an older one, too.
         except (CorruptRecord, StorageError) as error:
             path = snapshot_path(self._folder, offset)
             sys.stdout.flush()

@@ -1,6 +1,7 @@
-"""`raftmq log verify`: verify the partition folders below a path and sum up.
+"""`raftmq log verify`: check every byte of the partition folders below a path, and print a report.
 
-Owns what the report looks like and the progress bar, which is drawn on a terminal only.
+Owns what the report looks like and the progress bar, which is drawn on a terminal only. What is an
+error and what a warning is for `raftmq.partition.verify` to say.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import Files
 
-PROGRESS_STEP_BYTES = 4 << 20
+PROGRESS_STEP_BYTES = 4 << 20  # of reading between two drawings of the bar
 PARTITION_TITLES = ("folder", "segments", "batches", "records", "bytes", "start", "end", "verdict")
 FINDING_TITLES = ("severity", "file", "byte", "offset", "what")
 
@@ -74,12 +75,13 @@ def _progress(files: Files, folders: list[Path]) -> Iterator[Callable[[int], Non
 def _size(files: Files, folder: Path) -> int:
     try:
         return sum(segment.size for segment in list_segments(files, folder))
+    # A folder that cannot be listed: its verification says so, the bar only lacks it in its total.
     except (StorageError, OSError):
         return 0
 
 
 def _in_steps(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Drawing costs more than reading a batch: tell of many at once."""
+    """Report progress in steps: drawing the bar costs more than reading a batch."""
     waiting = 0
 
     def on_bytes(length: int) -> None:
@@ -185,5 +187,5 @@ def _finding_row(path: Path, finding: Finding) -> tuple[object, ...]:
 
 
 def _name_in(folder: Path, file: Path) -> str:
-    """Relative to where the user looks."""
+    """Relative to the path that the user gave."""
     return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)

@@ -1,7 +1,8 @@
-"""`raftmq quorum verify`: one voter's directory, read to the last byte without its voter.
+"""`raftmq quorum verify`: check the journal and snapshots of one voter (or observer) on disk.
 
-Owns what the report looks like, and which findings would keep the voter from starting (errors)
-or are mended by its next start (warnings). Bytes are judged by `journal_verify` and `snapshots`.
+Owns what the report looks like, and which findings would keep the voter from starting (errors) or
+are repaired by its next start (warnings). The bytes are judged by `verify_journal` and
+`verify_snapshot`, which starting voters use, too.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class VoterFiles(NamedTuple):
     """Snapshots are in the order of their indexes; the last one is what a start begins with.
 
     Attributes:
-        refused: why no start is allowed any more.
+        refused: why another voter has rejected this directory, so that it may never start again.
     """
 
     journal: JournalReport
@@ -80,6 +81,7 @@ def _read(files: Files, folder: Path, *, is_observer: bool) -> VoterFiles:
         what = f"{folder} is a file; give the directory that it lies in: {folder.parent}"
         raise CommandError(what, ExitCode.USAGE)
     names = files.names(folder)
+    # One level too deep, a common slip: the snapshots beside the journal would look missing.
     if folder.name == JOURNAL_FOLDER and any(name.endswith(SEGMENT_SUFFIX) for name in names):
         what = f"{folder} is the journal alone; give the voter's directory: {folder.parent}"
         raise CommandError(what, ExitCode.USAGE)
@@ -137,10 +139,11 @@ def _journal_findings(found: VoterFiles, *, is_observer: bool) -> Iterator[Journ
 
 
 def _pair_findings(summary: JournalSummary, found: VoterFiles) -> Iterator[JournalFinding]:
-    """Whether journal and snapshot belong together; as `opening` asks before it starts a voter."""
+    """Whether journal and snapshot belong together, as a starting voter checks."""
     newest = found.snapshots[-1] if found.snapshots else None
-    if newest and newest.problem:
+    if newest and newest.problem:  # reported as an error already; its key may be wrong
         return
+    # Without a snapshot the journal must begin with entry 1, the one that every log begins with.
     end = newest.key.index if newest else 1
     if summary.first_index > end:
         what = f"begins behind entry {summary.first_index}, the snapshot ends with entry {end}"

@@ -1,7 +1,7 @@
-"""The process of one node: its log, its signals, and how its end is told.
+"""The process of `raftmq broker`: settings, logging, signals, and the line about how it ended.
 
-Owns the signals and stdout. The first SIGTERM or SIGINT breaks off the start, or else ends the
-node in order; from then on signals have their ordinary effect, so that the second one kills.
+Owns the signals and stdout. The first SIGTERM or SIGINT cancels the start, or else stops the broker
+in order; from then on signals have their default effect, so that the second one kills.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
     try:
         settings = _settings(config, overrides)
         for warning in settings.warnings:
-            with suppress(OSError):  # nobody reads it: no reason not to serve
+            with suppress(OSError):  # stderr is closed or full: no reason not to serve
                 click.echo(f"raftmq: warning: {warning}", err=True)
+        # Read-only and before the log begins, so that a wrong directory is one line and changes
+        # nothing.
         check_directory(
             OsFiles(read_only=True), settings.directory, (settings.cluster_id, settings.node_id)
         )
@@ -56,6 +58,8 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
         raise _failure([error], settings) from error
     except BaseExceptionGroup as group:
         errors = list(_leaves(group))
+        # Expected failures (a taken port, a failed disk) become one line, even several of them at
+        # once.
         if all(isinstance(error, (RaftmqError, OSError)) for error in errors):
             raise _failure(errors, settings) from group
         raise  # a bug: shown as it is
@@ -63,7 +67,7 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
 
 
 def _settings(config: Path, overrides: Sequence[str]) -> BrokerSettings:
-    """The file, above it the environment, above both the command line."""
+    """Merge the file, above it the environment, above both the command line."""
     values, problems, origins = read_settings(config), list[str](), dict[str, SettingOrigin]()
     with _gathered(problems):
         override_by_variables(values, os.environ, origins)
@@ -78,7 +82,7 @@ def _settings(config: Path, overrides: Sequence[str]) -> BrokerSettings:
 
 @contextmanager
 def _gathered(problems: list[str]) -> Iterator[None]:
-    """All layers are looked at before anything is complained of."""
+    """Collect the problems of all layers before any of them is reported."""
     try:
         yield
     except InvalidConfig as error:
@@ -86,12 +90,13 @@ def _gathered(problems: list[str]) -> Iterator[None]:
 
 
 def _failure(errors: Sequence[BaseException], settings: BrokerSettings | None) -> CommandError:
-    """Everything that is wrong with the settings on lines of its own; all else on one."""
+    """One line for each problem with the settings; all other errors share one line."""
     problems = [
         problem
         for error in errors
         for problem in (error.problems if isinstance(error, InvalidConfig) else [])
     ]
+    # `dict.fromkeys`: the same wrong value may be reported by several layers.
     if problems and all(isinstance(error, InvalidConfig) for error in errors):
         lines = (" ".join(problem.split()) for problem in problems)
         return CommandError("\n".join(dict.fromkeys(lines)), ExitCode.USAGE)
@@ -114,7 +119,10 @@ class _Process:
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
+            # Waits until the handlers are installed: a signal during the start must not be lost.
             await nursery.start(self._hear_signals)
+            # Its own scope: a signal during the start cancels the start alone, which cleans up
+            # after itself.
             with self._opening:
                 async with open_broker(
                     self._settings, NodeEnvironment(ListeningNetwork(self._settings))
@@ -125,10 +133,13 @@ class _Process:
         logger.info("stopped: node=%d", self._settings.node_id)
 
     async def _serve(self, broker: Broker) -> None:
+        # Becoming ready may take as long as the cluster likes; a signal cancels that wait.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell_ready, broker)
+            # Until the first signal.
             await self._stop_wanted.wait()
             nursery.cancel_scope.cancel()
+        # Hands over leaderships, flushes the logs, and is bounded in time by the broker itself.
         await broker.stop()
 
     async def _hear_signals(
@@ -139,23 +150,29 @@ class _Process:
             async for number in signals:
                 logger.info("stopping: signal=%s", signal.Signals(number).name)
                 break
+        # From here on a second signal kills the process.
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         self._stop_wanted.set()
+        # Still starting: there is no broker to stop in order.
         if not self._is_open:
             self._opening.cancel()
 
     async def _tell_ready(self, broker: Broker) -> None:
         node_id, image = self._settings.node_id, broker.quorum.image
         while not _counts(image, node_id, broker.lifetime.broker_epoch):
+            # Until the next change of the metadata; a cluster without a quorum never gets further
+            # than this.
             image = await broker.quorum.wait_changed(image.version)
         where = ", ".join(f"{one.name} on {one.bind}" for one in self._settings.listeners)
         logger.info("ready: node=%d", node_id)
-        with suppress(OSError):  # the same
+        with suppress(OSError):  # stdout is closed or full: no reason not to serve
             click.echo(f"ready: node {node_id} of cluster {self._settings.cluster_id}, {where}")
 
 
 def _counts(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
-    """Whether the cluster knows this very process, and counts on it."""
+    """Whether the cluster has registered this very process (its broker epoch) and counts it as
+    active.
+    """
     me = image.brokers.get(node_id)
     return me is not None and me.broker_epoch == broker_epoch and image.is_active(node_id)

@@ -1,4 +1,4 @@
-"""docs/CONFIGURATION.md, written from the definitions of the keys.
+"""The generator of docs/CONFIGURATION.md, from the definitions of node keys and topic keys.
 
     python -m raftmq.cli.nodes.configuration_page > docs/CONFIGURATION.md
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from raftmq.config import TopicKey
 
 COMMAND = "python -m raftmq.cli.nodes.configuration_page > docs/CONFIGURATION.md"
-UNBOUNDED = (1 << 63) - 1
+UNBOUNDED = (1 << 63) - 1  # the largest int64, which keys without a limit have as their maximum
 
 _BEGIN = f"""\
 # Configuration

@@ -1,7 +1,8 @@
-"""`raftmq dev` without a verb: start the cluster, say where it is, and stay.
+"""`raftmq dev` without a verb: start a local cluster, print its addresses, stay until Ctrl-C.
 
-Owns the signals, and what is said meanwhile: progress on stderr, the way in on stdout. While it
-stays it watches what others do to the cluster, and ends when they stop it.
+Owns the signals, progress on stderr and the welcome on stdout. While it stays it polls the state of
+the brokers, reports those that were killed or restarted from other terminals, and ends when the
+cluster was stopped from one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.2  # between polls of the processes: soon enough for a person, idle for a CPU
 
 
 def run_cluster(directory: Path, *, brokers: int | None, port: int | None, detach: bool) -> int:
-    """Until a signal, or until it is ready where it is to be left alone; the exit code."""
+    """Run until a signal, or with `detach` until the cluster is ready; returns the exit code."""
     with telling(), _interrupted():
         cluster = LocalCluster.open(directory, brokers=brokers, port=port, detach=detach)
         _tell_start(cluster)
@@ -38,7 +39,8 @@ def run_cluster(directory: Path, *, brokers: int | None, port: int | None, detac
                 sys.stdout.flush()
                 if not detach:
                     _stay(cluster, directory)
-        except KeyboardInterrupt:  # once more while it was stopping: killed
+        except KeyboardInterrupt:  # a second Ctrl-C while it was stopping, which killed the brokers
+            # Interrupted during the start: that is a failed command, exit code 130.
             if not is_ready:
                 raise
     return ExitCode.OK
@@ -46,8 +48,11 @@ def run_cluster(directory: Path, *, brokers: int | None, port: int | None, detac
 
 @contextmanager
 def _interrupted() -> Iterator[None]:
-    """Whatever asks to end is a KeyboardInterrupt; a hangup only where nobody said otherwise."""
+    """Make SIGTERM and a hangup raise KeyboardInterrupt, as SIGINT does, so that there is one way
+    to end.
+    """
     numbers = [signal.SIGINT, signal.SIGTERM]
+    # Under `nohup` it is ignored, and stays so.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
@@ -69,7 +74,7 @@ def _tell_start(cluster: LocalCluster) -> None:
 
 
 def _stay(cluster: LocalCluster, directory: Path) -> None:
-    """Until a signal, or until others have stopped it."""
+    """Poll and report until a signal, or until another process has stopped the cluster."""
     told = {one.node_id: one.state for one in cluster.status()}
     try:
         while cluster.is_started:
@@ -92,10 +97,10 @@ def _news(broker_id: int, state: str, directory: Path) -> str:
 
 
 def welcome(cluster: LocalCluster, directory: Path, *, detach: bool) -> str:
-    """The way in, and what to try."""
+    """The bootstrap addresses, and commands to try."""
     is_default = cluster.plan.port == PORT_DEFAULT
     where = "" if is_default else f" -b {cluster.plan.address(1)}"
-    # Whom to kill: the last one, as commands without -b ask the first.
+    # The broker to try `kill` on is the last one, as commands without -b ask the first.
     last = cluster.plan.brokers
     lines = [
         f"bootstrap: {cluster.bootstrap}",

@@ -1,6 +1,7 @@
-"""`raftmq dev status`, `stop`, `kill` and `restart`: what is done to a cluster that runs elsewhere.
+"""`raftmq dev status`, `stop`, `kill` and `restart`: commands for a local cluster that runs.
 
-Owns the rows of `status`, and what is said where there is nothing to do it to.
+Owns the rows of `status`, the messages where there is no such cluster or broker, and where errors
+have another exit code than in other commands.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ if TYPE_CHECKING:
     from raftmq.local.cluster import NodeStatus
 
 
-# -- Dev words ------------------------------------------------------------------------------------
-# What the verbs of `raftmq dev` say alike: progress, the way to a directory, and how they fail.
-#
-# Owns which error of the tree has which exit code here, where it is another than elsewhere.
+# -- Messages -------------------------------------------------------------------------------------
+# What the verbs of `raftmq dev` share: progress on stderr, the command to type next, exit codes.
 
 
 def tell(line: str) -> None:
-    """Progress."""
+    """Print a line of progress to stderr."""
     click.echo(line, err=True)
 
 
 def dev_command(verb: str, directory: Path) -> str:
-    """What somebody types to do it there."""
+    """The command line that does `verb` to the cluster in `directory`, for people to copy."""
     where = [] if directory == DIRECTORY_DEFAULT else ["--dir", quote(str(directory))]
     return " ".join(["raftmq dev", *([verb] if verb else []), *where])
 
 
 @contextmanager
 def telling() -> Iterator[None]:
-    """What a broker said last comes first, indented; the error's own line is the last one."""
+    """Turn errors into exit codes. The last lines of a broker's log come first, indented, then the
+    error.
+    """
     try:
         yield
     except RaftmqError as error:
@@ -59,18 +60,18 @@ def _exit_code_of(error: RaftmqError) -> ExitCode:
     if isinstance(error, BrokerIdNotRegistered):
         return ExitCode.NOT_FOUND
     if isinstance(error, Unreachable):
-        return ExitCode.FAILED  # a port that is in use: nobody was to be reached
+        return ExitCode.FAILED  # here it is a port in use, not a cluster that does not answer
     return exit_code_of(error)
 
 
-# -- Dev visit ------------------------------------------------------------------------------------
+# -- The verbs ------------------------------------------------------------------------------------
 
 
 TITLES = ("broker", "state", "pid", "address", "log")
 
 
 def show_status(directory: Path, *, as_json: bool) -> int:
-    """Print, and return the exit code."""
+    """Print the state of each broker; returns the exit code."""
     with telling():
         cluster = _attach(directory)
         rows = cluster.status()
@@ -108,6 +109,8 @@ def _objects(cluster: LocalCluster, rows: Sequence[NodeStatus]) -> Iterator[Row]
 def stop_cluster(directory: Path) -> int:
     with telling():
         cluster = _attach(directory)
+        # Scripts stop a cluster without asking first: none running is success. Brokers may have
+        # survived a `raftmq dev` that was killed, so that their processes count, too.
         if not cluster.is_started and not any(row.pid for row in cluster.status()):
             tell(f"no broker runs in {cluster.directory}")
             return ExitCode.OK
@@ -134,16 +137,18 @@ def restart_broker(directory: Path, broker_id: int) -> int:
     with telling():
         cluster = _attach(directory, broker_id)
         began = time.monotonic()
+        # In order if it runs; a broker that was killed is only started.
         cluster.stop(broker_id)
         cluster.start(broker_id)
         tell(f"starting broker {broker_id}")
+        # Until it has printed that it is ready, or a minute is over.
         cluster.wait_ready(broker_id)
         tell(f"broker {broker_id} is ready after {time.monotonic() - began:.1f} s")
     return ExitCode.OK
 
 
 def _attach(directory: Path, broker_id: int | None = None) -> LocalCluster:
-    """To a cluster that was made here; for one of its brokers it must run."""
+    """Attach to a cluster that `raftmq dev` made; verbs for one broker need it to be running."""
     if not is_ours(find_layout(directory)):
         what = f"there is no cluster in {directory}: `{dev_command('', directory)}` starts one"
         raise CommandError(what, ExitCode.NOT_FOUND)

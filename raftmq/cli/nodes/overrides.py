@@ -1,7 +1,7 @@
-"""Settings in place of the file's: variables of the environment, and above them `-o key=value`.
+"""Settings above the file's: variables like RAFTMQ_NODE__ID, and above them `-o key=value`.
 
-Owns the way from a dotted key or a variable's name into parsed TOML, and remembers where a value
-came from. What a key takes is for `parse_settings` to say.
+Owns the way from a dotted key or a variable's name into parsed TOML, and records where each value
+came from, for error messages. Which values a key accepts is for `parse_settings` to say.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def override(
     overrides: Iterable[str],
     origins: dict[str, SettingOrigin] | None = None,
 ) -> None:
-    """Put each `key=value` in its place in `values`, the last one of a key for good.
+    """Put each `key=value` in its place in `values`; the last one of a key wins.
 
-    A value is TOML, or else a text. In a list of tables a table goes by its name, and one of a
-    new name is added. `origins` is told where these values come from, by key.
+    A value is TOML, or else text. In a list of tables a table goes by its name, and one of a new
+    name is added. `origins` receives where these values come from, by key.
 
     Raises:
         InvalidConfig: no `key=value`, or a place that is no table; names all of them.
@@ -55,12 +55,14 @@ def override_by_variables(
 ) -> None:
     """The same for `RAFTMQ_SECTION__KEY`: RAFTMQ_NODE__ID=2 is `-o node.id=2`.
 
-    Variables without the two underscores are others', as RAFTMQ_BOOTSTRAP is the client's.
+    Variables without the two underscores belong to other programs: RAFTMQ_BOOTSTRAP is the
+    client's.
 
     Raises:
         InvalidConfig: a variable that means no key; names all of them.
     """
     problems, origins = [], {} if origins is None else origins
+    # Sorted: the problems, and listeners that are added, come in the same order on every machine.
     for variable, text in sorted(environment.items()):
         if not variable.startswith(PREFIX) or SEPARATOR not in variable.removeprefix(PREFIX):
             continue
@@ -78,7 +80,7 @@ def override_by_variables(
 
 
 def variable_of(key: str) -> str:
-    """What sets this key: `node.id` is RAFTMQ_NODE__ID."""
+    """The variable that sets this key: `node.id` is RAFTMQ_NODE__ID."""
     return PREFIX + key.upper().replace(".", SEPARATOR)
 
 
@@ -88,10 +90,11 @@ def _unknown(key: str) -> str:
 
 
 def _table_at(values: dict[str, Any], way: list[str]) -> dict[str, Any] | None:
-    """Made where it is missing; None if there is something else."""
+    """The table at this path, made where it is missing; None if something else is there."""
     found: Any = values
     for name in way:
         if isinstance(found, dict):
+            # `[[listeners]]` is the one list of tables; all other sections are plain tables.
             is_list = found is values and name == LISTENERS
             found = found.setdefault(name, [] if is_list else {})
         elif isinstance(found, list):
@@ -115,4 +118,5 @@ def _value_of(text: str) -> object:
         values = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text  # an address, a path: no quotes to fight with the shell's
+    # A text with newlines could define further keys: then it is no single value, but text.
     return values["value"] if len(values) == 1 else text

@@ -1,7 +1,7 @@
-"""What to do when the machine under a node refuses: a disk, a right, an address, a lock.
+"""Advice after an error of the operating system: disk full, port taken, no permission, lock held.
 
-Owns the advice that follows an error of the operating system in what `raftmq broker` says. Looks at
-the machine (who holds a lock), changes nothing.
+Owns what follows such an error in the messages of `raftmq broker`. Reads the machine's state (which
+process holds a lock), changes nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from raftmq.model import Address
 
 LOCKS = Path("/proc/locks")
+# One line of /proc/locks: process id, major and minor device number in hexadecimal, inode.
 _LOCK = re.compile(r"FLOCK +ADVISORY +WRITE +(\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ")
 
 _DISK_ADVICE = {
@@ -60,14 +61,15 @@ class ListeningNetwork(TcpNetwork):
 
 
 def told(error: BaseException, settings: BrokerSettings | None) -> str:
-    """The error with the way out, in one line."""
+    """The error and the way out, in one line."""
     line = " ".join(str(error).split())
+    # The settings themselves could not be read: there is no directory to advise about.
     if settings is None:
         return line
     if isinstance(error, DirectoryInUse):
         holder = lock_holder(settings.directory / ".lock")
         return f"{line}; it is held by {holder}" if holder else line
-    if isinstance(error, Unreachable):
+    if isinstance(error, Unreachable):  # `ListeningNetwork` has added its advice already
         return line
     return line + _advice(error, _DISK_ADVICE | _rights(settings.directory))
 
@@ -84,7 +86,7 @@ def _advice(error: BaseException, known: dict[int, str]) -> str:
 
 
 def _numbers(error: BaseException | None) -> Iterator[int]:
-    """What the system said, in this error or in those that it comes from."""
+    """The `errno` values of this error and of those that caused it."""
     while error is not None:
         if isinstance(error, OSError) and error.errno is not None:
             yield error.errno
@@ -95,7 +97,7 @@ def _numbers(error: BaseException | None) -> Iterator[int]:
 
 
 def lock_holder(path: Path, locks: Path = LOCKS) -> str:
-    """Which process holds the lock, as far as this one may know; "" if it may not."""
+    """Which process holds the lock, for a person to find; "" if the system does not show it."""
     with suppress(OSError, ValueError):
         status = path.stat()
         for found in _LOCK.finditer(locks.read_text()):
@@ -107,7 +109,7 @@ def lock_holder(path: Path, locks: Path = LOCKS) -> str:
 
 def _process_named(pid: int) -> str:
     if pid <= 0:
-        return ""  # of another container
+        return ""  # Linux shows processes of other containers as 0 or less
     command = ""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")

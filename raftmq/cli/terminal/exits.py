@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and one line on stderr where it could not do its work.
+"""Exit codes: which error of the tree ends a command with which number, and its line on stderr.
 
 Owns the numbers, which scripts depend on; docs and help texts must agree with them.
 """
@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOT_FOUND = 3
     EXISTS = 4
-    UNREACHABLE = 5  # or the time was over
+    UNREACHABLE = 5  # or timed out
     NOT_AUTHORISED = 6
     UNHEALTHY = 7
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -47,7 +47,7 @@ _BY_CLASS: dict[ExitCode, tuple[type[errors.RaftmqError], ...]] = {
         errors.UnknownTopicOrPartition,
     ),
     ExitCode.EXISTS: (errors.TopicAlreadyExists,),
-    # What is worth another try was tried again until the time was over.
+    # Retriable errors: the client retried until its deadline before it raised one of them.
     ExitCode.UNREACHABLE: (
         errors.CoordinatorLoadInProgress,
         errors.CoordinatorNotAvailable,
@@ -76,7 +76,7 @@ _BY_CLASS: dict[ExitCode, tuple[type[errors.RaftmqError], ...]] = {
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """With which a command ends that such an error has ended."""
+    """The exit code of a command that this error has ended."""
     for exit_code, classes in _BY_CLASS.items():
         if isinstance(error, classes):
             return exit_code

@@ -1,4 +1,4 @@
-"""Options that many commands have, so that they look and mean the same everywhere."""
+"""Options that many commands share (-o, --timeout, --yes), so that they mean the same in all."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from raftmq.cli.clusters.bootstrap import bootstrap_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0  # outlasts a leader change or a broker's restart, not a person's patience
 
 
 class InOrder(click.RichGroup):
-    """Verbs in the order in which they are written down here, not by letters."""
+    """Lists verbs in the order in which the module defines them, instead of by letters."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return list(self.commands)
 
 
 class NumberRange(click.FloatRange):
-    """Of numbers only: click takes `nan` to be in every range."""
+    """A range without `nan`, which click accepts in every range as it compares false with both
+    ends.
+    """
 
     def convert(
         self,
@@ -32,12 +34,15 @@ class NumberRange(click.FloatRange):
         ctx: click.Context | None,
     ) -> float:
         found: float = super().convert(value, param, ctx)
+        # nan would become a timeout or a rate that never ends.
         if math.isnan(found):
             self.fail(f"{value!r} is not a valid float.", param, ctx)
         return found
 
 
-SECONDS = NumberRange(min=0, min_open=True, max=1e6)
+SECONDS = NumberRange(
+    min=0, min_open=True, max=1e6
+)  # 11 days: a longer time is a slip of the finger
 
 
 def output_option() -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs.
+"""What commands print: tables for people, JSON lines for programs, and questions before a deletion.
 
 Owns how bytes, times and columns look. Everything is written to stdout in blocks, so that long
 answers begin at once and cost no memory. JSON is one object per line, in ASCII.
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-BLOCK_ROWS = 500
-PROSE_WIDTH_MIN = 30
+BLOCK_ROWS = 500  # aligned and written together: long answers begin at once, memory is bounded
+PROSE_WIDTH_MIN = 30  # columns; in a narrower terminal prose rather runs over the edge
 NOTHING = "-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,6 +43,7 @@ def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     rows, widths = iter(rows), [0] * len(titles)
     while block := [[_cell(value) for value in row] for row in islice(rows, BLOCK_ROWS)]:
         right = [_is_numeric(column) for column in zip(*block, strict=True)]
+        # The first block: the titles come once, above it.
         if not any(widths):
             block.insert(0, list(titles))
         longest = [max(map(len, column)) for column in zip(*block, strict=True)]
@@ -52,7 +53,7 @@ def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def write_notes(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table whose last column is prose: broken into lines where a person reads it.
+    """A table whose last column is prose: broken into lines on a terminal.
 
     A program, and `grep`, get one line for each row.
     """
@@ -113,7 +114,7 @@ def shown(value: bytes | str | int | None, length_max: int) -> str:
     if isinstance(value, bytes):
         value = value[: 4 * length_max].decode(errors="backslashreplace")
     text = str(value)
-    if not text.isprintable():  # a record must not move the cursor of whoever looks at it
+    if not text.isprintable():  # a record must not move the cursor of the terminal
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: 2 * length_max])
     return text if len(text) <= length_max else f"{text[: length_max - 1]}…"
 
@@ -136,10 +137,10 @@ def is_terminal(name: str) -> bool:
 
 
 # -- Confirm --------------------------------------------------------------------------------------
-# Asking before something is destroyed.
+# Asking before something is deleted.
 #
-# Without a terminal nobody can answer: then a command refuses, rather than do what cannot be undone
-# or wait for ever. `--yes` is the answer of a script.
+# Without a terminal there is no person to answer: then a command refuses, rather than do what
+# cannot be undone or wait for ever. `--yes` is the answer of a script.
 
 
 def check_can_ask(what: str, *, is_sure: bool) -> None:

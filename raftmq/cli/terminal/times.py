@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# 18 digits fit an int64, as the protocol has it; a date without dashes (20261121) is taken as
+# number.
 _MILLISECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
