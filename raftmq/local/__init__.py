@@ -1,5 +1,5 @@
-"""A cluster of separate processes on this machine, for development, demonstrations and benchmarks.
+"""A local cluster of separate broker processes on this machine, for development and benchmarks.
 
-Owns the directory of such a cluster and the processes that run on it. What it starts is
-`raftmq broker` as an operator would start it. All calls block; `cluster.LocalCluster` is the door.
+Owns the directory of such a cluster and the processes that run on it. It starts `raftmq broker` as
+an operator would. All calls block; `cluster.LocalCluster` is the entry point.
 """

@@ -1,8 +1,9 @@
-"""`LocalCluster`: a cluster of separate processes on this machine, started, harmed and stopped.
+"""`LocalCluster`: start, stop, kill and restart the broker processes of a local cluster.
 
-Owns the order of things: ports are kept before nodes are started, nodes are stopped before the
-directory is let go of. What runs is written down in the directory (`running.py`), so that who
-started a cluster and who visits it do the same with it, at the same time if need be.
+Owns the order of things: ports are reserved before nodes are started, nodes are stopped before the
+lock of the directory is released. The processes are recorded in the directory (`running.py`), so
+that the process that started a cluster and commands from other terminals can act on it at the same
+time.
 
     with LocalCluster.open(directory, brokers=3, port=0) as cluster:
         cluster.kill(1)
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 # Starting the process of one node: `raftmq broker`, as an operator would.
 #
 # Owns what the process inherits: its log as stdout and stderr, nothing on stdin, and a session of
-# its own, so that a Ctrl-C at the terminal is for the owner alone. Nothing is waited for.
+# its own, so that a Ctrl-C at the terminal reaches the owner only. Waits for nothing.
 
 
 _DEFAULT_SIGNALS = (
@@ -62,11 +63,11 @@ _DEFAULT_SIGNALS = (
 def start_node(layout: Layout, node_id: int, owner: Process | None) -> NodeProcess:
     """
     Args:
-        owner: the process ends with it; None: it stays.
+        owner: the node is killed when this process ends; None: it keeps running.
     """
     log = layout.log(node_id)
     position = log.stat().st_size if log.exists() else 0
-    # Not a Popen, which wants to outlive the process: this one may be left alone.
+    # Not a Popen, which warns when it is dropped while its process runs, as it may here.
     pid = os.posix_spawn(
         sys.executable,
         node_command(layout, node_id, owner),
@@ -92,9 +93,9 @@ def node_command(layout: Layout, node_id: int, owner: Process | None) -> list[st
 
 
 def _python() -> list[str]:
-    """Where somebody works, anything may be called random.py: it is not for us.
+    """The interpreter; with -P, as a user's random.py in the working directory is not for us.
 
-    Unless it is there that raftmq itself was found.
+    Without -P if raftmq itself was imported from the working directory, which is a checkout then.
     """
     is_here = Path(raftmq.__file__).parents[1] == Path.cwd()
     return [sys.executable] if is_here else [sys.executable, "-P"]
@@ -103,10 +104,10 @@ def _python() -> list[str]:
 # -- Cluster --------------------------------------------------------------------------------------
 
 
-READY_SECONDS_MAX = 60.0  # a busy machine is slow
-STOP_SECONDS_MAX = 30.0  # a broker takes up to 10 s to hand over what it leads
+READY_SECONDS_MAX = 60.0  # some seconds on an idle machine; a busy one, or recovery, is slower
+STOP_SECONDS_MAX = 30.0  # a broker takes up to 10 s to hand over its partitions, then flushes
 _GONE_SECONDS_MAX = 10.0  # after SIGKILL: longer means a disk that hangs
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.05  # between two reads of the logs of nodes that start
 
 
 class NodeStatus(NamedTuple):
@@ -124,7 +125,7 @@ class NodeStatus(NamedTuple):
 
 
 class LocalCluster:
-    """Made by `open` or `attach`. A context manager: its nodes run within.
+    """Made by `open` or `attach`. A context manager, within which its nodes run.
 
     Attributes:
         directory: of the cluster.
@@ -144,15 +145,15 @@ class LocalCluster:
         port: int | None = None,
         detach: bool = False,
     ) -> Self:
-        """Hold the directory and the ports; nothing is started yet.
+        """Lock the directory and reserve the ports; no node is started yet.
 
         Args:
             directory: made if it is not there. One with other things in it is refused.
             brokers: how many; None: as many as there are, or else 3.
             port: where the first one listens for clients, the others as `ClusterPlan` says; 0: on
                 free ports; None: where they were last, or else 9292.
-            detach: the processes stay when this one ends, and when the `with` is over. Else they
-                end with it, whatever it dies of.
+            detach: the processes keep running when this one ends, and after the `with`. Else they
+                are killed when this process ends, for any reason.
 
         Raises:
             InvalidConfig: a number out of range, a foreign directory, or another number of
@@ -181,7 +182,7 @@ class LocalCluster:
 
     @classmethod
     def attach(cls, directory: Path) -> Self:
-        """To look at, and to do something to, what was started elsewhere.
+        """Attach to a cluster that was started elsewhere, to inspect it or to act on it.
 
         Raises InvalidConfig if there is no local cluster.
         """
@@ -191,7 +192,7 @@ class LocalCluster:
         return cls(layout, read_plan(layout), ExitStack())
 
     def __enter__(self) -> Self:
-        """Start all, and wait until they are ready; else none of them runs."""
+        """Start all nodes, and wait until they are ready. If one fails, all are stopped."""
         try:
             self.start()
             self.wait_ready()
@@ -205,16 +206,17 @@ class LocalCluster:
         self.close()
 
     def close(self) -> None:
-        """Stop what is bound to this process, and let go of the directory."""
+        """Stop the nodes that are bound to this process, and release the directory."""
         with self._closing:
+            # Not if it is detached, or if another process has started it anew.
             if read_running(self._layout).owner == this_process():
                 self._stop_or_kill()
 
-    # What is known
+    # State
 
     @property
     def bootstrap(self) -> str:
-        """What a client is given to find the cluster."""
+        """The bootstrap addresses for clients."""
         return self.plan.bootstrap
 
     @property
@@ -223,8 +225,9 @@ class LocalCluster:
 
     @property
     def is_started(self) -> bool:
-        """Somebody has started it and nobody has stopped it, though brokers may have ended."""
+        """It was started and not stopped since, though single brokers may have ended."""
         running = read_running(self._layout)
+        # An owner that was killed has not noted the end, but its nodes have ended with it.
         return running.is_started and (running.owner is None or not has_ended(running.owner))
 
     def status(self) -> list[NodeStatus]:
@@ -241,11 +244,12 @@ class LocalCluster:
         directory = self._layout.data(node_id)
         return NodeStatus(node_id, state, pid, self.plan.address(node_id), directory, log)
 
-    # What is done
+    # Actions
 
     def start(self, *node_ids: int) -> None:
-        """Those of them that do not run, without waiting; all if none is named."""
+        """Start those of them that do not run, without waiting; all if none is named."""
         for node_id in self._chosen(node_ids):
+            # Under the lock: two commands must not start two processes on one node's directory.
             with changing(self._layout):
                 running = read_running(self._layout)
                 node = running.nodes.get(node_id)
@@ -255,11 +259,11 @@ class LocalCluster:
                     write_running(self._layout, replace(running, nodes=nodes))
 
     def wait_ready(self, *node_ids: int, seconds_max: float = READY_SECONDS_MAX) -> None:
-        """Until they count as members of the cluster; all if none is named.
+        """Until they are active members of the cluster; all if none is named.
 
         Raises:
-            BrokerNotAvailable: one has ended; its last words are a note of the error.
-            RequestTimedOut: with the last words of one that is not ready.
+            BrokerNotAvailable: one has ended; the last lines of its log are a note of the error.
+            RequestTimedOut: the same for one that is not ready in time.
         """
         waiting = self._chosen(node_ids)
         deadline = time.monotonic() + seconds_max
@@ -293,7 +297,7 @@ class LocalCluster:
         return late
 
     def kill(self, *node_ids: int) -> list[int]:
-        """kill -9, and wait until nothing is left of them; all if none is named.
+        """SIGKILL, and wait until nothing is left of them; all if none is named.
 
         Returns those that did run.
         """
@@ -330,7 +334,7 @@ class LocalCluster:
         return error
 
     def _stop_or_kill(self) -> None:
-        """All; an impatient Ctrl-C kills."""
+        """Stop all; a second Ctrl-C meanwhile kills them."""
         try:
             self.stop()
         except KeyboardInterrupt:
@@ -339,7 +343,9 @@ class LocalCluster:
             raise
 
     def _forget(self, nodes: Mapping[int, NodeProcess], *, is_all: bool) -> None:
-        """Unless others have taken their places meanwhile."""
+        """Remove these processes from `running.json`, unless new ones of the same nodes stand
+        there.
+        """
         with changing(self._layout):
             running = read_running(self._layout)
             rest = {each: node for each, node in running.nodes.items() if node != nodes.get(each)}
@@ -348,13 +354,13 @@ class LocalCluster:
 
 
 def _bury(running: Running) -> None:
-    """What is left of nodes whose owner was killed a moment ago, or that were paused then."""
+    """Kill nodes whose owner was killed a moment ago, or was while they were paused (SIGSTOP)."""
     late = _kill(running.nodes)
     assert not late or running.owner is not None, "these have no owner, and were not stopped"
 
 
 def _kill(nodes: Mapping[int, NodeProcess]) -> list[int]:
-    """Those that did run, and do no more."""
+    """Kill all, then wait for each; returns those that did run."""
     killed = [each for each, node in nodes.items() if send(node.process, signal.SIGKILL)]
     for node_id in killed:
         if not wait_end(nodes[node_id].process, _GONE_SECONDS_MAX):

@@ -1,7 +1,8 @@
-"""The directory of a local cluster: whether it is one, and who may start it.
+"""The directory of a local cluster: is it ours, its lock, and the plan that is kept in it.
 
-Owns `cluster.json` and the lock. Only a directory that is absent, empty or ours is ever written to.
-The lock is held from the first look on, so that of two who begin at the same time one is refused.
+Owns `cluster.json` and the lock. Writes only to a directory that is absent, empty or made by this
+package. The lock is taken before the directory is examined, so that of two commands that start a
+cluster in it at the same time one is refused.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-LOCK_SECONDS_MAX = 1.0  # whoever has just been stopped needs a moment to let go
-_LOOK_SECONDS = 0.02
+LOCK_SECONDS_MAX = 1.0  # a `raftmq dev` that was just stopped needs a moment to release it
+_LOOK_SECONDS = 0.02  # between attempts
 
 
 class _Format(msgspec.Struct):
-    """The part of the file that every version of it has."""
+    """The field that every version of the file has, to be read before the rest."""
 
     format_version: int
 
 
 def find_layout(directory: Path) -> Layout:
-    """The same wherever a process is; settings name it. Raises InvalidConfig."""
+    """An absolute path, as settings contain it. Raises InvalidConfig."""
     root = directory.expanduser().resolve()
+    # Control characters would need escapes that TOML and JSON do not share.
     if not str(root).isprintable():
         raise InvalidConfig([f"directory {str(root)!r}: a character of its name cannot be shown"])
     return Layout(root)
@@ -69,7 +71,7 @@ def read_plan(layout: Layout) -> ClusterPlan:
 
 
 def write_plan(layout: Layout, plan: ClusterPlan) -> None:
-    """With the settings of its nodes; the plan last, when there is all that it promises."""
+    """Write the nodes' settings, then the plan: where a plan is, its settings are complete."""
     for node_id in plan.node_ids:
         write_file(layout.settings(node_id), plan.settings(node_id, layout).encode())
     replace_json(layout.plan, plan)
@@ -77,11 +79,11 @@ def write_plan(layout: Layout, plan: ClusterPlan) -> None:
 
 @contextmanager
 def hold(layout: Layout) -> Iterator[None]:
-    """The directory, made if need be, for this process alone.
+    """Lock the directory for this process, and make it if need be.
 
     Raises:
         InvalidConfig: it holds something else.
-        DirectoryInUse: another process has it, or brokers run on it without an owner.
+        DirectoryInUse: another process has locked it, or brokers run on it without an owner.
     """
     _check_ours(layout)
     layout.root.mkdir(parents=True, exist_ok=True)
@@ -93,18 +95,18 @@ def hold(layout: Layout) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise DirectoryInUse(_said_in_use(layout))
             time.sleep(_LOOK_SECONDS)
-        _check_ours(layout)
+        _check_ours(layout)  # again: it may have changed before the lock was ours
         _check_at_rest(layout)
         yield
 
 
 def plan_for(layout: Layout, *, brokers: int | None, port: int | None) -> ClusterPlan:
-    """The plan that is there, or a new one; its port is 0 where free ones are wanted.
+    """The plan that is kept there, or a new one; its port is 0 where free ones are wanted.
 
-    Raises InvalidConfig if another number of brokers is there.
+    Raises InvalidConfig if the kept one has another number of brokers.
     """
     if not is_ours(layout):
-        cluster_id = f"local-{uuid4().hex[:12]}"  # so that two never take each other for their own
+        cluster_id = f"local-{uuid4().hex[:12]}"  # random: a node refuses peers of another cluster
         plan = ClusterPlan(
             cluster_id=cluster_id, brokers=brokers or NODES_DEFAULT, port=PORT_DEFAULT
         )
@@ -125,7 +127,7 @@ def _check_ours(layout: Layout) -> None:
         return
     if not layout.root.is_dir():
         raise InvalidConfig([f"{layout.root} is no directory: choose another --dir"])
-    # A start that was killed may have left the lock and settings, but nothing that counts.
+    # A start that was killed may have left the lock and settings, but no data.
     foreign = [path.name for path in layout.root.iterdir() if not _may_be_left(layout, path)]
     if foreign:
         raise InvalidConfig(
@@ -146,6 +148,7 @@ def _may_be_left(layout: Layout, path: Path) -> bool:
 def _check_at_rest(layout: Layout) -> None:
     running = read_running(layout)
     alive = [each for each, node in running.nodes.items() if not has_ended(node.process)]
+    # Detached brokers hold no lock. Those of an owner that was killed are about to end.
     if running.owner is None and alive:
         raise DirectoryInUse(
             f"brokers {sorted(alive)} run on {layout.root} already, without a terminal: stop them"
@@ -170,13 +173,13 @@ def _said_in_use(layout: Layout) -> str:
     )
 
 
-# -- Bound ----------------------------------------------------------------------------------------
-# `raftmq`, but ended with its owner: `python -m raftmq.local.directory PID STARTED broker ...`.
+# -- Processes that end with their owner ----------------------------------------------------------
+# `raftmq`, but killed with its owner: `python -m raftmq.local.directory PID STARTED broker ...`.
 #
-# The owner need not be the parent: a broker that somebody else restarts belongs to the same owner.
-# A thread waits for the owner's end, whatever it died of, and kills this process at once. Unlike
-# the kernel's signal at the death of a parent, it does not depend on which thread of the owner
-# started the process. A process that is paused ends when it is continued.
+# The owner need not be the parent: a broker that is restarted from another terminal keeps the
+# owner of the cluster. A thread waits for the owner's end, for any reason, and kills this process
+# at once. Unlike the kernel's PR_SET_PDEATHSIG it does not depend on which thread of the owner
+# started the process. A process that is paused (SIGSTOP) ends when it is continued.
 
 
 def main() -> None:

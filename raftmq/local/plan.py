@@ -1,10 +1,8 @@
-"""What a local cluster is made of: how many nodes, on which ports, with which settings.
+"""The plan of a local cluster: number of nodes, their ports, node settings, and the files' layout.
 
 Owns the arithmetic of the ports. Node N listens on three of them, counted from the base port: for
 clients on base + N - 1, for the other brokers 10 above that, for the other voters 20 above. So
-three nodes on 9292 take 9292 to 9294, 9302 to 9304 and 9312 to 9314. Every node votes.
-
-Pure.
+three nodes on 9292 take 9292 to 9294, 9302 to 9304 and 9312 to 9314. Every node votes. Pure.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from raftmq.model import Address
 # What lies where in the directory of a local cluster.
 #
 #     cluster.json    the plan; says that the directory is ours
-#     running.json    which processes there are, and whose they are
-#     .lock           held by whoever starts the cluster, as long as the processes are bound to it
+#     running.json    the nodes' processes, and the process that owns them
+#     .lock           held by the process that started the cluster, while the nodes end with it
 #     .running-lock   held while running.json is changed
 #     node-1.toml     settings of node 1, written anew at each start of the cluster
-#     node-1.log      what it said on stdout and stderr, of all its processes
+#     node-1.log      stdout and stderr of all processes of node 1
 #     node-1/         its data
 #
 # Pure: nothing is read or written here.
@@ -65,20 +63,20 @@ class Layout(NamedTuple):
 
 
 HOST = "127.0.0.1"
-NODES_MAX = 9
-NODES_DEFAULT = 3
-PORT_DEFAULT = 9292
-DIRECTORY_DEFAULT = Path("raftmq-data")  # where somebody works who tries things out
-BROKERS_OFFSET, VOTERS_OFFSET = 10, 20
-PORT_MAX = 65_535 - VOTERS_OFFSET - NODES_MAX + 1
-FORMAT_VERSION = 1
+NODES_MAX = 9  # all of them vote; below the distance of the port ranges
+NODES_DEFAULT = 3  # the fewest of which one may be down
+PORT_DEFAULT = 9292  # next to Kafka's 9092
+DIRECTORY_DEFAULT = Path("raftmq-data")  # in the working directory
+BROKERS_OFFSET, VOTERS_OFFSET = 10, 20  # round numbers: node 2's ports are 9293, 9303 and 9313
+PORT_MAX = 65_535 - VOTERS_OFFSET - NODES_MAX + 1  # then the last node's voter port is 65,535
+FORMAT_VERSION = 1  # of cluster.json; newer ones are refused
 
 assert NODES_MAX <= BROKERS_OFFSET, "ports of two purposes would meet"
 
 
 class NodeEndpoint(NamedTuple):
     """Attributes:
-    purpose: what it listens for, in words.
+    purpose: the peers that connect to it, in words, for messages.
     """
 
     node_id: int
@@ -103,11 +101,11 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bootstrap(self) -> str:
-        """What a client is given to find the cluster."""
+        """The bootstrap addresses for clients."""
         return ",".join(str(self.address(node_id)) for node_id in self.node_ids)
 
     def address(self, node_id: int) -> Address:
-        """For clients."""
+        """Where the node listens for clients."""
         return Address(HOST, self.port + node_id - 1)
 
     def endpoints(self) -> list[NodeEndpoint]:
@@ -125,7 +123,9 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise BrokerIdNotRegistered(f"there is no broker {node_id}; there {are}")
 
     def settings(self, node_id: int, layout: Layout) -> str:
-        """The TOML of a node. Its texts have no control characters, so that JSON's are TOML's."""
+        """The TOML of a node. Its texts have no control characters, so that JSON's escapes are
+        TOML's.
+        """
         port = self.address(node_id).port
         voters = {each: self.address(each).port + VOTERS_OFFSET for each in self.node_ids}
         lines = [
@@ -144,7 +144,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_wishes(brokers: int | None, port: int | None) -> None:
-    """Raises InvalidConfig with all that is wrong. Port 0 stands for free ones."""
+    """Raises InvalidConfig with all problems. Port 0 stands for free ports."""
     problems = []
     if brokers is not None and not 1 <= brokers <= NODES_MAX:
         problems.append(f"brokers = {brokers}: expected 1 to {NODES_MAX}")

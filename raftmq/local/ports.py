@@ -1,7 +1,7 @@
-"""Ports for the nodes: whether they are free, and that they stay so until somebody listens.
+"""Reserved ports for the nodes of a local cluster: are they free, and kept until a node listens.
 
-Owns the choice of free ports. Those that the kernel hands out to whoever connects are left alone: a
-node that dials a dead neighbour again and again would some day connect to itself.
+Owns the choice of free ports. Ephemeral ports, which the kernel hands out to outgoing connections,
+are avoided: a node that dials a dead peer again and again would some day connect to itself.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from raftmq.local.plan import ClusterPlan, NodeEndpoint
 
 _HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LOWEST = 10_000
+_LOWEST = 10_000  # above the ports of well-known services
+# Base ports; each needs up to 27 free ones, which a machine full of tests may not have.
 _TRIES = 200
 
 
 def keep_ports(plan: ClusterPlan) -> ExitStack:
-    """Whatever keeps them, until it is closed; listeners with SO_REUSEADDR are let through.
+    """Reserve the plan's ports until the stack is closed. Listeners with SO_REUSEADDR may bind
+    them.
 
     Raises:
-        Unreachable: names every port that is in use, and what for it is wanted.
+        Unreachable: names every port that is in use, and what it is needed for.
     """
     with ExitStack() as keepers:
         taken = [one for one in plan.endpoints() if not _keep(keepers, one, is_new=False)]
@@ -39,7 +41,7 @@ def keep_ports(plan: ClusterPlan) -> ExitStack:
 
 
 def keep_free_ports(plan: ClusterPlan) -> tuple[ClusterPlan, ExitStack]:
-    """The plan on ports of which nobody knows yet. Raises Unreachable if there are none."""
+    """The plan, moved to ports that are free. Raises Unreachable if none were found."""
     for port in Random().sample(_candidates(), _TRIES):
         moved = msgspec.structs.replace(plan, port=port)
         with ExitStack() as keepers:
@@ -51,15 +53,16 @@ def keep_free_ports(plan: ClusterPlan) -> tuple[ClusterPlan, ExitStack]:
 def _candidates() -> range:
     below = int(_HANDED_OUT.read_text().split()[0])
     if below - _LOWEST > 2 * _TRIES:
+        # All ports of a plan, up to 28 above its base port, are to lie below the ephemeral ones.
         return range(_LOWEST, min(below - (65_535 - PORT_MAX), PORT_MAX))
-    return range(_LOWEST, PORT_MAX)  # the kernel leaves no room: better those than none
+    return range(_LOWEST, PORT_MAX)  # nearly all are ephemeral here: better those than none
 
 
 def _keep(keepers: ExitStack, endpoint: NodeEndpoint, *, is_new: bool) -> bool:
-    """Whether the port could be had: `is_new` also finds out others who only keep it.
+    """Bind the port; False: it is in use. `is_new` also detects sockets that only reserve it.
 
-    Without SO_REUSEADDR it cannot be had for a minute after it served a connection, which is no
-    reason not to come back to it.
+    Without SO_REUSEADDR a port cannot be bound for a minute after it served a connection
+    (TIME_WAIT), which must not keep a cluster from coming back to its own ports.
     """
     keeper = socket.socket()
     try:

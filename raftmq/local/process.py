@@ -1,8 +1,8 @@
-"""One process of this machine, told from any other that gets its number later.
+"""Processes as pid and start time: recognise, signal and wait for one, safe against reused pids.
 
 Owns how processes are recognised, signalled and waited for. A process is its pid and its start
-(boot and clock tick), so that what was written down yesterday never hits a stranger. It has ended
-when none of its threads is left, that is, when nothing of it has a file or a port any more.
+(boot and clock tick), so that a record of yesterday never hits another process. It has ended when
+none of its threads is left, that is, when nothing of it has a file or a port any more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def this_process() -> Process:
 
 
 def process_of(pid: int) -> Process:
-    """Of one that runs, or of a child that nobody has asked for its status yet."""
+    """Of a process that runs, or of a child that was not waited for yet (a zombie)."""
     started = _started(pid)
     assert started is not None, f"no process {pid}"
     return Process(pid, started)
@@ -49,19 +49,19 @@ def has_ended(process: Process) -> bool:
 
 
 def wait_end(process: Process, seconds_max: float | None = None) -> bool:
-    """Whether it has ended by then; None: however long it takes."""
+    """Whether it has ended by then; None: no limit."""
     with _hold(process) as descriptor:
         if descriptor is None:
             return True
         ended = _wait_ended(descriptor, seconds_max)
         if ended:
-            with suppress(ChildProcessError):  # somebody else's child, who looks after it
+            with suppress(ChildProcessError):  # not our child: its parent waits for it
                 os.waitpid(process.pid, os.WNOHANG)
         return ended
 
 
 def send(process: Process, number: signal.Signals) -> bool:
-    """Whether there was somebody to get the signal."""
+    """Send a signal; False: the process has ended."""
     with _hold(process) as descriptor:
         if descriptor is None or _wait_ended(descriptor, 0.0):
             return False
@@ -72,7 +72,9 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def _wait_ended(descriptor: int, seconds_max: float | None) -> bool:
-    """Its parent may not have asked for its status, and may never do so."""
+    """By pidfd, which is readable when the process has ended, also as a zombie of a negligent
+    parent.
+    """
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(None if seconds_max is None else seconds_max * 1000))
@@ -106,19 +108,19 @@ def _started(pid: int) -> str | None:
 
 
 # -- Node log -------------------------------------------------------------------------------------
-# What a node has said: whether it is ready, and its last words.
+# A node's log: whether it is ready, and its last lines.
 #
-# Reads the node's log from where its process began; writes nothing.
+# Reads the log from where the node's process began; writes nothing.
 
 
-LINES_MAX = 15
-_TAIL_BYTES_MAX = 16_384
-_CHUNK_BYTES = 1 << 20
+LINES_MAX = 15  # of a log, in the note of an error: a screenful beside the message
+_TAIL_BYTES_MAX = 16_384  # 1,000 bytes for each of these lines
+_CHUNK_BYTES = 1 << 20  # a log of days is searched without being held in memory
 _READY = b"ready: node "  # as `raftmq broker` begins its line on stdout
 
 
 def is_ready(log: Path, position: int) -> bool:
-    """Whether the process has said so whose first byte has this position."""
+    """Whether the process whose log begins at `position` has printed that it is ready."""
     try:
         with log.open("rb") as file:
             file.seek(position)
@@ -127,6 +129,7 @@ def is_ready(log: Path, position: int) -> bool:
                 text = before + chunk
                 if b"\n" + _READY in text:
                     return True
+                # The words may be cut by the end of a chunk.
                 before = text[-len(_READY) :]
     except FileNotFoundError:
         pass
@@ -134,7 +137,7 @@ def is_ready(log: Path, position: int) -> bool:
 
 
 def last_lines(log: Path, position: int) -> list[str]:
-    """The end of what that process has said."""
+    """The last lines of the process whose log begins at `position`."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)

@@ -1,9 +1,9 @@
-"""Which processes a local cluster has: `running.json`, shared by all who start, stop and look.
+"""`running.json`: the processes of a local cluster, shared by start and stop commands.
 
-Owns that file. It is read as a whole and replaced as a whole, under a lock of its own, so that two
-commands at the same moment do not lose each other's changes. What it says of a process may be
-outdated: whether that still runs, `process.py` knows. A copy of the directory has no processes:
-what it says is of those of the other one, which are left alone.
+Owns that file. It is read and replaced as a whole, under a lock of its own, so that two commands at
+the same moment do not lose each other's changes. What it says of a process may be outdated: whether
+that still runs, `process.py` knows. A copy of the directory has no processes: the file's records
+are those of the original, and are ignored by the inode of the directory.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class NodeProcess(msgspec.Struct, frozen=True):
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """Attributes:
-    is_started: somebody has started the whole, and nobody has stopped it since.
-    owner: the nodes end with it; None: they stay.
-    nodes: by node id, those that were started and not been stopped in order since.
+    is_started: the cluster was started, and not stopped since.
+    owner: the nodes end with it; None: they keep running (detached).
+    nodes: by node id, those that were started and not stopped in order since.
     """
 
     is_started: bool = False
@@ -56,7 +56,7 @@ class _Kept(msgspec.Struct):
 
 
 def read_running(layout: Layout) -> Running:
-    """Raises StorageError if it is there and not readable."""
+    """Raises StorageError if it exists and is not readable."""
     try:
         kept = msgspec.json.decode(layout.running.read_bytes(), type=_Kept)
         return kept.running if kept.inode == layout.root.stat().st_ino else Running()
@@ -70,7 +70,7 @@ def read_running(layout: Layout) -> Running:
 
 @contextmanager
 def changing(layout: Layout) -> Iterator[None]:
-    """Nobody else changes it meanwhile; to be held for moments only."""
+    """Lock `running.json`; to be held for moments only."""
     descriptor = os.open(layout.running_lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -80,19 +80,21 @@ def changing(layout: Layout) -> Iterator[None]:
 
 
 def write_running(layout: Layout, running: Running) -> None:
-    """Within `changing`."""
+    """Replace the file; to be called within `changing`."""
     replace_json(layout.running, _Kept(layout.root.stat().st_ino, running))
 
 
 def replace_json(path: Path, value: msgspec.Struct) -> None:
-    """Whole or not at all, should this process be killed meanwhile. Raises StorageError."""
+    """Write whole or not at all, should this process be killed meanwhile. Raises StorageError."""
     temporary = path.with_name(f"{path.name}.tmp")
     write_file(temporary, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     temporary.replace(path)
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Raises StorageError, which names the file: what the system says of a full disk does not."""
+    """Raises StorageError, which names the file: the system's message about a full disk
+    does not.
+    """
     try:
         path.write_bytes(data)
     except OSError as error:

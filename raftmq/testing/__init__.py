@@ -1,11 +1,11 @@
-"""Brokers inside the test process: for whoever tests a program that uses raftmq.
+"""Real brokers inside the test process, for tests of programs that use raftmq.
 
     with raftmq.testing.broker() as server:
         ...  # connect to server.bootstrap, from sync code, trio or asyncio
 
-Real brokers with real sockets, in a thread with a loop of its own; what they keep is gone when the
-block is left. docs/TESTING-YOUR-CODE.md shows them and the fixtures of the pytest plugin in use.
-Nothing is imported before it is used: the plugin is loaded by every pytest on the machine.
+They have real sockets, and run in a thread with an event loop of its own; their files are removed
+when the block is left. docs/TESTING-YOUR-CODE.md shows them and the fixtures of the pytest plugin
+in use. Nothing is imported before it is used: the plugin is loaded by every pytest on the machine.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ __all__ = ["Server", "broker", "cluster"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # the type is that of what is imported
+    # Imported on first use: the plugin loads this package in every run of pytest.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from raftmq.testing import server

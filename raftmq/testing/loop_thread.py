@@ -1,10 +1,11 @@
-"""A thread with a loop in it, and something that lives there: asked from other threads.
+"""A thread with an event loop and one object in it, which other threads call and wait for.
 
-Owns the thread, its end, and how an error gets from there to whoever has to know of it. Knows
-nothing of brokers. Whoever asks blocks; Ctrl-C ends the wait, and leaving the block the thread.
+Owns the thread, its end, and the way of an error from there to the thread that has to know of it.
+Knows nothing of brokers. A calling thread blocks; Ctrl-C ends its wait, and leaving the block the
+event loop.
 
-Invariants: no question is left without an answer once the loop has ended; an error that ended it is
-raised by the next question or else at the end of the block, and never lost.
+Invariants: no call is left without a result once the loop has ended; an error that ended the loop
+is raised by the next call or else at the end of the block, and never lost.
 """
 
 from __future__ import annotations
@@ -31,17 +32,18 @@ Question: TypeAlias = "tuple[Callable[[Any], Awaitable[Any]], Future[Any]]"
 
 
 class LoopThread(Generic[T]):
-    """A context manager; its value can be asked once `opening` has been entered in the loop."""
+    """A context manager; its object can be called once `opening` has been entered in the loop."""
 
     def __init__(self, name: str, opening: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self._name, self._opening = name, opening
-        # A program that never leaves the block must be able to end.
+        # Daemon: a program that never leaves the block must be able to exit.
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._scope, self._is_unwanted = trio.CancelScope(), False
         self._token: trio.lowlevel.TrioToken | None = None
+        # Without a bound: each calling thread blocks on its own call, so threads bound it.
         self._send, self._questions = trio.open_memory_channel[Question](float("inf"))
         self._opened: Future[None] = Future()
-        self._lock = Lock()  # for what follows
+        self._lock = Lock()  # guards the fields below, which both threads use
         self._unanswered: set[Future[Any]] = {self._opened}
         self._is_over, self._is_told = False, False
         self._error: BaseException | None = None
@@ -63,6 +65,7 @@ class LoopThread(Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         self._end()
+        # A call has raised it already.
         if self._error is None or self._is_told:
             return
         if error is None:
@@ -70,10 +73,10 @@ class LoopThread(Generic[T]):
         error.add_note(f"{self._name} had failed: {self._error!r}")
 
     def ask(self, question: Callable[[T], Awaitable[R]]) -> R:
-        """What `question` returns or raises, called in the loop with what lives there.
+        """Call `question` in the loop with the object there; return or raise what it does.
 
         Raises:
-            BaseException: what has ended the loop.
+            BaseException: the error that has ended the loop.
             Closed: the block was left.
         """
         answer: Future[R] = Future()
@@ -82,7 +85,7 @@ class LoopThread(Generic[T]):
                 raise self._reason()
             self._unanswered.add(answer)
         assert self._token is not None, "asked before the block was entered"
-        with suppress(trio.RunFinishedError):  # the end of the thread answers
+        with suppress(trio.RunFinishedError):  # `_run` answers all calls that are left
             self._token.run_sync_soon(self._send.send_nowait, (question, answer))
         return self._wait(answer)
 
@@ -94,14 +97,15 @@ class LoopThread(Generic[T]):
                 self._unanswered.discard(answer)
 
     def _reason(self) -> BaseException:
-        """For questions that come too late."""
+        """The error for calls that come too late."""
         self._is_told = True
         return self._error or Closed(f"{self._name} has been stopped: the block was left")
 
     def _end(self) -> None:
-        """Returns when the thread has. If that is interrupted, it ends by itself."""
+        """Cancel the loop, and wait for the thread. If that is interrupted, it ends by itself."""
         atexit.unregister(self._end)
-        self._is_unwanted = True  # before the look at the token, which the thread sets first
+        # In this order: the thread sets the token, then reads this flag. So one of both sees it.
+        self._is_unwanted = True
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._scope.cancel)
@@ -114,7 +118,7 @@ class LoopThread(Generic[T]):
         error: BaseException | None = None
         try:
             trio.run(self._main)
-        except BaseException as failure:  # it goes to whoever asks, or leaves the block
+        except BaseException as failure:  # raised by the next call, or when the block is left
             error = _alone(failure)
         with self._lock:
             self._error, self._is_over = error, True
@@ -136,14 +140,14 @@ class LoopThread(Generic[T]):
 async def _answer(subject: T, question: Callable[[T], Awaitable[R]], answer: Future[R]) -> None:
     try:
         result = await question(subject)
-    except Exception as error:  # it is the asker's
+    except Exception as error:  # the caller's, and no failure of the loop
         answer.set_exception(_alone(error))
     else:
         answer.set_result(result)
 
 
 def _alone(error: BaseException) -> BaseException:
-    """What a group of one stands for."""
+    """The only error of a group of one, as callers expect it plain."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

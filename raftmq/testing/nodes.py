@@ -1,7 +1,7 @@
-"""The nodes of one cluster in one loop: begun, ended in order or at once, waited for.
+"""The brokers of a test cluster in one event loop: start, stop, kill, and wait until all are ready.
 
-Owns their tasks and what can be asked of all together. A node that fails ends all of them: its
-error is the test's.
+Owns their tasks, their ports and their directory. A node that fails ends all of them: its error is
+the test's.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ if TYPE_CHECKING:
 
 
 # -- Ports ----------------------------------------------------------------------------------------
-# Ports on which a node will listen, kept for it while it does not run.
+# Ports on which a node will listen, reserved for it while it does not run.
 #
-# Whoever calls a stopped node must be refused, and nobody else may get its port meanwhile: a port
-# is kept by a socket that is bound to it and never listens, which lets a listener through that sets
-# SO_REUSEADDR, as the network's do. Ports that the kernel hands out to whoever connects are left
-# alone: a node that calls a dead neighbour again and again would some day connect to itself.
+# A client that connects to a stopped node must be refused, and no other program may get its port
+# meanwhile: a port is reserved by a socket that is bound to it and never listens, beside which a
+# listener with SO_REUSEADDR may bind, as the network's do. Ephemeral ports, which the kernel hands
+# out to outgoing connections, are avoided: a node that dials a dead peer again and again would some
+# day connect to itself.
 
 
 HOST = "127.0.0.1"
 _HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_HANDED_OUT_FROM = 32_768  # unless the system says otherwise
-_LOWEST = 10_000
-_LOWEST_OF_FEW = 1024  # where almost all are handed out
-_ROOM_MIN = 1000
+_HANDED_OUT_FROM = 32_768  # Linux's default, where the file cannot be read
+_LOWEST = 10_000  # above the ports of well-known services
+_LOWEST_OF_FEW = 1024  # of unprivileged ports, for systems where almost all are ephemeral
+_ROOM_MIN = 1000  # ports to choose from: several test runs of some 30 ports each on one machine
 
 
 @contextmanager
 def keep_ports(count: int) -> Iterator[list[int]]:
-    """Free ports, nobody else's for as long as the body runs.
+    """Free ports, reserved for as long as the body runs.
 
     Raises:
         Unreachable: there are not so many.
@@ -62,6 +63,7 @@ def keep_ports(count: int) -> Iterator[list[int]]:
     candidates = _candidates()
     with ExitStack() as stack:
         kept: list[int] = []
+        # In random order: several test runs at the same time rarely try the same ports.
         for port in Random().sample(candidates, len(candidates)):
             if len(kept) == count:
                 break
@@ -84,7 +86,9 @@ def _candidates() -> range:
 
 
 def _keep(port: int) -> socket.socket | None:
-    """Bound without SO_REUSEADDR, which finds out other keepers; then it is set for listeners."""
+    """Bind without SO_REUSEADDR, which detects other reservations; then set it, so that a node may
+    listen.
+    """
     keeper = socket.socket()
     try:
         keeper.bind((HOST, port))
@@ -98,20 +102,20 @@ def _keep(port: int) -> socket.socket | None:
 # -- Nodes ----------------------------------------------------------------------------------------
 
 
-READY_SECONDS_MAX = 30.0
-# All the nodes of a quorum share one loop, and elections wait for no disk.
+READY_SECONDS_MAX = 30.0  # a second on an idle machine; many tests at once are slower
+# Seconds: shorter than in production, as all nodes share one loop and elections wait for no disk.
 TIMING = Timing(retry_seconds=(0.02, 0.1))
-# Tests have few members, and no time to wait for more.
+# Milliseconds in place of seconds: tests have few members, which join at once.
 GROUPS = CoordinatorSettings(GroupSettings(initial_rebalance_delay_ms=50))
 _PORTS_PER_NODE = 3  # for voters, clients, brokers
 
 
 class NodeRun:
-    """One life of a node.
+    """One start of a node, until it has ended.
 
     Attributes:
         broker: once it listens.
-        leaving: set when it shall end in order.
+        leaving: set to stop it in order.
     """
 
     def __init__(self) -> None:
@@ -131,14 +135,14 @@ class NodeRun:
             self.ended.set()
 
     async def leave(self) -> None:
-        """A start that waits for the rest of a quorum is broken off."""
+        """Stop in order; a start that waits for the rest of a quorum is cancelled."""
         self.leaving.set()
         if self.broker is None:
             self._scope.cancel()
         await self.ended.wait()
 
     async def die(self) -> None:
-        """Nothing is moved away, flushed or noted."""
+        """End at once, as a crash: no leadership is handed over, nothing is flushed or recorded."""
         self._scope.cancel()
         await self.ended.wait()
 
@@ -197,13 +201,13 @@ class Nodes:
             raise InvalidRequest(f"node {node_id}: there is none, only {list(self._settings)}")
 
     async def wait_ready(self) -> None:
-        """Until each node that runs knows that all that run are in service.
+        """Until each node that runs knows that all nodes that run are active.
 
         Raises:
             InvalidRequest: too few run.
             RequestTimedOut: that has taken too long.
         """
-        self.check_majority()
+        self.check_majority()  # without one the wait would always time out
         with trio.move_on_after(READY_SECONDS_MAX) as scope:
             for run in list(self.running.values()):
                 await run.opened.wait()
@@ -219,6 +223,7 @@ class Nodes:
         quorum = run.broker.quorum
         image = quorum.image
         while not all(_is_in_service(image, *each) for each in self.running.items()):
+            # Until the next change of the metadata; `wait_ready` bounds the time.
             image = await quorum.wait_changed(image.version)
 
     def leader_of(self, topic: str, partition: int) -> int | None:
@@ -226,6 +231,7 @@ class Nodes:
         images = [run.broker.quorum.image for run in self.running.values() if run.broker]
         if not images:
             raise InvalidRequest("no node runs")
+        # A node that was just restarted, or is cut off, knows an older state.
         image = max(images, key=lambda image: image.version)
         topic_id = image.topic_ids.get(topic)
         state = image.partitions.get(PartitionId(topic_id, partition)) if topic_id else None
@@ -235,7 +241,7 @@ class Nodes:
 
 
 def _is_in_service(image: MetadataImage, node_id: int, run: NodeRun) -> bool:
-    """This very run of the node, and not the one before it."""
+    """Whether the metadata has this very run of the node as active, not the run before it."""
     known = image.brokers.get(node_id)
     epoch = run.broker.lifetime.broker_epoch if run.broker else None
     return known is not None and known.broker_epoch == epoch and image.is_active(node_id)
@@ -260,7 +266,9 @@ async def open_nodes(count: int) -> AsyncIterator[Nodes]:
 
 @contextmanager
 def _temporary_directory() -> Iterator[Path]:
-    """The one of `tempfile` goes at the exit of the process, too: too early, and twice."""
+    """`tempfile.TemporaryDirectory` also cleans up at the exit of the process: too early, and
+    twice.
+    """
     directory = Path(mkdtemp(prefix="raftmq-testing-"))
     try:
         yield directory

@@ -1,7 +1,7 @@
-"""Fixtures for whoever tests with pytest: a broker, a cluster, a topic name for each test.
+"""The pytest plugin: fixtures for a broker, a cluster of three, and a topic name for each test.
 
-Found by pytest itself (entry point `pytest11`), also where nobody wants it: so it adds fixtures and
-nothing else, and imports no broker before a test asks for one.
+pytest loads it by its entry point (`pytest11`) in every project on the machine: so it adds fixtures
+and nothing else, and imports no broker before a test asks for one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`broker()` and `cluster()`: what a test sees of the nodes in the background.
+"""`broker()` and `cluster()`: context managers for tests, and `Server`, the handle that they give.
 
-Owns the names that people type. Everything here may be called from any thread and blocks until it
-is done; asynchronous code that must go on meanwhile calls it in a worker thread.
+Owns the names that people type. All calls may come from any thread and block until they are done;
+asynchronous code that must go on meanwhile makes them in a worker thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Server:
     """Brokers that run in the background. Made by `broker` and `cluster`.
 
-    What has gone wrong in the background is raised by the next call, or when the block is left.
+    An error in the background is raised by the next call, or when the block is left.
 
     Attributes:
         addresses: where clients connect, one address for each node, in the order of `nodes`.
@@ -92,7 +92,7 @@ class Server:
         self._thread.ask(lambda nodes: nodes.stop(node_id))
 
     def kill_node(self, node_id: int) -> None:
-        """Stop a node in the middle of what it does: its connections break, nobody was told.
+        """Stop a node in the middle of its work: its connections break, nothing is handed over.
 
         What it had written to its files is still there when it starts again, as after a SIGKILL.
 
@@ -102,7 +102,7 @@ class Server:
         self._thread.ask(lambda nodes: nodes.kill(node_id))
 
     def wait_ready(self) -> None:
-        """Until every node that runs knows that all that run are in service.
+        """Wait until every node that runs knows that all nodes that run are active.
 
         Raises:
             InvalidRequest: less than a majority of all nodes run.

@@ -1,7 +1,7 @@
-"""Files that stay in the page cache: whatever would wait for the disk returns at once.
+"""Files without fsync for test clusters: data stays in the page cache.
 
-They outlive a node that is killed, as every file does, and no power cut: nor does the directory of
-a test, which is removed in any case. All else is as on a disk that never fails.
+They survive the kill of a node, as all files do, but no power cut; neither does the directory of a
+test, which is removed in any case. All else is as on a disk that never fails.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class UnsyncedFile(OsFile):
-    """Written when the kernel likes."""
+    """A file that the kernel writes back when it likes."""
 
     def sync(self) -> None:
         pass
 
 
 class UnsyncedFiles(OsFiles):
-    """The Files of this machine, in a hurry."""
+    """The files of this machine, without any fsync."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         found = super().open(path, create=create)  # it closes when the name goes
