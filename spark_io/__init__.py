@@ -1,5 +1,5 @@
-"""raftmq for Spark: a sink and a source by PySpark's Python data source API.
+"""raftmq for Spark: a sink and a source (batch and stream) by PySpark's Python data source API.
 
-What is decided (options, offsets, ranges) stands in modules that know neither pyspark nor pyarrow;
-the rest hands it to Spark. Of raftmq it uses what programs use.
+Options, offsets and ranges are decided in modules that import neither pyspark nor pyarrow; the rest
+hands their results to Spark. Uses the SDK of raftmq as programs do.
 """

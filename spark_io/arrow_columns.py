@@ -1,6 +1,6 @@
-"""Rows that Spark hands over, as columns for `Producer.send_columns`, one set for each topic.
+"""DataFrame rows as columns for `Producer.send_columns`: the sink's column types, grouped by topic.
 
-Owns which columns a DataFrame may have and of which types, and tells it before a task starts
+Owns which columns a DataFrame may have and of which types, and checks it before a task starts
 (`check_columns`). Invariant: rows of one topic keep their order. Nothing runs once per row in
 Python.
 """
@@ -29,11 +29,12 @@ EXPECTED = {
     "tags": ("array<string>",),
     "timestamp": ("timestamp",),
 }
-LEFT_OUT = {"offset", "timestampType"}  # of the source: whoever copies a topic need not drop them
+# Columns of the source that cannot be sent: a query that copies a topic need not drop them.
+LEFT_OUT = {"offset", "timestampType"}
 
 
 class TopicColumns(NamedTuple):
-    """`send_columns(topic, **columns)`; columns that are null altogether are not in there."""
+    """Arguments of `send_columns(topic, **columns)`, without columns that are null in every row."""
 
     topic: str
     columns: dict[str, list[Any]]
@@ -103,7 +104,9 @@ def columns_of(batch: pa.RecordBatch, *, topic: str | None) -> list[TopicColumns
 
 
 def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """One stable sort, so that many topics cost no more than a few."""
+    """One stable sort, so that many topics cost no more than a few and each keeps the order of its
+    rows.
+    """
     topics = batch.column("topic")
     if topics.null_count:
         raise InvalidRecord(
@@ -112,6 +115,7 @@ def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         )
     encoded = topics.dictionary_encode()
     names = encoded.dictionary.to_pylist()
+    # Rows of one topic are in order already.
     if len(names) > 1:
         batch = batch.take(pc.sort_indices(encoded.indices))
     start = 0
@@ -130,7 +134,7 @@ def _arguments_of(rows: pa.RecordBatch) -> dict[str, list[Any]]:
 
 
 def _bytes(_: str, column: pa.Array) -> list[Any]:
-    """Text as UTF-8."""
+    """Text becomes UTF-8."""
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
     elif pa.types.is_large_string(column.type):
@@ -172,14 +176,14 @@ def _check_no_nulls(name: str, items: pa.Array, what: str) -> None:
 
 
 def _cut(items: list[Any], column: pa.Array) -> list[Any]:
-    """As long as the lists of `column`; a list that is null has no items."""
+    """Cut the flat `items` into lists as long as those of `column`; a null list has no items."""
     lengths = _list(pc.fill_null(pc.list_value_length(column), 0))
     ends = list(accumulate(lengths))
     return list(map(items.__getitem__, map(slice, chain([0], ends), ends)))
 
 
 def _list(column: pa.Array) -> list[Any]:
-    """`to_pylist` gives the same, with older pyarrows thirty times as slowly."""
+    """As `to_pylist`, which older pyarrows run thirty times as slowly."""
     found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return found
 

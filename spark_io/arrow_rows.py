@@ -1,8 +1,8 @@
-"""Records that were consumed, as Arrow: one `RecordBatch` for each `ConsumedBatch`.
+"""Consumed records as Arrow: one `RecordBatch` with the source's columns for each `ConsumedBatch`.
 
-Owns the builder of each column of `schema.py`. Only columns that are asked for are decoded.
-Nothing runs once per record in Python, but for what raftmq decodes record by record (headers, and
-tags of mixed batches) and for a batch in which some keys are bytes and others integers.
+Owns the builder of each column of `schema.py`. Only columns that are asked for are decoded. Nothing
+runs once per record in Python, except what raftmq decodes record by record (headers, and tags of
+mixed batches) and a batch in which some keys are bytes and others integers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _TYPES = {column.name: column.arrow_type for column in COLUMNS}
-_MS_MAX = (1 << 63) // 1000 - 1  # what microseconds of 64 bits can say
+_MS_MAX = (1 << 63) // 1000 - 1  # Spark's timestamps are microseconds in 64 bits
 
 
 def to_record_batch(
@@ -39,8 +39,8 @@ def to_record_batch(
 ) -> pa.RecordBatch | None:
     """The records with offsets from `start` to `end`, exclusive; None: there are none.
 
-    Keys that are integers become eight bytes, the highest first, as text keys become UTF-8. A
-    timestamp that is missing, or that Spark cannot hold, is null.
+    Integer keys become eight bytes, big-endian, and text keys UTF-8. A timestamp that is missing,
+    or that Spark cannot hold, is null.
 
     Args:
         schema: of `arrow_schema`.
@@ -58,7 +58,9 @@ def to_record_batch(
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """No collection in here: thousands of new tuples would be taken for a reason to look at all."""
+    """No garbage collection within: thousands of new tuples would trigger full collections
+    in vain.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -71,7 +73,7 @@ def garbage_kept() -> Iterator[None]:
 def _range_of(batch: ConsumedBatch, start: int, end: int) -> tuple[int, int]:
     """Indexes of the first record and of the one behind the last."""
     if start <= batch.base_offset and batch.end_offset <= end:
-        return 0, len(batch)  # as almost always, and offsets need not be touched
+        return 0, len(batch)  # all but the first and last batch of a range: offsets stay undecoded
     return bisect_left(batch.offsets, start), bisect_left(batch.offsets, end)
 
 
@@ -99,12 +101,13 @@ def _key(rows: _Rows) -> pa.Array:
 
 
 def _of_integers(keys: Sequence[bytes | int | None]) -> pa.Array:
-    """As they are hashed, and as Kafka keeps them: eight bytes, the highest first. So a copy of a
-    topic has its records in the same partitions.
+    """Eight bytes, big-endian: as integer keys are hashed, and as Kafka serializes them.
+
+    So the copy of a topic has its records in the same partitions.
     """
     try:
         numbers = pa.array(keys, pa.int64())
-    except (pa.ArrowTypeError, pa.ArrowInvalid):  # of both kinds
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # bytes and integers mixed
         packed = [key.to_bytes(8, signed=True) if isinstance(key, int) else key for key in keys]
         return pa.array(packed, pa.binary())
     data = np.asarray(numbers.fill_null(0)).astype(">i8").tobytes()
@@ -136,7 +139,7 @@ def _timestamp(rows: _Rows) -> pa.Array:
 
 
 def _timestamp_type(rows: _Rows) -> pa.Array:
-    parts = rows.batch._parts  # who stamped them stands nowhere else
+    parts = rows.batch._parts  # only batch headers say whether producer or broker set timestamps
     types = [part.batch.header.timestamp_type for part in parts]
     counts = [part.stop - part.start for part in parts]
     return pa.array(np.repeat(np.array(types, np.int32), counts)[rows.first : rows.stop])
@@ -157,17 +160,18 @@ def _tags(rows: _Rows) -> pa.Array:
 
 
 def _lists(name: str, items: Sequence[Sequence[object]], flat: pa.Array) -> pa.Array:
-    """`flat`, cut as `items` are."""
+    """Cut the flat array into lists as long as those of `items`."""
     ends = pa.array(list(accumulate(map(len, items), initial=0)), pa.int32())
     return pa.ListArray.from_arrays(ends, flat, type=_TYPES[name])
 
 
 def _numbers(column: Sequence[int]) -> NDArray[np.int64]:
+    # Offsets without gaps come as a range, deltas as an array: both convert without a Python loop.
     if isinstance(column, range):
         return np.arange(column.start, column.stop)
     if isinstance(column, array):
         return np.asarray(column, np.int64)
-    return np.array(list(column), np.int64)  # of a list twice as fast as of anything that iterates
+    return np.array(list(column), np.int64)  # via a list: numpy converts one twice as fast
 
 
 _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {

@@ -1,7 +1,7 @@
-"""How far streaming queries are behind: `spark.streams.addListener(LagListener())`.
+"""The consumer lag of streaming queries: a listener, `spark.streams.addListener(LagListener())`.
 
-Spark shows of a source in Python where it has come to and where its topics end, and no lag: this
-computes it from the two. Invariant: it knows of each query the newest microbatch, and forgets a
+For a source in Python Spark reports the query's offsets and the topics' ends, and no lag: this
+computes it from the two. Invariant: it holds the newest microbatch of each query, and forgets a
 query that has ended.
 """
 
@@ -33,14 +33,14 @@ logger = logging.getLogger("spark_io.lag")
 
 @dataclass(frozen=True)
 class QueryLag:
-    """After one microbatch.
+    """The lag after one microbatch.
 
     Attributes:
         query_id: stays the same over restarts.
         query_name: None: it has none.
         batch_id: of the microbatch.
-        partitions: offsets between where the query has come to and where the log ended when the
-            microbatch began, by topic and partition; some of them may hold no record.
+        partitions: offsets between the query's position and the log's end when the microbatch
+            began, by topic and partition; some of them may hold no record.
     """
 
     query_id: str
@@ -54,12 +54,13 @@ class QueryLag:
 
 
 class LagListener(StreamingQueryListener):
-    """
+    """Computes a `QueryLag` for each microbatch, and logs it.
+
     Args:
-        on_lag: called with each new one, in a thread of Spark's, which it must not hold up.
+        on_lag: called with each new one, in a thread of Spark's, which it must not block.
 
     Attributes:
-        lags: the newest of each query that runs, by its id.
+        lags: the newest of each running query, by its id.
     """
 
     def __init__(self, on_lag: Callable[[QueryLag], None] | None = None) -> None:
@@ -67,7 +68,7 @@ class LagListener(StreamingQueryListener):
         self.lags: dict[str, QueryLag] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """No offsets are known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         lag = lag_of(event.progress)
@@ -79,18 +80,20 @@ class LagListener(StreamingQueryListener):
             self._on_lag(lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """What was said last holds."""
+        """Without a microbatch the last lag still holds."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self.lags.pop(str(event.id), None)
 
 
 def lag_of(progress: StreamingQueryProgress) -> QueryLag:
-    """Sources whose offsets are not those of topics count for nothing."""
+    """Sources of other formats, whose offsets are not those of topics, count for nothing."""
     partitions: dict[Key, int] = {}
     for source in progress.sources:
         for key, behind in _behind(source.endOffset, source.latestOffset).items():
-            partitions[key] = max(behind, partitions.get(key, 0))  # two may read the same topic
+            partitions[key] = max(
+                behind, partitions.get(key, 0)
+            )  # two sources may read it: the slower one counts
     name = progress.name or None
     return QueryLag(str(progress.id), name, progress.batchId, partitions)
 
@@ -98,6 +101,6 @@ def lag_of(progress: StreamingQueryProgress) -> QueryLag:
 def _behind(end: str | None, latest: str | None) -> dict[Key, int]:
     try:
         reached, ends = (flat(from_json_dict(json.loads(text or ""))) for text in (end, latest))
-    except (ValueError, InvalidConfig):
+    except (ValueError, InvalidConfig):  # another format's offsets, or none yet
         return {}
     return {key: max(0, ends[key] - reached.get(key, 0)) for key in ends}

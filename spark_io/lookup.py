@@ -1,7 +1,7 @@
-"""What the driver asks a cluster: which partitions there are, where they begin and end.
+"""The driver's questions to a cluster: partitions of topics, log start and end offsets, retried.
 
-Owns a connection, opened with the first question. Each question is asked again while the cluster
-elects. It can be pickled, without the connection: Spark sends readers to other processes.
+Owns a connection, opened with the first question. Each question is retried during elections, up to
+`retryTimeoutMs`. It can be pickled, without the connection: Spark sends readers to other processes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 
 # -- Retries --------------------------------------------------------------------------------------
-# Asking again while a cluster elects, up to a deadline: an election must not end a query.
+# Retries with back-off up to a deadline: the election of a leader must not end a query.
 
 
+# Seconds of back-off between retries, doubled each time: the first one is shorter than an election,
+# the last one spares a cluster that comes back with many tasks waiting.
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.1, 2.0
 
 
@@ -39,13 +41,13 @@ def retried(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What `call` returns, once it does.
+    """Call until it succeeds, and return its result.
 
     Args:
-        option: by which a user chooses `seconds_max`; None: nobody does.
+        option: the option that sets `seconds_max`, for the error; None: there is none.
 
     Raises:
-        RaftmqError: what no repetition mends; or the last failure, when the time was over.
+        RaftmqError: one that retries do not help; or the last one, when the time was over.
     """
     deadline, pause = now() + seconds_max, PAUSE_SECONDS
     while True:
@@ -63,7 +65,7 @@ def retried(
 
 
 def is_passing(error: RaftmqError) -> bool:
-    """It may be otherwise in a moment."""
+    """Whether a retry may help."""
     return error.retriable or isinstance(error, (Unreachable, RequestTimedOut))
 
 
@@ -72,16 +74,20 @@ def is_passing(error: RaftmqError) -> bool:
 
 T = TypeVar("T")
 
-# As long as producers and consumers wait for a topic that a broker does not know.
+# A broker may learn of a new topic late: producers and consumers wait as long. Seconds until its
+# answer is believed, and between two questions.
 BEHIND_SECONDS, LOOK_SECONDS = 5.0, 0.25
 
 
 class Lookup:
+    """Asks a cluster by the admin client, and closes the connection at the end."""
+
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._client: sync.Client | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        # A connection cannot be pickled: each process opens its own.
         return {"_options": self._options, "_client": None}
 
     def __enter__(self) -> Self:
@@ -99,10 +105,10 @@ class Lookup:
         """The partitions that are read, as they are now.
 
         Args:
-            known: were there before.
+            known: partitions that were there before.
 
         Raises:
-            UnknownTopicOrPartition: one that was named is not there.
+            UnknownTopicOrPartition: one that was named does not exist.
         """
         chosen = self._options
         named = chosen.assign or [(name, 0) for name in chosen.subscribe or ()]
@@ -114,7 +120,7 @@ class Lookup:
         return sorted((name, number) for name in names for number in range(counts[name]))
 
     def existing(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of them that are there."""
+        """Those of them that exist."""
         keys = set(keys)
         counts = self._counts(keys)
         return sorted(key for key in keys if _is_there(counts, key))
@@ -129,11 +135,13 @@ class Lookup:
         """The first offsets at or after these milliseconds since 1970; None: there is none."""
         return self._ask_each(moments, moments.__getitem__)
 
-    # -- within ----------------------------------------------------------------------------
+    # -- questions -------------------------------------------------------------------------
 
     def _counts(self, expected: Collection[Key]) -> dict[str, int]:
-        """How many partitions each topic has. Where one that is expected is missing, the broker
-        that answers may not have heard of it yet: it is believed after some seconds.
+        """The number of partitions of each topic.
+
+        Where an expected one is missing, the broker that answers may lag behind in metadata: its
+        answer is believed after some seconds only.
         """
         deadline = time.monotonic() + BEHIND_SECONDS
         while True:
@@ -146,7 +154,7 @@ class Lookup:
     def _ask_each(
         self, keys: Iterable[Key], moment: Callable[[Key], When]
     ) -> dict[Key, int | None]:
-        """One question for each topic and moment."""
+        """One request for each topic and moment, with all of its partitions."""
         groups: dict[tuple[str, When], list[int]] = defaultdict(list)
         for key in keys:
             groups[key[0], moment(key)].append(key[1])
@@ -197,22 +205,23 @@ def _check_there(counts: Mapping[str, int], keys: Iterable[Key]) -> None:
 
 
 # -- Connecting -----------------------------------------------------------------------------------
-# A connection for one task, tried again while no broker answers.
+# A connection for one task, retried while no broker answers.
 
 
 @contextmanager
 def connected(
     bootstrap: Sequence[str], client_id: str, seconds_max: float, *, option: str | None = None
 ) -> Iterator[sync.Client]:
-    """
+    """Connect, and close the connection at the end.
+
     Args:
-        option: by which a user chooses `seconds_max`; None: nobody does.
+        option: the option that sets `seconds_max`, for the error; None: there is none.
 
     Raises:
-        RaftmqError: by then nobody has answered.
+        RaftmqError: no broker has answered in time.
     """
 
-    def connect() -> sync.Client:  # a client is opened once
+    def connect() -> sync.Client:  # a new client for each attempt: one opens only once
         return stack.enter_context(sync.connect(list(bootstrap), client_id=client_id))
 
     with ExitStack() as stack:

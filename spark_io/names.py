@@ -1,7 +1,7 @@
-"""Under which name, and for which generation, a task of Spark writes. Pure.
+"""Names and generations of Spark's tasks as named producers, for idempotent writes. Pure.
 
-A task that runs again has the name and generation of before, on whichever machine and in whichever
-attempt, so brokers know what stands there already.
+A task that runs again has the name and generation of before, on any machine and in any attempt, so
+that brokers recognise the rows that were written already (decision 0022).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 
 class Name(NamedTuple):
-    """As `client.producer` takes it."""
+    """The arguments `name` and `generation` of `client.producer`."""
 
     name: str
     generation: int
@@ -23,7 +23,8 @@ class Name(NamedTuple):
 def name_of_stream_task(
     query_id: str | None, batch_id: str | None, partition: int, *, transactional_id: str | None
 ) -> Name:
-    """
+    """The query and the task's number are the name, the microbatch is the generation.
+
     Raises:
         RuntimeError: this Spark does not tell its tasks which microbatch is theirs.
     """
@@ -36,7 +37,8 @@ def name_of_stream_task(
 
 
 def name_of_batch_task(job: str, partition: int, generation: int) -> Name:
-    """
+    """The job and the task's number are the name.
+
     Args:
         job: its `transactionalId`, or a `new_job`.
     """
@@ -44,10 +46,10 @@ def name_of_batch_task(job: str, partition: int, generation: int) -> Name:
 
 
 def next_task(name: Name, partition: int) -> Name:
-    """Another task of the same job and generation."""
+    """The name of another task of the same job and generation."""
     return name._replace(name=f"{name.name.rpartition('/')[0]}/{partition}")
 
 
 def new_job() -> str:
-    """For a job without a name: what it writes is told apart from all else, and only within it."""
+    """For a job without a name: unique, so that only retries of its own tasks are recognised."""
     return f"spark-{uuid4().hex}"

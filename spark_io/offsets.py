@@ -1,7 +1,7 @@
-"""Offsets of many partitions: how Spark keeps them, and how far a microbatch goes. Pure.
+"""Offsets of many partitions: their JSON in Spark's checkpoint, lag, and the limit of a microbatch.
 
 Ends are exclusive. Invariant: equal offsets give equal JSON texts, which Spark compares; partitions
-are in order, and a topic without any does not appear.
+are in order, and a topic without any does not appear. Pure.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, int]  # topic, partition
 Offsets: TypeAlias = dict[str, dict[int, int]]  # topic -> partition -> offset
 
-OFFSET_MAX = (1 << 63) - 1
-PARTITION_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 63) - 1  # int64 on the wire
+PARTITION_MAX = (1 << 31) - 1  # int32 on the wire
 EXAMPLE = '{"topic": {"0": 5, "1": 7}}'
+# No leading zeros: "01" and "1" would be the same partition twice.
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
@@ -36,7 +37,7 @@ def flat(offsets: Offsets) -> dict[Key, int]:
 
 
 def nested(offsets: Mapping[Key, int]) -> Offsets:
-    """In order."""
+    """By topic and partition, in order."""
     found: Offsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[partition] = offset
@@ -77,12 +78,14 @@ def numbers_of_partitions(found: object, *, low: int = 0) -> Offsets:
 
 
 def first_offsets(start: Offsets, end: Offsets, begins: Offsets) -> dict[Key, int]:
-    """Where reading begins in each partition of `end`: where it stopped, or where the log begins
-    by now, if that is later or the partition is new.
+    """The offset where reading begins in each partition of `end`.
+
+    It is where the query stopped, or the log start offset, if that is later or the partition is
+    new.
 
     Args:
-        begins: log start offsets, at least of the partitions that `start` does not have. One of
-            which neither is known is left out.
+        begins: log start offsets, at least of the partitions that `start` does not have. A
+            partition that is in neither is left out.
     """
     stopped, begun = flat(start), flat(begins)
     return {
@@ -93,12 +96,12 @@ def first_offsets(start: Offsets, end: Offsets, begins: Offsets) -> dict[Key, in
 
 
 def limited(start: Offsets, end: Offsets, max_records: int | None, *, begins: Offsets) -> Offsets:
-    """Where a microbatch ends that begins at `start` and takes about `max_records`, at most to
-    `end`; None: all.
+    """Where a microbatch from `start` ends that takes about `max_records`, at most `end`; None:
+    all.
 
-    As in Spark's source for Kafka each partition has a share by its lag, rounded down, and one
-    record if that is less: so none starves, each with a lag goes on, and there may be more than
-    `max_records`, by at most one record for each partition whose share is below one.
+    As in Spark's source for Kafka each partition has a share by its lag, rounded down, and at least
+    one record: so no partition starves, and there may be more than `max_records`, by at most one
+    record for each partition whose share is below one.
     """
     lags = _lags(start, end, begins)
     total = sum(lags.values())
@@ -113,24 +116,25 @@ def limited(start: Offsets, end: Offsets, max_records: int | None, *, begins: Of
 def is_enough(
     start: Offsets, end: Offsets, min_records: int, *, begins: Offsets | None = None
 ) -> bool:
-    """Whether there is so much that a microbatch should not wait for more."""
+    """Whether the lag is large enough for a microbatch to begin (`minOffsetsPerTrigger`)."""
     return lag(start, end, begins=begins) >= min_records
 
 
 def lag(start: Offsets, end: Offsets, *, begins: Offsets | None = None) -> int:
-    """Offsets from `start` to `end`. A partition that is new, and of which `begins` does not say
-    where it begins, does not count; one that ends before its start does not, either.
+    """Offsets from `start` to `end`. A new partition without its log start offset in `begins` does
+    not count; neither does one that ends before its start.
     """
     return sum(_lags(start, end, begins or {}).values())
 
 
 def is_whole(found: object, low: int, high: int) -> TypeGuard[int]:
-    """Of what JSON may hold."""
+    """Whether a value out of JSON is a whole number in this range."""
+    # JSON's true and false are ints in Python.
     return isinstance(found, int) and not isinstance(found, bool) and low <= found <= high
 
 
 def _lags(start: Offsets, end: Offsets, begins: Offsets) -> dict[Key, int]:
-    """Of those that have any."""
+    """Of the partitions that have any lag."""
     ends = flat(end)
     firsts = first_offsets(start, end, begins)
     return {key: ends[key] - first for key, first in firsts.items() if first < ends[key]}

@@ -1,4 +1,8 @@
-"""The tasks that read from some offsets to others, and what is missing between them."""
+"""The plan of a query: Spark tasks for the ranges between two offsets, and the check for data loss.
+
+Asks the cluster where logs begin and end by now; decides with `ranges.py`. Data loss is an error,
+or with `failOnDataLoss=false` a warning in the log, never silent.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +28,16 @@ logger = logging.getLogger("spark_io")
 
 @dataclass(frozen=True)
 class Split(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     range: OffsetRange
 
 
 def plan(options: SourceOptions, lookup: Lookup, start: Offsets, end: Offsets) -> list[Split]:
-    """
+    """Cut what lies between `start` and `end` into tasks.
+
     Raises:
-        OffsetOutOfRange: something is gone that was to be read, and `failOnDataLoss` is true.
+        OffsetOutOfRange: records of it are gone, and `failOnDataLoss` is true.
     """
     begins = begins_of(lookup, start, end)
     end = _without_gone(start, end, begins)
@@ -46,7 +51,7 @@ def plan(options: SourceOptions, lookup: Lookup, start: Offsets, end: Offsets) -
 
 
 def check_left_out(options: SourceOptions, start: Offsets, end: Offsets) -> None:
-    """Before Spark has noted an end that knows nothing of some partitions any more.
+    """Called before Spark records an end that lacks partitions of the checkpoint.
 
     Raises:
         OffsetOutOfRange: they are deleted or not chosen, and `failOnDataLoss` is true.
@@ -62,13 +67,14 @@ def check_left_out(options: SourceOptions, start: Offsets, end: Offsets) -> None
 
 
 def begins_of(lookup: Lookup, start: Offsets, end: Offsets) -> Offsets:
-    """Where the logs begin by now, of all that are still there."""
+    """The log start offsets of all partitions that still exist."""
     there = set(lookup.existing({*flat(start), *flat(end)}))
     return nested(lookup.earliest(sorted(there)))
 
 
 def within_logs(options: SourceOptions, lookup: Lookup, asked: Offsets) -> Offsets:
-    """Where a batch ends that was asked to end at these offsets: nobody waits for more records.
+    """The end offsets of a batch, at most the ends of the logs: a batch does not wait for more
+    records.
 
     Raises:
         OffsetOutOfRange: a log ends before, and `failOnDataLoss` is true.
@@ -101,8 +107,10 @@ def check_order(start: Offsets, end: Offsets) -> None:
 
 
 def _without_gone(start: Offsets, end: Offsets, begins: Offsets) -> Offsets:
-    """An `end` out of a checkpoint may name topics that were deleted since. Those that are in
-    neither of the others were added and are gone again, which `check_loss` finds, too.
+    """Without topics that were deleted since: the `end` of a checkpoint may still name them.
+
+    Those that are in neither of the others were added and are gone again, which `check_loss` finds,
+    too.
     """
     gone = flat(start).keys() - flat(begins).keys()
     return nested({key: offset for key, offset in flat(end).items() if key not in gone})

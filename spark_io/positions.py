@@ -1,7 +1,7 @@
-"""Where reading begins or ends, as a program asks for it before any broker was asked. Pure.
+"""Start and end positions of a query (startingOffsets and its like), resolved to offsets. Pure.
 
-Owns the four kinds of it, and what each comes to once brokers have told their offsets. As in
-Spark's source for Kafka a position that names partitions names exactly those that are read.
+Owns the four kinds of positions, and the offsets of each once brokers have answered. As in Spark's
+source for Kafka a position that names partitions names exactly those that are read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from spark_io.options.reader import OptionReader
 
 
-EARLIEST, LATEST = -2, -1  # in place of an offset
-NAMES_SHOWN_MAX = 5
+EARLIEST, LATEST = -2, -1  # in place of an offset, as in Spark's source for Kafka
+NAMES_SHOWN_MAX = 5  # in a message, which Spark repeats several times
 
 WhenMissing: TypeAlias = Literal["error", "latest"]
 
@@ -40,7 +40,7 @@ class Latest:
 class At:
     """Attributes:
     offsets: of each partition; EARLIEST and LATEST stand for the ends of its log.
-    option: which one said so.
+    option: the one that it comes from, for messages.
     """
 
     offsets: Offsets
@@ -54,7 +54,7 @@ class Since:
     Attributes:
         timestamps: milliseconds since 1970-01-01 UTC, of each partition or one for all.
         when_missing: where all records are older: an error, or the end of the log.
-        option: which one said so.
+        option: the one that it comes from, for messages.
     """
 
     timestamps: int | Offsets
@@ -66,7 +66,7 @@ Position: TypeAlias = Earliest | Latest | At | Since
 
 
 class OffsetLookup(Protocol):
-    """Who knows offsets. Answers are of exactly the partitions that were asked for."""
+    """Answers where logs begin and end, for exactly the partitions that were asked for."""
 
     def earliest(self, keys: Collection[Key], /) -> dict[Key, int]: ...
 
@@ -77,7 +77,7 @@ class OffsetLookup(Protocol):
 
 
 def resolve(position: Position, keys: Collection[Key], ask: OffsetLookup) -> Offsets:
-    """The offsets of `keys`. Each question is asked once at most, and never about nothing.
+    """The offsets of `keys`. Each question is asked at most once, and never for no partitions.
 
     Raises:
         InvalidConfig: other partitions are named than `keys`; or of some all records are older,
@@ -97,7 +97,7 @@ def resolve(position: Position, keys: Collection[Key], ask: OffsetLookup) -> Off
 
 
 def contradictions(start: Position, end: Position) -> list[str]:
-    """What no broker has to be asked for: a start after the end."""
+    """A start after the end, as far as it can be seen without asking a broker."""
     match start, end:
         case At(), At():
             begins, ends, names = flat(start.offsets), flat(end.offsets), (start.option, end.option)
@@ -112,12 +112,13 @@ def contradictions(start: Position, end: Position) -> list[str]:
     if begins.keys() != ends.keys():
         others = shown(begins.keys() ^ ends.keys())
         return [f"{names[0]} and {names[1]} name different partitions ({others}): name the same"]
+    # Below 0 are the marks for earliest and latest, which only brokers can compare.
     late = [key for key, begin in begins.items() if 0 <= ends[key] < begin]
     return [f"{shown(late)}: {names[0]} is after {names[1]}: exchange them"] if late else []
 
 
 def shown(keys: Iterable[Key]) -> str:
-    """Names for a sentence."""
+    """Names for a sentence, cut where there are many."""
     names = [name_of(key) for key in sorted(keys)]
     rest = len(names) - NAMES_SHOWN_MAX
     return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {rest} more" if rest > 0 else "")
@@ -171,9 +172,9 @@ def _check_found(option: str, missing: Mapping[Key, int]) -> None:
 
 
 # -- Position options -----------------------------------------------------------------------------
-# Where a query begins and ends, out of its options. Pure.
+# The positions out of the options of a query. Pure.
 #
-# Kafka's names and meanings; but of options of which Kafka takes one and passes over the others
+# Kafka's names and meanings; but of options of which Kafka takes one and ignores the others
 # only one may be given.
 
 
@@ -184,6 +185,7 @@ _MARKS = {"earliest": EARLIEST, "latest": LATEST}
 
 def positions(options: OptionReader, *, is_stream: bool) -> tuple[Position, Position]:
     """Start and end. The end of a stream has no meaning."""
+    # Kafka's defaults: a batch reads everything, a stream what comes from now on.
     start = _start(options) or (Latest() if is_stream else Earliest())
     if is_stream:
         why = "a stream has no end; read a batch, or take the trigger availableNow"
@@ -243,7 +245,9 @@ def _offsets(options: OptionReader, name: str) -> Position | None:
 def _refuse_mark(
     options: OptionReader, name: str, position: Position, word: str, verb: str
 ) -> None:
-    """A batch that begins at the end, or ends at the beginning, be it in one partition."""
+    """Refuse a batch that begins at the end, or ends at the beginning, also of one
+    partition only.
+    """
     marks = flat(position.offsets) if isinstance(position, At) else {}
     marked = [key for key, offset in marks.items() if offset == _MARKS[word]]
     where = f" in {shown(marked)} ({_MARKS[word]})" if marked else ""

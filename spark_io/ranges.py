@@ -1,7 +1,7 @@
-"""Which offsets the tasks of a query read, and which of them are not there any more. Pure.
+"""Offset ranges that the tasks of a query read: gaps by data loss, and how ranges are split. Pure.
 
-Ends are exclusive. Invariants: what is split is the whole of each range, in order, without gaps
-and overlaps; no range is empty.
+Ends are exclusive. Invariants: the pieces of a split are the whole of each range, in order, without
+gaps and overlaps; no range is empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """How many records at most: some offsets may have none."""
+        """The number of records at most: some offsets may have none."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -33,12 +33,12 @@ class OffsetRange:
 
 
 def ranges(start: Offsets, end: Offsets, begins: Offsets) -> list[OffsetRange]:
-    """What there is to read from `start` to `end`, a range for each partition that has anything.
+    """What there is to read from `start` to `end`, a range for each partition that has any.
 
     Args:
         begins: log start offsets, at least of the partitions that are new in `end`, which begin
-            there. What lies before them is passed over, as is a partition that ends before its
-            start: `check_loss` tells of both.
+            there. Offsets before them are skipped, as is a partition that ends before its
+            start: `check_loss` reports both.
     """
     ends = flat(end)
     return [
@@ -49,11 +49,11 @@ def ranges(start: Offsets, end: Offsets, begins: Offsets) -> list[OffsetRange]:
 
 
 def check_loss(start: Offsets, end: Offsets, begins: Offsets) -> list[str]:
-    """A sentence for each partition of which something is gone that was to be read."""
+    """A sentence for each partition that has lost records which were to be read."""
     stopped, ends, begun = flat(start), flat(end), flat(begins)
     losses = []
     for key in sorted(stopped.keys() | ends.keys()):
-        if key in stopped:
+        if key in stopped:  # else it was added since: all of it was to be read
             loss = _loss(stopped[key], ends.get(key), begun.get(key, 0))
         else:
             loss = _loss_of_added(begun.get(key))
@@ -68,11 +68,11 @@ def split(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """For more tasks than there are ranges, as Spark's source for Kafka does it.
+    """Cut ranges into more tasks, as Spark's source for Kafka does it.
 
     Args:
         min_partitions: about so many tasks at least: larger ranges are cut into more pieces, and
-            those that are too small for two are left. Rounding may give some more or fewer.
+            those that are too small for two stay whole. Rounding may give some more or fewer.
         max_records: no piece is larger.
     """
     pieces = [each for each in whole if each.size > 0]
@@ -84,6 +84,7 @@ def split(
 
 
 def _loss(stopped: int, end: int | None, begin: int) -> str:
+    # 1. The partition was deleted. 2. Its log ends before what was read. 3. Retention was faster.
     if end is None:
         return f"is gone, with what was to be read from offset {stopped} on"
     if end < stopped:
@@ -103,7 +104,7 @@ def _loss_of_added(begin: int | None) -> str:
 
 
 def _spread(pieces: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Those that are to stay whole are taken out before the rest is shared among the others."""
+    """Share tasks among the large ranges, after those that stay whole have got theirs."""
     total = sum(each.size for each in pieces)
     small = {each for each in pieces if _share(each.size, total, min_partitions) == 1}
     total -= sum(each.size for each in small)
@@ -116,7 +117,7 @@ def _spread(pieces: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRa
 
 
 def _share(size: int, total: int, wanted: int) -> int:
-    """Rounded half up, but one at least."""
+    """Its share of the tasks, rounded half up, but one at least."""
     return max((2 * size * wanted + total) // (2 * total), 1)
 
 

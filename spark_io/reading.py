@@ -1,7 +1,7 @@
-"""The records of a range of offsets, as Arrow batches: what one task of Spark reads.
+"""One Spark task's read: the records of an offset range as Arrow batches, retried during failovers.
 
-Invariant: what is handed out are the records of exactly this range that still exist, in order, or
-an error; with `failOnDataLoss=false` records that are gone are passed over, loudly.
+Invariant: it yields the records of exactly this range that still exist, in order, or raises; with
+`failOnDataLoss=false` records that are gone are skipped, with a warning in the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from spark_io.ranges import OffsetRange
 
 RECORDS_MAX = 10_000  # of one Arrow batch, as Spark's own are
-# More at a time than a consumer fetches by itself: whole ranges are read, and nobody waits for one.
+# Bytes; larger fetches than a consumer's defaults: whole ranges are read, for throughput, and the
+# latency of a single record does not matter.
 FETCHING = {
     "max_poll_records": RECORDS_MAX,
     "max_partition_fetch_bytes": 8 << 20,
@@ -41,9 +42,11 @@ FETCHING = {
     "prefetch_bytes": 16 << 20,
 }
 TOPIC_GONE = (UnknownTopicOrPartition, UnknownTopicId)
-NO_CAUSE = (NoneType, *TOPIC_GONE)  # nothing was told, or what the brokers should be asked about
-CAUSE_SECONDS = 5.0  # to ask why nothing comes
-LOOK_SECONDS = 0.02  # for more records, before it is asked whether the range has ended without any
+NO_CAUSE = (NoneType, *TOPIC_GONE)  # no error, or one of old metadata: ask the brokers anew
+CAUSE_SECONDS = 5.0  # to ask why nothing comes: the task has failed anyway, and others wait for it
+# For records, before the position is checked: a range may end in offsets without records, and each
+# task waits this long then.
+LOOK_SECONDS = 0.02
 
 logger = logging.getLogger("spark_io")
 
@@ -58,7 +61,8 @@ def read_range(
 
 
 class RangeReader:
-    """
+    """Reads one range, with a new consumer after each loss of records.
+
     Args:
         schema: the columns that are wanted, in order.
     """
@@ -71,7 +75,8 @@ class RangeReader:
         self._position = asked.start
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """
+        """The records of the range that still exist.
+
         Raises:
             OffsetOutOfRange: records of the range are gone, and `failOnDataLoss` is true.
             RaftmqError: nothing has come for `retryTimeoutMs`.
@@ -86,13 +91,13 @@ class RangeReader:
         with self._new_consumer() as consumer:
             while self._position < self._asked.end:
                 batch = self._next(consumer)
-                if batch is None:
+                if batch is None:  # `_next` has moved the position to the end
                     continue
                 self._position = batch.end_offset
                 rows = to_record_batch(
                     batch, self._schema, start=self._asked.start, end=self._asked.end
                 )
-                if rows is not None:
+                if rows is not None:  # a batch may lie behind the end of the range
                     yield rows
 
     def _new_consumer(self) -> sync.Consumer:
@@ -103,7 +108,9 @@ class RangeReader:
         )
 
     def _next(self, consumer: sync.Consumer) -> ConsumedBatch | None:
-        """None: the range has ended, without a record at its end."""
+        """The next batch; None: the range has ended in offsets without records (control
+        batches).
+        """
         asked, deadline = self._asked, time.monotonic() + self._options.retry_seconds
         while self._position < asked.end:
             error: RaftmqError | None = None
@@ -112,7 +119,7 @@ class RangeReader:
             except RaftmqError as caught:
                 if not is_passing(caught):
                     raise
-                found, error = None, caught
+                found, error = None, caught  # a failover: try again until the deadline
             if found is not None:
                 return found
             self._note_position(consumer)
@@ -125,7 +132,9 @@ class RangeReader:
         self._position = max(self._position, position or 0)
 
     def _silence(self) -> RaftmqError:
-        """What to say of it, by where the log ends: it may have become another one, or none."""
+        """The error after a time-out, by where the log ends: the topic may have been deleted or
+        recreated.
+        """
         asked = self._asked
         what = (
             f"{asked.topic}-{asked.partition}: nothing has come for "
@@ -138,13 +147,13 @@ class RangeReader:
             return OffsetOutOfRange(f"{what}: {gone}")
         except RaftmqError as error:
             return RequestTimedOut(f"{what}: {error}")
-        if end > self._position:
+        if end > self._position:  # records exist: the brokers are too slow, or have no leader
             return RequestTimedOut(what)
         why = f"the last one is {end - 1}; was the topic deleted and created again?"
         return OffsetOutOfRange(f"{what}: {why}")
 
     def _lose(self, error: OffsetOutOfRange) -> None:
-        """Go on with what there is, if that was asked for."""
+        """Skip the records that are gone, if `failOnDataLoss` is false; else raise."""
         asked = self._asked
         if self._options.fail_on_data_loss:  # the client's own advice is not for users of Spark
             raise OffsetOutOfRange(
@@ -160,8 +169,11 @@ class RangeReader:
         self._position = end
 
     def _end_of_loss(self, error: OffsetOutOfRange) -> int:
-        """Where the log begins by now, if that is later; else it ends before the position."""
-        if isinstance(error, LogTruncation):  # other records stand at these offsets now
+        """The log start offset, if that is beyond the position; else the log ends before the
+        position.
+        """
+        # After an unclean election other records have these offsets now: read them.
+        if isinstance(error, LogTruncation):
             return self._position
         try:
             begin = self._edge("earliest", self._options.retry_seconds)
@@ -170,7 +182,7 @@ class RangeReader:
         return min(begin, self._asked.end) if self._position < begin else self._asked.end
 
     def _edge(self, at: Literal["earliest", "latest"], seconds_max: float) -> int:
-        """Of the log, by now."""
+        """The start or end of the log, by now."""
         topic, partition = self._asked.topic, self._asked.partition
         admin = self._client.admin.with_timeout(seconds_max)
         found = retried(lambda: admin.offsets(topic, at, partitions=[partition]), seconds_max)

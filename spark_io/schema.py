@@ -1,9 +1,9 @@
-"""The columns of the source: their names, their Spark types and their Arrow types, in one table.
+"""The source's columns: names, Spark types (DDL) and Arrow types, in one table.
 
-Invariant: what `ddl` tells Spark and what `arrow_schema` builds is the same, type by type; Spark
-compares them strictly. Types are written as Spark's `simpleString` does, which is valid DDL, too.
-Names and types are Kafka's source's; `tags` is raftmq's own, an array, as tags are words in order
-without values.
+Invariant: the types that `ddl` declares to Spark and those that `arrow_schema` builds are the same;
+Spark compares them strictly. Types are written as Spark's `simpleString` does, which is valid DDL,
+too. Names and types are those of Spark's source for Kafka; `tags` is raftmq's own, an array, as
+tags are words in order without values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 def array_of(item: pa.DataType) -> pa.DataType:
-    """With the name that Spark gives to items."""
+    """A list type with the item name that Spark expects."""
     return pa.list_(pa.field("element", item))
 
 
@@ -63,7 +63,7 @@ _SPARK_TYPES = {
 
 
 def spark_type(arrow_type: pa.DataType) -> str:
-    """Spark's `simpleString` of it; Arrow's own words for what no column can be."""
+    """Spark's `simpleString` of a type; Arrow's own name for types that no column can have."""
     types = pa.types
     if types.is_list(arrow_type) or types.is_large_list(arrow_type):
         return f"array<{spark_type(arrow_type.value_type)}>"
@@ -75,7 +75,7 @@ def spark_type(arrow_type: pa.DataType) -> str:
 
 
 def ddl(*, include_headers: bool = False, include_tags: bool = False) -> str:
-    """The schema in Spark's words, for who does not choose columns."""
+    """The schema as Spark's DDL, for queries that do not choose columns."""
     columns = _included(include_headers=include_headers, include_tags=include_tags)
     return ", ".join([f"{column.name} {column.spark_type}" for column in columns])
 
@@ -86,7 +86,7 @@ def arrow_schema(
     include_headers: bool = False,
     include_tags: bool = False,
 ) -> pa.Schema:
-    """The same for Arrow.
+    """The Arrow schema of the same columns.
 
     Args:
         chosen: name, simpleString and nullable of some columns, in any order, as
@@ -94,7 +94,7 @@ def arrow_schema(
         include_headers, include_tags: count only where none are chosen.
 
     Raises:
-        InvalidConfig: names each column that there is not, or not like this.
+        InvalidConfig: names each column that does not exist, or has another type.
     """
     if chosen is None:
         columns = _included(include_headers=include_headers, include_tags=include_tags)
@@ -122,7 +122,7 @@ def _problems_of(fields: list[tuple[str, str, bool]]) -> list[str]:
 
 
 def _problem_of(name: str, given_type: str, nullable: bool) -> str:
-    """What is wrong with one column that somebody has chosen, or an empty string."""
+    """What is wrong with one column that was chosen, or an empty string."""
     column = _BY_NAME.get(name)
     if column is None:
         return f"there is no column {name!r}: choose among {_all()}"

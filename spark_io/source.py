@@ -1,7 +1,7 @@
-"""The format `raftmq` for Spark: `spark.dataSource.register(RaftmqDataSource)`.
+"""The format `raftmq` for Spark, registered by `spark.dataSource.register(RaftmqDataSource)`.
 
-Owns which reader or writer is made of which options. Everything that can be told from options and
-columns is told here, before any task starts.
+Owns which reader or writer is made of which options. Every problem that can be found in options and
+columns alone is reported here, before any task starts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = logging.getLogger("spark_io")
 
 
 # -- Batch writer ---------------------------------------------------------------------------------
-# `df.write.format("raftmq")`: a task sends its rows, the driver only looks for tasks of before.
+# `df.write.format("raftmq")`: tasks send rows, the driver only checks for dropped tasks.
 #
 # Made once in the driver when the job is planned, and pickled for its tasks.
 
@@ -61,14 +61,18 @@ class BatchWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._name(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All is acknowledged already. Of a job without an id there was none before."""
+        """All rows are acknowledged already. A job without an id has no earlier attempts to
+        check.
+        """
         if self._options.transactional_id is not None:
             check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: job=%s records=%d skipped=%d", self._job, count, skipped)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was acknowledged stays; the same job, run again by its name, skips it."""
+        """Acknowledged rows stay in the topic; the same job, run again under its name,
+        skips them.
+        """
         count, _ = counted(messages)
         logger.warning("failed: job=%s records=%d stay", self._job, count)
 
@@ -104,7 +108,7 @@ class BatchReader(DataSourceReader):
             return plan(self._options, lookup, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Split):  # Spark's own, where nothing was planned
+        if not isinstance(partition, Split):  # Spark's own, where the plan has no ranges
             return iter(())
         return read_range(self._options, partition.range, self._schema)
 
@@ -112,8 +116,8 @@ class BatchReader(DataSourceReader):
 # -- Stream writer --------------------------------------------------------------------------------
 # `df.writeStream.format("raftmq")`: each microbatch is a generation of its tasks' names.
 #
-# The writer that commits is another object than the one that was pickled for tasks: what it has to
-# know comes with their messages.
+# The writer that commits is another object than the one that was pickled for tasks: what it needs
+# comes with their commit messages.
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -124,13 +128,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._options, self._name(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All is acknowledged already. An epoch that becomes visible at once would end here."""
+        """All rows are acknowledged already. With transactions, an epoch would become
+        visible here.
+        """
         check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: batch=%d records=%d skipped=%d", batchId, count, skipped)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was acknowledged stays; the microbatch, run again, skips it."""
+        """Acknowledged rows stay in the topic; the microbatch, run again, skips them."""
         count, _ = counted(messages)
         logger.warning("failed: batch=%d records=%d stay", batchId, count)
 

@@ -1,7 +1,7 @@
-"""`spark.readStream.format("raftmq")`: how far each microbatch reads.
+"""`spark.readStream.format("raftmq")`: start and end offsets of each microbatch, by read limits.
 
 Lives as long as the query, in a process of its own; what it pickles for tasks holds no connection.
-Offsets are kept by Spark, in its checkpoint: nothing is committed to the cluster.
+Spark keeps the offsets in its checkpoint: nothing is committed to the cluster.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options, self._schema = options, schema
         self._lookup = Lookup(options)
-        self._target: Offsets | None = None  # of a query that ends there
+        self._target: Offsets | None = None  # where a query with the trigger availableNow ends
         self._latest: Offsets | None = None
         self._triggered_at = time.monotonic()
 
@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return to_json_dict(end)
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         begins = begins_of(self._lookup, begun, end)
-        if self._is_waiting(begun, end, begins):
+        if self._is_waiting(begun, end, begins):  # an end equal to the start: no microbatch
             return to_json_dict(begun)
         self._triggered_at = time.monotonic()
         return to_json_dict(limited(begun, end, records_max, begins=begins))
@@ -88,18 +88,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, partition.range, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint is where the query has come to."""
+        """Nothing to do: Spark's checkpoint has the query's offsets."""
 
     def stop(self) -> None:
         self._lookup.close()
 
-    # -- within ----------------------------------------------------------------------------
+    # -- limits ----------------------------------------------------------------------------
 
     def _ends(self, start: Offsets) -> Offsets:
         return nested(self._lookup.latest(self._lookup.keys(known=flat(start))))
 
     def _is_waiting(self, start: Offsets, end: Offsets, begins: Offsets) -> bool:
-        """For more records, which a query that ends does not do."""
+        """Whether to wait for `minOffsetsPerTrigger`; a query with availableNow never does."""
         records_min = self._options.min_offsets_per_trigger
         waited = time.monotonic() - self._triggered_at
         return (

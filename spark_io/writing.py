@@ -1,6 +1,7 @@
-"""The rows of one task of Spark, sent: what the writers of batches and streams have in common.
+"""One Spark task's write: rows sent as a named producer, speculative copies, dropped tasks.
 
-Invariant: `write_rows` returns once every row stands with all replicas in sync, or raises.
+Shared by the batch and the stream writer. Invariant: `write_rows` returns once every row is
+acknowledged by all in-sync replicas, or raises.
 """
 
 from __future__ import annotations
@@ -34,23 +35,24 @@ logger = logging.getLogger("spark_io")
 
 
 # -- Holding --------------------------------------------------------------------------------------
-# A task whose copy has fenced it: it holds on until Spark ends it.
+# A task that was fenced by its speculative copy waits until Spark ends it.
 #
 # Spark may run two attempts of a task at once (speculation), and both write under one name: the
 # later one fences the earlier. If that failed at once, Spark would count a failure and start
 # another copy, which fences the one that was to go on, up to spark.task.maxFailures: the job would
-# die of nothing. So it waits. Spark kills it as soon as the copy is done, and Spark's daemon for
-# Python does so when its executor or driver is gone.
+# fail for no reason. So it waits. Spark kills it as soon as the copy is done, and Spark's daemon
+# for Python does so when its executor or driver is gone.
 
 
-# Longer than the copy of most tasks takes; not for ever, as it may be another job that has fenced
-# this one, of which Spark knows nothing.
+# Longer than the copy of most tasks takes; not for ever, as another job of the same name may have
+# fenced this one, which Spark does not know of.
 HOLD_SECONDS_MAX = 300.0
 
 
 @contextmanager
 def held_if_fenced(*, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """
+    """Delay the error of a fence, for Spark to end this attempt first.
+
     Raises:
         ProducerFenced, OutcomeUnknown: of a fence, later than the block does, if this process
             still runs by then.
@@ -71,7 +73,7 @@ def held_if_fenced(*, sleep: Callable[[float], None] = time.sleep) -> Iterator[N
 
 
 def _is_fenced(error: BaseException | None) -> bool:
-    """Also while something was on its way, of which nobody knows now whether it has arrived."""
+    """Fenced, also while a request was in flight whose outcome is unknown now."""
     return isinstance(error, ProducerFenced) or (
         isinstance(error, OutcomeUnknown) and isinstance(error.__cause__, ProducerFenced)
     )
@@ -80,20 +82,20 @@ def _is_fenced(error: BaseException | None) -> bool:
 # -- Writing --------------------------------------------------------------------------------------
 
 
-# Spark runs a task that failed at once again, four times by itself: together that is two minutes,
+# Spark runs a task that failed again at once, up to four times: together that is two minutes,
 # which outlasts most restarts and does not hide a wrong address for long.
 CONNECT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver.
+    """The commit message of a task to the driver.
 
     Attributes:
-        name: under which it wrote; None: under none.
-        record_count: rows that it was given.
-        skipped_count: of these, those that stood there from an earlier attempt.
-        topics: that it wrote to.
+        name: of the producer; None: it was not named.
+        record_count: rows that the task was given.
+        skipped_count: of these, rows that an earlier attempt had written.
+        topics: that the task has written to.
     """
 
     name: Name | None
@@ -105,13 +107,17 @@ class Written(WriterCommitMessage):
 def write_rows(
     options: SinkOptions, name: Name | None, batches: Iterator[pa.RecordBatch]
 ) -> Written:
-    """Raises RaftmqError, which names topic, partition and cause."""
+    """Send all rows and wait for their acknowledgements.
+
+    Raises RaftmqError, which names topic, partition and cause.
+    """
     named: dict[str, Any] = {} if name is None else name._asdict()
     arguments: dict[str, Any] = {**options.producer, **named}
     topics: dict[str, None] = {}
     with connection(options) as client, client.producer(acks="all", **arguments) as producer:
         parts = _parts(options, batches)
-        # A generation that is over is told at once.
+        # The first part is outside of `held_if_fenced`: that a generation is over, because a later
+        # one has begun, is an error at once.
         count = _send(producer, islice(parts, 1), topics)
         with held_if_fenced():
             count += _send(producer, parts, topics)
@@ -124,9 +130,12 @@ def connection(options: SinkOptions) -> AbstractContextManager[sync.Client]:
 
 
 def _parts(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[TopicColumns]:
-    """The first one has no rows: whoever hands it in waits for the fences of its topic."""
+    """The columns to send. The first part has no rows: sending it waits for the fences of its
+    topic.
+    """
     first = options.topic
-    if first is not None:  # a task without rows may have had some the first time
+    # Also for a task without rows: its earlier attempt may have had some, which is a mismatch.
+    if first is not None:
         yield TopicColumns(first, {"values": []})
     for batch in batches:
         for part in columns_of(batch, topic=options.topic):
@@ -137,7 +146,7 @@ def _parts(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _send(producer: sync.Producer, parts: Iterable[TopicColumns], topics: dict[str, None]) -> int:
-    """How many rows. Adds to `topics`."""
+    """Enqueue all parts; returns the number of rows. Adds to `topics`."""
     count = 0
     for topic, columns in parts:
         topics[topic] = None
@@ -147,19 +156,19 @@ def _send(producer: sync.Producer, parts: Iterable[TopicColumns], topics: dict[s
 
 
 def counted(messages: Sequence[WriterCommitMessage | None]) -> tuple[int, int]:
-    """Rows of all tasks, and how many of them stood there before."""
+    """Rows of all tasks, and how many of them an earlier attempt had written."""
     written = [message for message in messages if isinstance(message, Written)]
     return sum(each.record_count for each in written), sum(each.skipped_count for each in written)
 
 
 # -- Dropped tasks --------------------------------------------------------------------------------
-# Whether an attempt before had more tasks than this one: asked in the driver, after all tasks.
+# Whether an earlier attempt had more tasks than this one: checked in the driver, after all tasks.
 #
 # The tasks of a generation are numbered, and each compares its own rows with those of before. Where
-# there are fewer tasks now, nobody opens the names of the others, whose rows the first ones have
-# sent once more. Invariant: it is told if the next task of before had rows in a topic that is
-# written now; one that had none hides those behind it. All rows stand by now, so a cluster that
-# does not answer does not fail the job.
+# there are fewer tasks now, no task opens the producer names of the others, whose rows the first
+# tasks have sent once more. Invariant: it is an error if the next task of before had rows in a
+# topic that is written now; a task that had none hides those behind it. All rows are acknowledged
+# by now, so a cluster that does not answer does not fail the job.
 
 
 WAY_OUT = (
@@ -172,7 +181,8 @@ WAY_OUT = (
 def check_dropped_tasks(
     options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
 ) -> None:
-    """
+    """Raise if rows may have been written twice, as an earlier attempt had more tasks.
+
     Args:
         messages: of all tasks.
 
@@ -187,7 +197,7 @@ def check_dropped_tasks(
 
 
 def _open(options: SinkOptions, name: Name, topics: Sequence[str]) -> None:
-    """As a task without rows."""
+    """Open the name as a task without rows would, which fails if it has written rows."""
     try:
         with (
             connection(options) as client,

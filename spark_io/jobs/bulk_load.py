@@ -1,4 +1,8 @@
-"""`python -m spark_io.jobs.bulk_load`: whatever Spark can read to a topic, once in all runs."""
+"""`python -m spark_io.jobs.bulk_load`: load any Spark format into a topic, idempotently.
+
+Owns the command, and the order in which rows become records. Invariant: a second run of the same
+generation sends the same records in the same order and tasks, so that brokers skip them.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +31,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-# -- Bulk rows ------------------------------------------------------------------------------------
+# -- Rows as records ------------------------------------------------------------------------------
 # Rows of any source as records, the same ones in the same tasks and order in each run.
 #
-# How a source cuts its rows into tasks may differ from run to run. Invariant: which task sends a
-# record, and behind which other one, follows from its key, its value and what it is ordered by
-# alone, so that equal rows come in an equal order, whoever reads them.
+# How a source cuts its rows into tasks may differ from run to run. Invariant: the task that sends a
+# record, and the record before it, follow from its key, its value and its order columns alone, so
+# that equal rows come in an equal order, in any run.
 
 
 _SENDABLE = ("binary", "string")
-_ORDER = "_order"  # how columns begin that are there for the order alone
+_ORDER = "_order"  # prefix of columns that are only sorted by, and not sent
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowShape:
-    """What becomes of a row, in SQL.
+    """How a row becomes a record, in SQL.
 
     Attributes:
         key: None: records have none.
@@ -57,7 +61,7 @@ class RowShape:
 
 
 def records_of(frame: DataFrame, shape: RowShape) -> DataFrame:
-    """With `value` and perhaps `key`, and whatever `in_order` needs.
+    """With `value` and perhaps `key`, and the order columns that `in_order` sorts by.
 
     Raises:
         JobError: nothing says what the value is.
@@ -71,7 +75,12 @@ def records_of(frame: DataFrame, shape: RowShape) -> DataFrame:
 
 
 def in_order(records: DataFrame, *, tasks: int) -> DataFrame:
-    """As they are sent: each record in its task, behind those that come before it."""
+    """Each record in its task, sorted, as they are sent.
+
+    1. Without an order by the user: any task, as long as equal rows go to the same one.
+    2. With a key: records of a key are in one task, which keeps their order.
+    3. Without a key all records are ordered, which one task can do only.
+    """
     names = [name for name in records.columns if not name.startswith(_ORDER)]
     order = [name for name in records.columns if name.startswith(_ORDER)]
     if not order:
@@ -97,7 +106,7 @@ def _value(frame: DataFrame, shape: RowShape) -> Column:
 
 
 def _as_text(rows: DataFrame, names: list[str]) -> DataFrame:
-    """What is neither bytes nor text."""
+    """Cast columns that are neither bytes nor text."""
     types = dict(rows.dtypes)
     casts = {name: sql.col(name).cast("string") for name in names if types[name] not in _SENDABLE}
     return rows.withColumns(casts) if casts else rows
@@ -106,7 +115,7 @@ def _as_text(rows: DataFrame, names: list[str]) -> DataFrame:
 # -- Bulk load ------------------------------------------------------------------------------------
 
 
-FIRST_ROWS = 5
+FIRST_ROWS = 5  # of a dry run: enough to see a wrong column
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -178,7 +187,7 @@ def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # c
 
 
 def _options(pairs: Sequence[str]) -> dict[str, str]:
-    """Values may be secrets, and are not repeated."""
+    """Errors do not repeat values, which may be secrets."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

@@ -1,6 +1,6 @@
-"""What lies behind an error of a job, in one line, and the exit code for it. Pure.
+"""The cause of a Spark job's error, out of Java and Python tracebacks, as one line. Pure.
 
-Spark wraps what tasks and planners raise in texts of many lines, with the traceback of another
+Spark wraps the errors of tasks and planners in texts of many lines, with the traceback of another
 process in it: the last error of that is the cause. Owns the exit codes, which are those of the
 command `raftmq`.
 """
@@ -18,7 +18,7 @@ _TRACEBACK = "Traceback (most recent call last):\n"
 _STATE = re.compile(r"\s*SQLSTATE: (\w{5})\b.*", re.DOTALL)
 _JAVA = re.compile(r"^: (?:[\w.$]+: )?(.*)", re.MULTILINE)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
-_MISTAKE = "42"  # of whoever wrote the query, in SQL's classes of states
+_MISTAKE = "42"  # SQLSTATE class 42: syntax error or access rule violation, the user's mistake
 
 
 class JobExitCode(IntEnum):
@@ -26,7 +26,7 @@ class JobExitCode(IntEnum):
     FAILED = 1
     USAGE = 2
     NOT_FOUND = 3
-    UNREACHABLE = 5  # or the time was over
+    UNREACHABLE = 5  # or timed out
     INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
@@ -43,12 +43,13 @@ class FailureCause(NamedTuple):
 
 _USAGE = (errors.InvalidConfig, errors.InvalidRequest, errors.InvalidTopic)
 _NOT_FOUND = (errors.UnknownTopicId, errors.UnknownTopicOrPartition)
-_DAMAGE = (errors.CorruptRecord, errors.StorageError)  # worth another try elsewhere, but no waiting
+# Retriable from another replica, but no sign of an unreachable cluster.
+_DAMAGE = (errors.CorruptRecord, errors.StorageError)
 _SILENCE = (errors.Unreachable, errors.RequestTimedOut)
 
 
 def cause_of(error: Exception) -> FailureCause | None:
-    """None: it is a mistake of this program, and worth a traceback."""
+    """The cause; None: it is a bug of this program, and worth a traceback."""
     if type(error).__module__.startswith(_OF_SPARK):
         return _cause_in(str(error))
     if isinstance(error, errors.InvalidConfig):
@@ -64,7 +65,7 @@ def cause_of(error: Exception) -> FailureCause | None:
 
 
 def exit_code_of(kind: type[Exception]) -> JobExitCode:
-    """With which a job ends that such an error has ended."""
+    """The exit code of a job that such an error has ended."""
     if issubclass(kind, _USAGE):
         return JobExitCode.USAGE
     if issubclass(kind, _NOT_FOUND):
@@ -76,7 +77,7 @@ def exit_code_of(kind: type[Exception]) -> JobExitCode:
 
 
 def _cause_in(text: str) -> FailureCause:
-    """What Spark tells: of a Python process, or of its own."""
+    """The cause in a text of Spark: an error of a Python process, or one of Spark's own."""
     if _TRACEBACK in text:
         return _last_raised(text.rpartition(_TRACEBACK)[2])
     java = _JAVA.search(text)
@@ -90,7 +91,9 @@ def _cause_in(text: str) -> FailureCause:
 
 
 def _last_raised(traceback: str) -> FailureCause:
-    """Behind the lines of code, which are indented, stands `module.Class: text` with its notes."""
+    """The last error of a traceback: after the indented lines of code, `module.Class: text` and
+    notes.
+    """
     lines = _STATE.sub("", traceback).splitlines()
     first = next((at for at, line in enumerate(lines) if not line.startswith(" ")), 0)
     name, _, told = lines[first].partition(": ")

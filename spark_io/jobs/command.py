@@ -1,6 +1,6 @@
-"""How a job is called and how it ends: options that all have, and one line for whatever goes wrong.
+"""What the jobs share as commands: options, exit codes, the Spark session, a progress bar, tables.
 
-Nothing of Spark is imported before a job runs, so that `--help` is quick.
+Expected errors become one line on stderr, with an exit code of `causes.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
 
 VARIABLE, DEFAULT = "RAFTMQ_BOOTSTRAP", "127.0.0.1:9292"
-TASKS = 8
+TASKS = 8  # fixed, not by the machine's cores: each run of a generation needs as many
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 EXIT_CODES = (
     "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 5 unreachable or timed out, 130 interrupted."
@@ -36,7 +36,8 @@ EXIT_CODES = (
 
 
 def run(command: click.Command, module: str, argv: Sequence[str] | None) -> int:
-    """The exit code; errors become one line on stderr, unless they are mistakes of this program.
+    """Run the command; returns the exit code. Errors become one line on stderr, unless they are
+    bugs.
 
     Args:
         module: that is run, for help and errors.
@@ -48,7 +49,7 @@ def run(command: click.Command, module: str, argv: Sequence[str] | None) -> int:
         return _end(module, FailureCause(["interrupted"], JobExitCode.INTERRUPTED))
     except click.ClickException as error:
         return _end(module, FailureCause([_line_of(error)], JobExitCode(error.exit_code)))
-    except BrokenPipeError:  # somebody has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of stdout has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return JobExitCode.FAILED
     except Exception as error:
@@ -76,7 +77,7 @@ def dry_run_option(what: str) -> Callable[[CommandT], CommandT]:
 
 
 def sending_options(command: CommandT) -> CommandT:
-    """Of jobs that write to a topic."""
+    """Options of jobs that write to a topic."""
     options = (
         click.option("--to", "topic", metavar="TOPIC", required=True, help="It has to be there."),
         click.option(
@@ -133,18 +134,18 @@ def _end(module: str, cause: FailureCause) -> int:
 
 
 # -- Progress -------------------------------------------------------------------------------------
-# How far Spark has come with its tasks: a bar on stderr, and only for people.
+# A progress bar of Spark's tasks on stderr. Nothing is shown where stderr is no terminal.
 #
-# A thread asks Spark and draws, as the job itself has to stay in the main thread, where Spark finds
-# its formats. Nothing is shown where stderr is no terminal.
+# A thread polls Spark and draws, as the job itself has to stay in the main thread, where Spark
+# finds its formats.
 
 
-REFRESH_SECONDS = 0.5
+REFRESH_SECONDS = 0.5  # each time is some calls to the JVM
 
 
 @contextmanager
 def shown_progress(session: SparkSession) -> Iterator[None]:
-    """While the block runs; then the bar is gone."""
+    """Draw while the block runs; then the bar is erased."""
     if not sys.stderr.isatty():
         yield
         return
@@ -171,7 +172,7 @@ def _draw(session: SparkSession, is_over: Event) -> None:
 
 
 def _tasks(session: SparkSession) -> tuple[int, int]:
-    """How many are done, and how many there are, of the stages at work."""
+    """Tasks that are done, and all tasks, of the active stages."""
     tracker = session.sparkContext.statusTracker()
     stages = filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds()))
     counts = [(stage.numCompletedTasks, stage.numTasks) for stage in stages]
@@ -179,21 +180,21 @@ def _tasks(session: SparkSession) -> tuple[int, int]:
 
 
 # -- Session --------------------------------------------------------------------------------------
-# The session of Spark that a job works in: the one that is there, or that spark-submit has set up.
+# The Spark session of a job: the active one, the one that spark-submit has set up, or a new one.
 #
-# A session that was not there before is stopped at the end. Without spark-submit the process is a
-# command like others: Spark's own log would bury what the job has to say, so it keeps silent unless
+# A session that was not active before is stopped at the end. Without spark-submit the process is a
+# command like others: Spark's own log would bury the job's output, so it is switched off unless
 # `spark.log.level` is set.
 
 
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit tells Python by it where Spark is
-PYTHON = "PYSPARK_PYTHON"  # with which tasks run
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit: the port of its JVM
+PYTHON = "PYSPARK_PYTHON"  # the interpreter of tasks
 LOG_LEVEL = "spark.log.level"
 
 
 @contextmanager
 def open_session(name: str) -> Iterator[SparkSession]:
-    """`name`: for Spark's pages, unless spark-submit has one."""
+    """`name`: for Spark's pages, unless spark-submit has set one."""
     is_new = SparkSession.getActiveSession() is None
     is_alone = is_new and SUBMITTED not in os.environ
     session = _new_session(name) if is_alone else SparkSession.builder.getOrCreate()
@@ -206,7 +207,9 @@ def open_session(name: str) -> Iterator[SparkSession]:
 
 
 def _new_session(name: str) -> SparkSession:
-    os.environ.setdefault(PYTHON, sys.executable)  # has what is needed; another python3 may not
+    os.environ.setdefault(
+        PYTHON, sys.executable
+    )  # it has raftmq and pyarrow; another python3 may not
     builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
     session = builder.getOrCreate()
     if session.conf.get(LOG_LEVEL, "") == "":
@@ -218,11 +221,11 @@ def _new_session(name: str) -> SparkSession:
 # What jobs print: columns as wide as they have to be, numbers to the right.
 
 
-NOTHING, CUT = "-", 60
+NOTHING, CUT = "-", 60  # characters of a value: two columns fit a terminal
 
 
 def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Nothing without rows."""
+    """Columns as wide as needed, numbers to the right. Prints nothing without rows."""
     cells = [[_cell(value) for value in row] for row in rows]
     if not cells:
         return
@@ -237,7 +240,7 @@ def write_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def shown(value: object) -> str:
-    """Of a row: printable, on one line, cut where it is long."""
+    """A value for a table: printable, on one line, cut where it is long."""
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value[: 4 * CUT]).decode(errors="backslashreplace")
     text = NOTHING if value is None else str(value)

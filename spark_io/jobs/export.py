@@ -1,7 +1,7 @@
-"""`python -m spark_io.jobs.export`: ranges of topics to files of Parquet, each offset once.
+"""`python -m spark_io.jobs.export`: offset ranges of topics to Parquet files, each offset once.
 
-Owns the command and the order of its work: look at the folder and the log, plan, one task of Spark
-for each range.
+Owns the command and the order of its work: read the folder and the log's bounds, plan, one Spark
+task for each range.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 
 # -- Task -----------------------------------------------------------------------------------------
-# What one task of an export does: read a range, and write it as one file of Parquet.
+# One task of an export: read a range, and write it as one file of Parquet.
 #
-# A task that runs again finds its file there, or begins anew.
+# A task that runs again finds its complete file, or begins anew.
 
 
 SCHEMA = arrow_schema(include_headers=True, include_tags=True)
-GROUP_BYTES = 64 << 20  # of one row group, before compression: this much stands in memory
+GROUP_BYTES = 64 << 20  # of one row group, before compression: a task holds this much in memory
 
 
 class Exported(NamedTuple):
@@ -55,20 +55,21 @@ class Exported(NamedTuple):
 
 
 def export_range(root: str, options: SourceOptions, asked: OffsetRange) -> Exported:
-    """
+    """Write the file of one range, unless it exists.
+
     Raises:
         RaftmqError: see `read_range`.
         JobError, OSError: see `PartitionFolder.new_file`.
     """
     folder = PartitionFolder(Path(root), asked.topic, asked.partition)
-    if folder.file_of(asked).exists():
+    if folder.file_of(asked).exists():  # an earlier attempt of this task has published it
         return Exported(asked, pq.read_metadata(folder.file_of(asked)).num_rows)
     with folder.new_file(asked) as file:
         return Exported(asked, write_parquet(file, read_range(options, asked, SCHEMA)))
 
 
 def write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
-    """Returns how many rows there were."""
+    """Returns the number of rows."""
     count = 0
     with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for group in _groups(batches):
@@ -78,7 +79,7 @@ def write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Of about `GROUP_BYTES`."""
+    """Row groups of about `GROUP_BYTES`."""
     group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -94,7 +95,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 # -- Export ---------------------------------------------------------------------------------------
 
 
-RECORDS_PER_FILE = 100_000
+RECORDS_PER_FILE = 100_000  # 100 MB of records of 1 KB: neither many small files nor long tasks
 NOTHING = "no full file is missing"
 
 
@@ -159,6 +160,7 @@ def export(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
     )
     logs = _logs(options)
     plan = partial(_plan, root, logs, given["records_per_file"])
+    # Planned twice: the difference is what would not fill a file yet.
     planned, all_planned = (plan(is_final=is_final) for is_final in (given["is_final"], True))
     if given["is_dry"]:
         _show_plan(planned)
@@ -180,7 +182,7 @@ def _root(folder: str) -> Path:
 
 
 def _logs(options: SourceOptions) -> list[OffsetRange]:
-    """What all partitions hold now."""
+    """The log start and end offsets of all partitions, as they are now."""
     from spark_io.lookup import Lookup
     from spark_io.ranges import OffsetRange
 
@@ -193,7 +195,7 @@ def _logs(options: SourceOptions) -> list[OffsetRange]:
 def _plan(
     root: Path, logs: Iterable[OffsetRange], records_per_file: int, *, is_final: bool
 ) -> list[Planned]:
-    """Of all partitions, as their folders are now."""
+    """The missing ranges of all partitions, by the files in their folders now."""
     from spark_io.jobs.export_plan import plan
 
     planned: list[Planned] = []
@@ -239,17 +241,18 @@ def _export(
         click.echo(NOTHING)
         return
     from spark_io.jobs.command import open_session, shown_progress
-    from spark_io.jobs.export import export_range
+    from spark_io.jobs.export import export_range  # not __main__'s, which tasks could not unpickle
 
     with open_session("raftmq export") as session, shown_progress(session):
         ranges = [each.range for each in planned]
+        # A task for each range: one that fails is retried alone.
         tasks = session.sparkContext.parallelize(ranges, len(ranges))
         done = tasks.map(partial(export_range, str(root), options)).collect()
     _tell(done)
 
 
 def _remove_leftovers(root: Path, logs: Iterable[OffsetRange]) -> None:
-    """Of runs that died. What they were about to write is planned again."""
+    """Remove files of runs that died. Their ranges are planned again."""
     count = sum(_folder(root, log).remove_leftovers() for log in logs)
     if count:
         click.echo(f"export: removed {count} files that a run before did not finish", err=True)

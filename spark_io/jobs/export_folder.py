@@ -1,9 +1,10 @@
-"""The files of one partition that was exported, `topic=T/partition=P/<start>-<end>.parquet`.
+"""The Parquet files of one exported partition: names, atomic publishing, leftovers of dead exports.
 
-Owns their names, which are the only bookkeeping, and how a file comes to its name: written under a
-hidden one, synced, and renamed under the folder's lock if no other file holds any of its offsets.
-Invariants: a file that has its name is whole and survives a power cut; no two overlap, however many
-exports are at work. A hidden file that nobody has locked is left over from a run that died.
+Files are `topic=T/partition=P/<start>-<end>.parquet`. Owns their names, which are the only
+bookkeeping, and how a file gets its name: written under a hidden one, synced, and renamed under the
+folder's lock if no other file holds any of its offsets. Invariants: a file that has its name is
+complete and survives a power cut; no two overlap, with any number of exports at the same time. A
+hidden file that no process has locked is left over from a run that died.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK = ".lock"
+# 20 digits hold every int64, so that names sort by offset.
 _NAME = re.compile(r"([0-9]{20})-([0-9]{20})\.parquet", re.ASCII)
 _HIDDEN = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]{{32}}\.tmp", re.ASCII)
 
@@ -33,7 +35,7 @@ class PartitionFolder:
         self.path = root / f"topic={topic}" / f"partition={partition}"
 
     def ranges(self) -> list[OffsetRange]:
-        """What the files hold, in order."""
+        """The ranges of the published files, in order."""
         found = filter(None, map(_NAME.fullmatch, self._names()))
         return sorted(self._range(int(each[1]), int(each[2])) for each in found)
 
@@ -42,8 +44,8 @@ class PartitionFolder:
 
     @contextmanager
     def new_file(self, asked: OffsetRange) -> Iterator[IO[bytes]]:
-        """Takes what is written within the block; when it ends the file has its name, or there is
-        none if it raises.
+        """A file to be written within the block, and published when the block ends without an
+        error.
 
         Raises:
             JobError: another export has written a part of the range meanwhile.
@@ -62,14 +64,14 @@ class PartitionFolder:
             self._publish(hidden, asked)
 
     def remove_leftovers(self) -> int:
-        """Of runs that died; returns how many there were."""
+        """Remove files of runs that died; returns their number."""
         names = [name for name in self._names() if _HIDDEN.fullmatch(name)]
         if not names:
             return 0
         with self._locked():
             return sum(_remove_unlocked(self.path / name) for name in names)
 
-    # -- within ----------------------------------------------------------------------------
+    # -- publishing ------------------------------------------------------------------------
 
     def _publish(self, hidden: Path, asked: OffsetRange) -> None:
         with self._locked():
@@ -78,7 +80,9 @@ class PartitionFolder:
             _sync_folder(self.path)
 
     def _check_free(self, asked: OffsetRange) -> None:
-        """A file of the very same range holds the same records, and may be replaced."""
+        """Raises JobError. A file of the very same range holds the same records, and may be
+        replaced.
+        """
         for other in self.ranges():
             if other != asked and other.start < asked.end and asked.start < other.end:
                 raise JobError(
@@ -94,14 +98,14 @@ class PartitionFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """For moments only; the system lets go of it when its owner dies."""
+        """For moments only; the system releases the lock when its owner dies."""
         with (self.path / LOCK).open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
 
 def _remove_unlocked(hidden: Path) -> bool:
-    """Whoever writes a hidden file has locked it before the folder's lock was free again."""
+    """A live writer has locked its hidden file before it released the folder's lock."""
     with suppress(FileNotFoundError), hidden.open("rb+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,7 +117,7 @@ def _remove_unlocked(hidden: Path) -> bool:
 
 
 def _make_folder(path: Path) -> None:
-    """With its parents; what is made is still there after a power cut."""
+    """With its parents, all synced: they survive a power cut."""
     if path.is_dir():
         return
     _make_folder(path.parent)

@@ -1,9 +1,10 @@
-"""Which ranges of a topic an export has to write: the gaps between its files. Pure.
+"""The plan of an export: the gaps between its files, cut into ranges at fixed multiples. Pure.
 
 Ends are exclusive. The names of files are all that is known of earlier runs, so a plan begins with
 every offset from 0 on and takes away what files hold. Invariants: no offset is in two ranges, or in
 a range and a file; a range ends where every run would end it (at a multiple of the records per
-file, at a file, or where the log begins by now), unless the log ends there and that was asked for.
+file, at a file, or at the log start offset), unless it is the end of the log and that was asked
+for.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ class Planned:
 def plan(
     log: OffsetRange, files: Iterable[OffsetRange], *, records_per_file: int, is_final: bool
 ) -> list[Planned]:
-    """In order.
+    """The missing ranges, in order.
 
     Args:
-        log: what the partition holds now.
+        log: the partition's log start and end offset now.
         files: of this partition.
         is_final: the last file may hold fewer offsets than the others.
 
     Raises:
         JobError: files overlap.
-        OffsetOutOfRange: files hold what the partition never had.
+        OffsetOutOfRange: files hold offsets that the partition never had.
     """
     have = sorted(files)
     _check(log, have)
     planned: list[Planned] = []
     for gap in _gaps(log, have):
         begin = min(max(gap.start, log.start), gap.end)
-        if gap.start < begin:
+        if gap.start < begin:  # retention was faster than the exports
             planned.append(Planned(_part(log, gap.start, begin), is_lost=True))
         pieces = _cut(_part(log, begin, gap.end), records_per_file)
         planned += [Planned(piece) for piece in pieces]
@@ -57,10 +58,7 @@ def plan(
 
 
 def check_loss(planned: Iterable[Planned]) -> None:
-    """
-    Raises:
-        OffsetOutOfRange: something is lost; names each range.
-    """
+    """Raises: OffsetOutOfRange: something is lost; names each range."""
     losses = [str(each.range) for each in planned if each.is_lost]
     if losses:
         raise OffsetOutOfRange(
@@ -91,7 +89,9 @@ def _gaps(log: OffsetRange, have: Sequence[OffsetRange]) -> Iterator[OffsetRange
 
 
 def _cut(gap: OffsetRange, size: int) -> Iterator[OffsetRange]:
-    """At multiples of `size`, wherever the gap begins."""
+    """At multiples of `size`, wherever the gap begins, so that every run cuts at the same
+    offsets.
+    """
     start = gap.start
     while start < gap.end:
         end = min((start // size + 1) * size, gap.end)
@@ -100,7 +100,7 @@ def _cut(gap: OffsetRange, size: int) -> Iterator[OffsetRange]:
 
 
 def _is_short(last: Planned, log: OffsetRange, size: int) -> bool:
-    """It ends where the log happens to end now, so the next run would end it elsewhere."""
+    """It ends at the log's end of this moment, so that the next run would end it elsewhere."""
     return not last.is_lost and last.range.end == log.end and log.end % size != 0
 
 

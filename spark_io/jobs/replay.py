@@ -1,4 +1,8 @@
-"""`python -m spark_io.jobs.replay`: files of Parquet back to a topic, once in all runs."""
+"""`python -m spark_io.jobs.replay`: send Parquet files (of an export) to a topic, idempotently.
+
+Owns the command, and the task and order of each row. Invariant: a second run of the same generation
+sends the same rows in the same order and tasks, so that brokers skip them.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-# -- Replay rows ----------------------------------------------------------------------------------
+# -- Rows in order --------------------------------------------------------------------------------
 # Rows of Parquet as a replay sends them: the same ones in the same tasks and order in each run.
 #
-# Invariant: which task sends a row, and behind which other one, follows from the row and its place
-# in the files alone. Rows of a partition are sent by one task, by offset; where there are no
-# offsets, by file and place in it.
+# Invariant: the task that sends a row, and the row before it, follow from the row and its place in
+# the files alone. Rows of a partition are sent by one task, by offset; where there are no offsets,
+# by file and place in it.
 
 
 SENT = ("key", "value", "headers", "tags")
@@ -42,11 +46,12 @@ _TOPIC = re.compile(r"/topic=([^/]+)/")
 def rows_to_replay(
     frame: DataFrame, *, keep_partitions: bool | None, keep_timestamps: bool, tasks: int
 ) -> DataFrame:
-    """
+    """The columns that are sent, each row in its task, sorted.
+
     Args:
         frame: of `spark.read.parquet`.
-        keep_partitions: each row goes to the partition in its column; else its key says where.
-            None: where there is such a column.
+        keep_partitions: each row goes to the partition in its column; else its key decides.
+            None: as the column, where there is one.
 
     Raises:
         JobError: a column is missing that this needs.
@@ -65,10 +70,7 @@ def rows_to_replay(
 
 
 def check_one_topic(files: Iterable[str]) -> None:
-    """
-    Raises:
-        JobError: the folder holds exports of several.
-    """
+    """Raises: JobError: the folder holds exports of several topics."""
     topics = sorted({found[1] for file in files for found in _TOPIC.finditer(file)})
     if len(topics) > 1:
         raise JobError(
@@ -91,7 +93,7 @@ def _columns_sent(
 
 
 def _task(columns: list[str]) -> Column:
-    """Which one sends a row, modulo their number."""
+    """The number of the task that sends a row, modulo the number of tasks."""
     if "partition" in columns:
         return sql.col("partition").cast("int")
     return sql.hash(sql.col("_metadata.file_name"))
@@ -158,7 +160,7 @@ def replay(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
 
 
 def _show_counts(frame: DataFrame) -> None:
-    """By partition, where there are any."""
+    """By partition, where there is such a column."""
     from pyspark.sql import functions as sql
 
     numbers = [sql.count(sql.lit(1)).alias("rows")]

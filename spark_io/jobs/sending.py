@@ -1,7 +1,7 @@
-"""Rows of a job, sent to a topic by Spark's tasks under the job's name.
+"""A job's rows written to a topic by Spark tasks, as named producers of the job and generation.
 
-A second run of a generation adds nothing if its rows come in the same order, task by task: that is
-what `replay_rows` and `bulk_rows` are for.
+A second run of a generation adds nothing if its rows come in the same order, task by task:
+`rows_to_replay` and `in_order` (bulk_load) take care of that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SinkTarget(NamedTuple):
-    """Where to, and under which name."""
+    """The topic, and the name of the job that writes to it."""
 
     bootstrap: str
     topic: str
@@ -32,12 +32,12 @@ class SinkTarget(NamedTuple):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SinkTarget:
-        """Of `sending_options`."""
+        """Out of the values of `sending_options`."""
         return cls(**{name: given[name] for name in cls._fields})
 
 
 def send(rows: DataFrame, target: SinkTarget) -> None:
-    """Returns once every row stands with all replicas in sync, and says how many there are.
+    """Returns once every row is acknowledged by all in-sync replicas, and prints their number.
 
     Raises:
         UnknownTopicOrPartition: there is no such topic.
@@ -61,7 +61,7 @@ def send(rows: DataFrame, target: SinkTarget) -> None:
 
 
 def _check_there(target: SinkTarget) -> None:
-    """Tasks would look for it for a while, one after the other."""
+    """Fail at once for a missing topic, which each task would wait for, one after the other."""
     asked = {"bootstrap.servers": target.bootstrap, "subscribe": target.topic}
     with Lookup(source_options(asked, is_stream=False)) as lookup:
         lookup.keys()

@@ -1,1 +1,1 @@
-"""Options of the source and the sink, as Spark hands them over, checked. Pure."""
+"""Options of the source and the sink, as Spark passes them, checked. Pure."""

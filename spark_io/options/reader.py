@@ -1,7 +1,8 @@
-"""Options as Spark hands them over, texts under names in lower case, read one by one. Pure.
+"""Option names and values as Spark passes them (lower-case names, texts), parsed and checked. Pure.
 
-Owns how values are written. Invariants: all problems are told in one error; names in it are those
-of the documentation; the value of a name that is refused is not in it, as it may be a secret.
+Owns how values are written, and what to say about options of Kafka's that raftmq refuses.
+Invariants: all problems are reported in one error; names in it are spelled as documented; the value
+of a refused option is not repeated, as it may be a secret.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 # -- Option names ---------------------------------------------------------------------------------
-# The names of all options, as they are documented, and what to say of those that Kafka has. Pure.
+# The names of all options, as they are documented, and messages for those that only Kafka has.
 #
-# Options of the client have a prefix, `kafka.` or `raftmq.`. Source and sink know each other's
-# names, as a table that is read and written has the options of both.
+# Options of the client have a prefix, `kafka.` or `raftmq.`. Source and sink accept each other's
+# names, as a table that is read and written has the options of both. Pure.
 
 
 PREFIXES = ("kafka.", "raftmq.")
@@ -148,7 +149,9 @@ _REFUSED_LOWER = {name.lower(): name for name in _REFUSED}
 
 
 def refusal(name: str) -> str | None:
-    """A sentence on a name that is not known, with or without prefix; None: nobody has it."""
+    """A sentence on an unknown name that Kafka has, with or without prefix; None: Kafka has none
+    such.
+    """
     prefix = next((each for each in PREFIXES if name.startswith(each)), "")
     base = name.removeprefix(prefix)
     if base.startswith(_SECRET_FAMILIES):
@@ -164,16 +167,18 @@ def refusal(name: str) -> str | None:
 
 ValueT = TypeVar("ValueT")
 
-NUMBER_MAX = (1 << 63) - 1
+NUMBER_MAX = (1 << 63) - 1  # int64, as on the wire
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _DURATION = re.compile(r"([0-9]{1,15}) ?([a-z]*)", re.ASCII)
+# Seconds of each unit; without one they are milliseconds, as in Spark.
 _SECONDS = {
     "us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0
 }  # fmt: skip
 
 
 class OptionReader:
-    """
+    """Reads options one by one, and collects the problems of all of them.
+
     Attributes:
         problems: so far.
     """
@@ -195,21 +200,23 @@ class OptionReader:
             self.problems.append(problem)
 
     def refuse(self, *names: str, why: str) -> None:
-        """Where they are given."""
+        """Report the names that are given."""
         for name in names:
             if self.has(name):
                 self.tell(f"{name}: {why}")
 
-    # What is given under one of several names, of which one may be.
+    # Values that may be given under one of several names
 
     def which(self, *names: str) -> str | None:
         given = [name for name in names if self.has(name)]
-        if len(given) > 1:
+        if len(given) > 1:  # which one should win would be a guess
             self.tell(f"{' and '.join(given)} are given; leave all but one out")
         return given[0] if given else None
 
     def read(self, *names: str, parse: Callable[[str], ValueT]) -> ValueT | None:
-        """`parse` raises ValueError, which says what is expected. None: nothing is given."""
+        """The parsed value; None: it is not given. `parse` raises ValueError, which says what is
+        expected.
+        """
         name = self.which(*names)
         if name is None:
             return None
@@ -255,7 +262,7 @@ class OptionReader:
         """`parse` raises ValueError if it is something else than expected."""
         return self.read(*names, parse=lambda text: parse(_json(text)))
 
-    # What consumers and producers of raftmq check themselves.
+    # Options that raftmq's consumer and producer check themselves
 
     def client_numbers(self, fields: Mapping[str, str]) -> dict[str, int]:
         """
@@ -268,7 +275,7 @@ class OptionReader:
         return {field: number for field, number in found.items() if number is not None}
 
     def check(self, make: Callable[[], object], fields: Mapping[str, str]) -> None:
-        """Tell what `make` refuses, in words of these options."""
+        """Report what `make` refuses, with its field names replaced by the options'."""
         try:
             make()
         except InvalidConfig as error:
@@ -283,10 +290,13 @@ class OptionReader:
 def _bad_name(name: str) -> str:
     if name in KNOWN:
         return ""
+    # 1. Kafka's, and refused. 2. The client's, without its prefix. 3. Mistyped, or unknown.
     if told := refusal(name):
         return told
     prefixed = [spelling for spelling in client_names(name) if spelling in KNOWN]
-    similar = prefixed or get_close_matches(name, list(KNOWN), n=1, cutoff=0.8)
+    similar = prefixed or get_close_matches(
+        name, list(KNOWN), n=1, cutoff=0.8
+    )  # stricter than difflib's 0.6: names share words
     hint = f"did you mean {KNOWN[similar[0]]}?" if similar else "leave it out"
     return f"there is no option {name}; {hint}"
 
@@ -318,7 +328,7 @@ def _json(text: str) -> object:
 
 
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Of two values for one name the first would be lost."""
+    """JSON objects without repeated names, of which `json` would keep the last value only."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a name stands there twice")
@@ -326,6 +336,8 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _respelled(problem: str, spellings: Mapping[str, str]) -> str:
-    """A name that is a word, too, is taken for a name in front of a value only."""
+    """Replace field names by options. A name that is a common word counts only in front of
+    a value.
+    """
     patterns = [field if "_" in field else rf"{field}(?= = )" for field in spellings]
     return re.sub(rf"\b(?:{'|'.join(patterns)})(?!\w)", lambda found: spellings[found[0]], problem)

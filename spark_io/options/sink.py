@@ -1,6 +1,6 @@
-"""What a program may ask of the sink, checked. Pure.
+"""Options of the sink: topic, delivery, transactionalId, generation, producer options. Pure.
 
-Invariant: there is no option by which a row counts as written before every replica in sync has it.
+Invariant: there is no option by which a row counts as written before every in-sync replica has it.
 Kafka's names where the meaning is Kafka's; `delivery`, `transactionalId`, `generation` and
 `partitioner` are raftmq's.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Delivery: TypeAlias = Literal["idempotent", "at_least_once"]
 
-ID_CHARS_MAX = 200  # the name of a task is longer by its number
+ID_CHARS_MAX = 200  # task names, which add a slash and a number, must fit a producer name
 CODECS = ("none", "gzip", "lz4", "zstd")
 
 
@@ -29,7 +29,7 @@ class SinkOptions:
     """Attributes:
     bootstrap: where brokers listen.
     topic: of all rows; None: each row has a column for it.
-    delivery: "idempotent": what stands there from an earlier attempt is skipped, if rows come in
+    delivery: "idempotent": rows that an earlier attempt has written are skipped, if they come in
         the same order; other rows are an error. "at_least_once": they are written again.
     transactional_id: names a job, or a stream in place of its query id, over all its runs.
     generation: of a batch with `transactional_id`: which rows, as the number of the nightly run.
@@ -47,7 +47,7 @@ class SinkOptions:
 
     @property
     def is_named(self) -> bool:
-        """Tasks write under names, by which brokers know what stands there already."""
+        """Tasks are named producers, so that brokers recognise the rows of an earlier attempt."""
         return self.delivery == "idempotent"
 
 
@@ -74,7 +74,7 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
 
 
 def _check_fixed(reader: OptionReader) -> None:
-    """What cannot be chosen may be said as it is."""
+    """Options with one possible value may be given with that value."""
     acks = ": the sink is done with a row once every replica in sync has it"
     reader.choice(*ACKS, choices=("all", "-1"), why=acks)
     idempotence = ": brokers always find what the client sends twice"
@@ -106,7 +106,7 @@ def _producer(reader: OptionReader) -> dict[str, Any]:
 
 
 def _check_name(reader: OptionReader, found: SinkOptions, *, is_stream: bool) -> None:
-    """What a name and its generation need of each other."""
+    """Check `transactionalId` and `generation` against each other."""
     if not found.is_named:
         why = "with delivery = at_least_once nothing is looked up by name; leave one of them out"
         reader.refuse("transactionalId", "generation", why=why)

@@ -1,8 +1,8 @@
-"""What a program may ask of the source, checked. Pure.
+"""Options of the source: topics, positions, limits and the consumer's, checked. Pure.
 
 Names, defaults and meanings are those of Spark's source for Kafka (its integration guide lists
-them), where raftmq has the same thing. What would do nothing is refused, and so is what cannot be
-had together.
+them), where raftmq has the same thing. Options without effect are refused, and so are those that
+contradict each other.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from spark_io.positions import Position
 
-TRIGGER_DELAY_SECONDS = 900.0
-RETRY_MS, RETRY_MS_MAX = 60_000, 86_400_000
-LABEL, LABEL_CHARS_MAX = "spark", 200
+TRIGGER_DELAY_SECONDS = 900.0  # Spark's default of maxTriggerDelay, 15m
+RETRY_MS, RETRY_MS_MAX = 60_000, 86_400_000  # a minute outlasts a failover; a day at most
+LABEL, LABEL_CHARS_MAX = "spark", 200  # cut, as queries may have names of any length
 _OF_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 
@@ -44,13 +44,13 @@ class SourceOptions:
         matches, in Python's syntax. One of the three, the others are None.
     starting: of a batch, or of a stream that has no checkpoint yet.
     ending: of a batch.
-    fail_on_data_loss: what is gone before it was read is an error; else it is passed over.
+    fail_on_data_loss: records that are gone before they were read are an error; else skipped.
     max_offsets_per_trigger, min_offsets_per_trigger: records of a microbatch; the latter is waited
         for, but not longer than `max_trigger_delay_seconds`.
-    min_partitions, max_records_per_partition: of Spark, that is tasks.
+    min_partitions, max_records_per_partition: Spark's partitions, that is tasks.
     include_headers, include_tags: have a column for them.
     client_id: a label for the logs of brokers.
-    retry_seconds: how long to go on while nobody leads a partition or no broker answers.
+    retry_seconds: how long to retry while a partition has no leader or no broker answers.
     consumer: options of raftmq's consumer that differ from its defaults.
     """
 
@@ -108,7 +108,7 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
 
 
 def bootstrap_of(reader: OptionReader) -> tuple[str, ...]:
-    """Source and sink say it alike."""
+    """The bootstrap addresses, for source and sink."""
     text = reader.text(*BOOTSTRAP)
     name = reader.which(*BOOTSTRAP) or BOOTSTRAP[0]
     if text is None:
@@ -123,7 +123,7 @@ def bootstrap_of(reader: OptionReader) -> tuple[str, ...]:
 
 
 def label_of(reader: OptionReader) -> str:
-    """Whatever the query calls itself; it means nothing but to people."""
+    """A client id for the logs of brokers: the first of several options that may name the query."""
     own, group = reader.text(*client_names("client.id")), reader.text(*GROUP)
     return (own or group or reader.text("queryName") or LABEL)[:LABEL_CHARS_MAX]
 
@@ -168,13 +168,13 @@ def _pattern(text: str) -> str:
 
 
 def _refuse_misplaced(reader: OptionReader, *, is_stream: bool) -> None:
-    """What would do nothing."""
+    """Refuse options that would have no effect."""
     if not is_stream:
         why = "it is for streams; leave it out, and end a batch with endingOffsets"
         reader.refuse(*_OF_STREAMS, why=why)
     elif not reader.has("minOffsetsPerTrigger"):
         reader.refuse("maxTriggerDelay", why="nothing is waited for without minOffsetsPerTrigger")
-    # Without transactions whatever is committed may be read: both come to the same.
+    # Without transactions both levels read the same records, up to the high watermark.
     levels = ("read_committed", "read_uncommitted")
     reader.choice(*client_names("isolation.level"), choices=levels)
     refuse_security(reader)
