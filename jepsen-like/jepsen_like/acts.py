@@ -1,7 +1,7 @@
-"""The acts of a run: quiet, trouble, healing, last reads, and what the nodes leave.
+"""The phases of a run: quiet load, faults, healing, final reads, and reading the nodes' disks.
 
-Owns their order, and how long each may take. Knows nothing of how anything is done, nor of what is
-promised: whatever happens is in the history.
+Owns their order, and how long each may take. Knows neither how a fault is done nor what is
+promised: everything that happens is in the history.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from jepsen_like.settings import RunSettings
     from jepsen_like.workloads.workload import Workload
 
-QUIET_SECONDS = 4.0
-WHOLE_SECONDS_MAX = 60.0
+QUIET_SECONDS = 4.0  # of load before the first fault, so that its effect can be told from the start
+WHOLE_SECONDS_MAX = 60.0  # for all replicas to be in sync after healing; the history shows if not
+# In sync once more after this: a broker that was silent may be fenced just then.
 SETTLE_SECONDS = 2.0
-LOOK_SECONDS = 0.1
-NEWS_SECONDS = 0.5
+LOOK_SECONDS = 0.1  # between checks for that
+NEWS_SECONDS = 0.5  # between reads of the nodes' logs for new leaders
 
 
 class Acts:
@@ -59,7 +60,7 @@ class Acts:
         self._begin("end")
 
     async def _use_and_break(self) -> None:
-        """Whatever ends by itself is started again until nobody uses it any more."""
+        """Nodes that end by themselves are restarted until the final reads are over."""
         stop, nemesis = trio.Event(), self._make_nemesis()
         async with trio.open_nursery() as carers:
             carers.start_soon(nemesis.caretaker.run)
@@ -113,8 +114,8 @@ class Acts:
         return spared if self._workload.name == "groups" else {*spared, COORDINATOR}
 
     async def _wait_whole(self) -> None:
-        """And still so a little later: whoever was silent until now may be given up just then. If
-        it never is, the history shows it.
+        """And still in sync a little later: a broker that was silent may be fenced just then. If it
+        never is, the history shows it.
         """
         view, is_settled = self._workload.view(), False
         with trio.move_on_after(WHOLE_SECONDS_MAX):

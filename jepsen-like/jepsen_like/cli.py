@@ -1,4 +1,4 @@
-"""The command line: one run, its report again, or a ladder of runs.
+"""The command line of jepsen-like: one run, the report of a run again, or a ladder of runs.
 
 Owns options and exit codes: 0 passed, 1 failed, 2 cannot be done as asked or broke down, 3 proves
 nothing, 130 interrupted.
@@ -48,12 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(*_: object) -> None:
-    """All is undone, as by Ctrl-C; the event loop has a way of its own for that one."""
+    """SIGTERM undoes everything, as Ctrl-C does; for Ctrl-C the event loop has its own handling."""
     signal.raise_signal(signal.SIGINT)
 
 
 def _break_down() -> int:
-    """The harness itself: nothing is said of what it tests."""
+    """The harness itself has failed: exit code 2, as that says nothing about what it tests."""
     traceback.print_exc()
     return _end(
         CANNOT,

@@ -1,6 +1,6 @@
-"""What a run is doing just now, for whoever waits for it.
+"""The progress line of a run on stderr: phase, operations, faults.
 
-Owns one line on stderr: on a terminal it is written over again and again, elsewhere now and then.
+On a terminal it is overwritten again and again, elsewhere a line is printed now and then.
 """
 
 from __future__ import annotations

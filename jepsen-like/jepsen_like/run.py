@@ -1,7 +1,7 @@
 """One run, from its settings to its verdict: `run`.
 
-Owns what a run stands on, in the order in which it is made: mounts and a network of its own where
-the machine gives them, a folder, a cluster, a workload. What happens then is in `acts.py`.
+Owns what a run stands on, in the order in which it is made: namespaces for mounts and network where
+the machine allows them, a folder, a cluster, a workload. The phases are in `acts.py`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ if TYPE_CHECKING:
     from jepsen_like.settings import RunSettings
 
 RESULTS = Path("jepsen-results")
-FAULTS_EACH_SECONDS = 20.0  # at least one fault in so many, or the run proves nothing
-# Likewise; of metadata none.
+# Minimum activity, far below what a run on a slow machine does; with less it proves nothing.
+FAULTS_EACH_SECONDS = 20.0  # one fault in so many
+# Acknowledged values by workload; metadata has none.
 ACKS_EACH_SECOND = {"queue": 20, "groups": 4, "reruns": 20}
-GENERATION_SECONDS = 20.0  # at least one of each group in so many
+GENERATION_SECONDS = 20.0  # one generation of each group in so many
 FINISHED_EACH_SECOND = 0.5  # generations of producers with names
 OKS_EACH_SECOND = 2  # operations that ended well
-FINAL_SECONDS = 120.0
+FINAL_SECONDS = 120.0  # for the final reads of a minute's records on a slow machine
 
 
 def run(settings: RunSettings, path: Path | None = None, *, bug: str = "") -> str:
@@ -78,7 +79,7 @@ def run(settings: RunSettings, path: Path | None = None, *, bug: str = "") -> st
 
 
 def _check_free(folder: RunFolder) -> None:
-    """What another run has left there would be taken for ours."""
+    """Files of another run would be taken for this one's."""
     if folder.history_path.exists():
         raise BadSettings(f"{folder.path} holds a run already: name another with --folder")
     try:
@@ -118,7 +119,7 @@ def judge_run(path: Path, history: Sequence[Event]) -> Verdict:
 
 
 def _play(settings: RunSettings, folder: RunFolder, *, no_lab: str, bug: str) -> Recorder:
-    """Everything that was made is gone when it returns, but for the folder."""
+    """Everything that was made is removed when it returns, except the folder."""
     node_ids = range(1, settings.nodes + 1)
     with ExitStack() as stack:
         lab = None if no_lab else stack.enter_context(Lab.open(node_ids, settings.seed))

@@ -1,4 +1,4 @@
-"""What a run is to be: everything that decides it, and the command that repeats it. Pure."""
+"""The settings of a run: workload, faults, seed, sizes; and the command that repeats it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     processes: clients that do one thing after the other.
     rate: operations a second of all of these together, at most.
     pace: seconds between faults, on the average.
-    whom: parts that alone are hit, as people type them; none: all that a kind knows.
+    whom: roles that alone are hit, as people type them; none: all that a kind knows.
     strokes: 0: faults as the seed draws them; else so many of each kind, in turn.
     """
 
@@ -73,7 +73,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """That repeats the run. The seed decides what strikes when; processes take their time."""
+        """Repeats the run. The seed decides which fault comes when; timing of processes differs."""
         shown = (
             (name, getattr(self, name))
             for name in self.__struct_fields__

@@ -1,8 +1,8 @@
-"""The ladder: runs that together say something, one after the other, and a table of them.
+"""The ladder: the runs of a level, one after the other as processes, and a table of them.
 
-Owns which runs make a level. Each run is a process of its own, so that what it made on the machine
-is gone with it, whatever happens. Level 1 is for every change, level 2 for a night, level 3 for a
-release: ten minutes, about two hours, a day.
+Owns which runs make a level. Each run is a process of its own, so that its namespaces and mounts
+end with it in any case. Level 1 is for every change, level 2 for a night, level 3 for a release:
+ten minutes, about two hours, a day.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def climb(level: int, *, rungs: Collection[int], first_seed: int, folder: Path) 
             _say(f"[{number}/{len(ladder)}] {rung.name}: {settings.command}")
             run_process([*_command(settings), "--folder", str(runs[-1].path)], check=False)
             _say(f"    {runs[-1].headline()}")
-    finally:  # also of those that were, where somebody has had enough
+    finally:  # also after Ctrl-C, of the runs that were done
         _tell(runs, folder, time.monotonic() - began_at)
     return worst(run.outcome() for run in runs)
 

@@ -1,6 +1,6 @@
-"""A value whose send certainly did not happen, as the client was told, was read or stands in a log.
+"""Anomaly: a value whose send failed for certain was read, or is in a log (aborted read).
 
-Counts values. One that was also sent by an operation that may have happened is none.
+Counts values. A value that was also sent by an operation that may have happened is no anomaly.
 """
 
 from __future__ import annotations

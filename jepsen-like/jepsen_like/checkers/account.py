@@ -1,8 +1,8 @@
-"""What happened, by key: all that the checkers of a queue ask of a history, from one pass over it.
+"""A history sorted by key in one pass: sends, reads, replicas, phases; the input of all checkers.
 
-Owns the pairing of what began with how it ended, and what a value's outcome is: an operation that
-never ended is unknown, and so is each value of one that ended so, but for those that have an offset
-and those that are said to have failed. Judges nothing but the form: a history that cannot be has no
+Owns the pairing of invocations with completions, and the outcome of each value: an operation that
+never completed is unknown, and so is each value of one with outcome info, except those with an
+offset and those that are reported as failed. Judges only the form: a malformed history has no
 verdict.
 """
 
@@ -45,10 +45,10 @@ class Account:
     phases: the event in which each began.
     healed: by what they did, sends that ended well and polls that brought something, between the
         faults and the last reads.
-    final_keys: those that somebody began to read from the beginning in the phase "final".
-    behind: the ends of those to which one of the last readers did not get; of a register, NEVER.
-    looks: what was said of the replicas.
-    replica_count: how many nodes keep each key; 0: nobody said.
+    final_keys: those that a process began to read from the beginning in the phase "final".
+    behind: the ends of keys that a final reader did not reach; of a register, NEVER.
+    looks: what the watcher saw of the replicas.
+    replica_count: how many nodes keep each key; 0: it was not recorded.
     groups: what consumer groups did.
     """
 

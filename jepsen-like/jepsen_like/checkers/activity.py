@@ -1,4 +1,4 @@
-"""Whether enough happened that silence of the other checkers means something.
+"""Whether a run did enough to prove anything: minimum numbers of operations, faults, final reads.
 
 Owns what a run must have done to count. Says why a history proves nothing; never that it is wrong.
 """
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from jepsen_like.checkers.account import Account
 
 
-# What a client does alone, or what only watches, is no use that is made of a queue; and of runs
-# their own programs break off as many as they like.
+# Operations that do not count as use of the queue: those without a request, those of the watcher,
+# and runs of named producers, which their own programs break off as often as they like.
 BY_THE_WAY = frozenset({"assign", "crash", "watermark", "behind", "stale-read", NAMED_SEND})
 
 
@@ -29,7 +29,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ok_share_min: of the operations of clients. A compare-and-set that was refused counts as
-            ok, for it was answered. It holds for sends alone, too: polls need nobody to be ok.
+            ok, for it was answered. It holds for sends alone, too: polls are ok without a leader.
         oks_min: operations of clients that ended well, a refusal not counted.
         acks_min: values that were acknowledged, by however many.
         faults_min: that began.
@@ -37,7 +37,7 @@ class Demands(msgspec.Struct, frozen=True, kw_only=True):
         finished_min: generations of producers with names.
         allowed: names of findings that are only reported.
         is_to_end: clients sent and polled until the end; then everything was read once more, and
-            the replicas were looked at; and of each key somebody said that he leads it.
+            the replicas' disks were read; and of each key some node has logged that it leads it.
     """
 
     ok_share_min: float = 0.5
@@ -94,14 +94,14 @@ def _idle_groups(account: Account, demands: Demands) -> Iterator[str]:
 
 
 def _last_end(account: Account, key: str) -> int:
-    """How far all of the last readers came together."""
+    """How far the final readers came together."""
     final = account.phases.get("final", NOT_SEEN)
     reads = account.keys[key].reads if key in account.keys else ()
     return max((max(read.offsets) + 1 for read in reads if read.invoked > final), default=0)
 
 
 def _end(account: Account, key: str, end: float) -> float:
-    """Where a key ends that somebody heard of up to `end`: what few acknowledged may be gone."""
+    """The end of a key that clients saw up to `end`: records of fewer acks may be gone."""
     replicas = account.keys[key].replicas.values() if key in account.keys else ()
     return min(end, max((replica.log_end for replica in replicas), default=end))
 

@@ -1,7 +1,7 @@
-"""The parts of an account: what was sent, read, said and kept, by key, in columns.
+"""The types of an account: sends, reads, watermarks and replicas of a key, in columns.
 
-Owns the classes only; `account` fills them. Numbers called `invoked` and `completed` are those of
-events: they give the order in time, and the place to look.
+Owns the classes only; `account` fills them. Numbers called `invoked` and `completed` are indexes of
+events: they give the order in time, and the place in the history.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jepsen_like.history.event import ACKS_ALL, Process, Type
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-Value: TypeAlias = "int | str"  # what a record holds; nobody looks inside
+Value: TypeAlias = "int | str"  # what a record holds; compared only
 NOT_SEEN = -1  # before every event
 
 
@@ -25,10 +25,10 @@ NOT_SEEN = -1  # before every event
 class Send:
     """Attributes:
     completed: None: it never was; then its outcome is unknown.
-    offsets: parallel to `values`; None: not acknowledged, or nobody says where.
+    offsets: parallel to `values`; None: not acknowledged, or without an offset.
     is_repeated: the client may have sent it more than once.
     failed: values that certainly were not appended.
-    is_idempotent: each value stands there once at most, whatever the client was told.
+    is_idempotent: each value is in the log once at most, for any outcome.
     label: name and generation, where other runs may send the same values.
     """
 
@@ -99,7 +99,7 @@ Batch: TypeAlias = "tuple[int, int, int, list[Value | None]]"  # base offset, ep
 
 
 class Replica(NamedTuple):
-    """The log of one node at the end. A None among the values is a record of nobody's."""
+    """The log of one node at the end. A None among the values is a control record."""
 
     node: int
     event: int
@@ -113,7 +113,7 @@ class Replica(NamedTuple):
         return self.batches[-1][0] + len(self.batches[-1][3]) if self.batches else self.log_start
 
     def in_sync(self) -> Replica:
-        """The same, of which all is committed, whatever the node has noted last."""
+        """The same with all of it committed, as the high watermark on disk may be an older one."""
         return self._replace(high_watermark=max(self.high_watermark, self.log_end))
 
     def offsets(self) -> Iterator[int]:
@@ -173,9 +173,9 @@ class KeyAccount:
 
     @cached_property
     def promised(self) -> dict[Value, int | None]:
-        """What must be there: acknowledged by all; or by the one that led from first to last.
+        """What must be there: acknowledged by all; or by a leader that led from first to last.
 
-        Who began to lead only once has neither been replaced nor begun anew.
+        A node that began to lead only once was neither replaced nor restarted.
         """
         if self.leads_said != 1:
             return self.acknowledged

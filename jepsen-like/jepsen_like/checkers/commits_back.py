@@ -1,8 +1,8 @@
-"""A committed offset that went back, though nobody asked for that.
+"""Anomaly: a group's committed offset went back without a commit that asked for it.
 
-Counts observations, a commit that was carried out or an offset that was fetched, that are lower
-than one that had ended before they began. Those that overlap have no order. Who commits before
-records are handed out may give back what nobody was handed: that is asked for.
+Counts observations, a commit that succeeded or an offset that was fetched, that are lower than one
+that had completed before they began. Those that overlap have no order. A member that commits before
+records are handed out may give back records that were not: that is allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Seen(NamedTuple):
-    """`what`: the words for it, and who did it; `is_return`: gives back what was not handed out."""
+    """`what`: a description with the process; `is_return`: gives back records not handed out."""
 
     offset: int
     invoked: int
@@ -53,7 +53,7 @@ def _observations(group: Group, key: str) -> Iterator[_Seen]:
 
 
 def _is_return(group: Group, key: str, commit: Commit, taken: list[Taken]) -> bool:
-    """The same member, having it all the time, may have committed more: nobody was handed that."""
+    """The same owner may have committed more than it handed out, and give that back."""
     offset = commit.offsets[key]
     had_since = max(
         (own.began for own in group.ownerships.get(key, ()) if _is_before(own, commit)),

@@ -1,10 +1,9 @@
-"""One value at two offsets, though it was to stand there once.
+"""Anomaly: one value at two offsets, though its producer was idempotent or its client sent it once.
 
-Counts values. What an idempotent producer has sent stands there once, or not at all, however that
-ended and however often it left. Of others, a client that may have sent again, or does not know how
-it ended, may find copies: those are a figure only. What fewer than all acknowledged at one offset
-and stands at another one must be there twice as well. Values that nobody sent are another
-checker's.
+Counts values. A value of an idempotent producer is in the log once, or not at all, for any outcome
+and any number of retries. Of other producers a retry, or an unknown outcome, may leave copies:
+those are a figure only. A value that fewer than all acknowledged at one offset, and that is at
+another one, must be there twice as well. Values that were never sent are another checker's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a checker says: how often something was wrong, and where to look.
+"""`Finding`: the result of a checker, with count, severity and example sentences.
 
-Owns the names of all that may be wrong and which of it is worse. A checker that found nothing says
-so with a count of 0, so that a report shows what was looked for.
+Owns the names of all anomalies and their order of severity. A checker that found nothing reports a
+count of 0, so that a report shows what was checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EXAMPLES_MAX = 10
+EXAMPLES_MAX = 10  # of each kind: one fault may have thousands
 
 # The worst first. One fault shows in many ways: the first of them is the one to look at.
 NAMES = (

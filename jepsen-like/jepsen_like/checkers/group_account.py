@@ -1,7 +1,7 @@
-"""What consumer groups did, from the same pass over a history as everything else.
+"""What consumer groups did, out of the same pass over a history: ownership, hand-outs, commits.
 
-Owns the pairing of attempts to commit, and to fetch, with how they ended (by number: a member has
-several under way), and of hand-outs with who had the partition then. Judges nothing.
+Owns the pairing of commits and fetches of offsets with their completions (by number: a member has
+several in flight), and of hand-outs with the owner of the partition at that time. Judges nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class GroupAccount:
     """
     Args:
-        on_taken: told each hand-out, and its key.
+        on_taken: called with each hand-out, and its key.
 
     Attributes:
         groups: by name.
@@ -58,12 +58,12 @@ class GroupAccount:
         }
 
     def take(self, event: Event) -> None:
-        """What is not about groups is left alone."""
+        """Events that are not about groups are skipped."""
         if event.f in self._takes:
             self._takes[event.f](event)
 
     def end(self) -> None:
-        """What never ended may have happened."""
+        """Attempts without a completion may have happened."""
         for began in self._open.values():
             if began.f == "commit":
                 self._commit(began, None)
@@ -94,7 +94,7 @@ class GroupAccount:
         group.ownerships.setdefault(key, []).append(own)
 
     def _end_ownership(self, member: str, key: str, event: int, end: End) -> None:
-        """Somebody may lose what he was not told yet that he had."""
+        """A member may lose a partition before it was notified that it owned it."""
         own = self._held[member].pop(key, None)
         if own is not None:
             own.ended, own.end = event, end

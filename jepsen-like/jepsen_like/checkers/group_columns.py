@@ -1,7 +1,7 @@
-"""The parts of what consumer groups did: who had which partition when, and was handed out what.
+"""The types of a group's account: ownerships, hand-outs, commits and fetched offsets, by key.
 
 Owns the classes only; `group_account` fills them. Numbers called `began`, `ended`, `invoked` and
-`completed` are those of events, as in `columns`.
+`completed` are indexes of events, as in `columns`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from jepsen_like.checkers.columns import Value
 
 Member: TypeAlias = str
-BEFORE = "before"  # the commit mode with which nothing comes twice, and something may be left out
+BEFORE = "before"  # commit before processing: at most once, so that records may be left out
 NEVER = math.inf
 NOTHING = -1  # where nothing is committed
 
 
 class End(StrEnum):
-    """How somebody ceased to have a partition; of what was lost he is told late."""
+    """How a member ceased to own a partition; of a loss it is notified late."""
 
     NONE = ""
     REVOKED = "revoked"
@@ -35,7 +35,7 @@ class End(StrEnum):
 
 
 class Taken(NamedTuple):
-    """What was handed out at once, of one key; never empty. `invoked`: it was asked for."""
+    """Records of one key handed out at once; never empty. `invoked`: when they were asked for."""
 
     member: Member
     invoked: int
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Ownership:
-    """From when to when a member had a key, as it was told.
+    """From when to when a member owned a key, by its own rebalance events.
 
     Attributes:
         start: the offset at which the group went on, as the member had just heard; NOTHING: none
@@ -70,7 +70,7 @@ class Ownership:
 
 
 class Commit(NamedTuple):
-    """One attempt. `outcome` INFO: nobody knows, or it never ended."""
+    """One attempt. `outcome` INFO: unknown, or it never completed."""
 
     member: Member
     generation: int
@@ -95,8 +95,8 @@ class Group:
     commit: when its members commit.
     keys: that it reads, all of them from the beginning.
     ownerships: by key, as they began.
-    unowned: what was handed out to somebody who had not been given its key.
-    generations: that members were told of.
+    unowned: records handed out to a member that did not own their key.
+    generations: that members have seen.
     """
 
     name: str
@@ -109,12 +109,12 @@ class Group:
     generations: set[int] = field(default_factory=set)
 
     def owned(self, key: str) -> list[tuple[Ownership, Taken]]:
-        """All that was handed out of a key to those who had it, in order."""
+        """All records of a key handed out to its owners, in order."""
         pairs = [(own, one) for own in self.ownerships.get(key, ()) for one in own.taken]
         return sorted(pairs, key=lambda pair: pair[1].completed)
 
     def values(self, key: str) -> set[Value]:
-        """All that anybody was handed out of a key."""
+        """All values of a key handed out to any member."""
         found = {value for _, taken in self.owned(key) for value in taken.values}
         return found.union(*(taken.values for of, taken in self.unowned if of == key))
 

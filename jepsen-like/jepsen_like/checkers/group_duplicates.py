@@ -1,8 +1,8 @@
-"""A record that a group was handed out twice, though nobody had ceased to have its partition.
+"""Anomaly: a record handed out twice within a group, though its partition kept its owner.
 
-Counts hand-outs. With commits before the work there is never a second one. With others there is
-one after somebody has lost, given up or left what he had, or has crashed: a figure only. Twice to
-one who had it all the time is a matter of order.
+Counts hand-outs. With commits before the work there must never be a second one. With other modes
+there may be one after a member has lost, given up or left its partitions, or has crashed: a figure
+only. Twice to the same continuous owner is `group_order`'s.
 """
 
 from __future__ import annotations

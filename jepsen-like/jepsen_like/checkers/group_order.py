@@ -1,8 +1,8 @@
-"""Whether members got the records of what they had in order, and began where the group had stopped.
+"""Anomaly: a group member got records out of order, or did not begin at the committed offset.
 
-Counts steps from one record to the next, as long as one member has a partition. The first step is
-that from the offset that it was told to be committed; who was told of none begins at the beginning.
-What nobody saw anything at may be empty.
+Counts steps from one record to the next while one member owns a partition. The first step is that
+from the committed offset that it fetched; without one it begins at the beginning. Offsets at which
+nothing was ever seen may be empty.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A value that must be there was handed out to no member of a group that reads from the beginning.
+"""Anomaly: a promised value was handed out to no member of a group that reads from the beginning.
 
-Counts values, for each group. Judges runs that came to their last reads: until then they may be
-late. With commits before the work, what was in hand when a member died is left out: below what was
-committed that is a figure only.
+Counts values, for each group. Judges runs that came to their final reads: until then values may be
+late. With commits before the work, records that were being processed when a member died are left
+out: below the committed offset that is a figure only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _missing(
 
 
 def _may_be_left_out(group: Group, key: KeyAccount, value: Value) -> bool:
-    """It may have been committed by somebody who did not live to get it."""
+    """It may have been committed by a member that crashed before it was handed out."""
     place = key.place(value)
     if group.commit != BEFORE or place is None:
         return False

@@ -1,11 +1,11 @@
-"""Whether the end of what is committed ever went back.
+"""Anomaly: a high watermark went back, or lies behind the end of every log.
 
-Counts observations that are lower than an earlier one. What a consumer is told by its polls never
-falls, and nothing that anybody was told lies behind the end of every log. An assign makes another
-consumer, and a leader that has just begun may tell it what it knew as a follower. What leaders say,
-whoever asks, is in real time: an answer that was asked for after another one had come, of the same
-or a lower epoch, is not lower than that. A leader of a lower epoch may not know that it is none,
-and may lag.
+Counts observations that are lower than an earlier one. The high watermarks in a consumer's polls
+never fall, and none that was ever reported lies behind the end of every log. An assign makes
+another consumer, and a leader that has just been elected may report what it knew as a follower.
+Answers of leaders to any process are ordered in real time: one that was invoked after another
+completed, of the same or a lower epoch, is not lower. A leader of a lower epoch may not know that
+it was deposed, and may lag.
 """
 
 from __future__ import annotations

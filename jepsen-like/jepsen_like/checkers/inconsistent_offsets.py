@@ -1,7 +1,7 @@
-"""One offset of a key, two values: nothing may ever be seen to change.
+"""Anomaly: one offset of a key with two values; committed records never change.
 
-Counts offsets. Who is believed is the `version_order`'s to say: an acknowledgement of fewer than
-all may be replaced.
+Counts offsets. Which observations count is for `version_order` to say: an acknowledgement of fewer
+than all may be replaced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether two nodes ever led one key in one epoch.
+"""Anomaly: two nodes led one key in one leader epoch.
 
-Counts epochs of keys. A node may say again that it leads.
+Counts epochs of keys. A node may log again that it leads.
 """
 
 from __future__ import annotations

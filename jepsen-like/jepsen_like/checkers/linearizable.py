@@ -1,14 +1,14 @@
-"""Whether a history of a register could have happened one operation at a time.
+"""Linearizability of a register's history: the search of Wing and Gong with Lowe's improvements.
 
-Owns the question after Wing and Gong, with Lowe's two cures for its cost: an operation takes effect
-only when it must (something that ended needs it), and no state of the search is visited twice.
+An operation takes effect only when it must (a completed one needs it), and no state of the search
+is visited twice. That keeps the cost of the search low.
 Keys are independent and judged alone. Pure.
 
 What a state is: the value of the register, and which of the open operations have had their effect.
 An operation whose outcome is unknown may have its effect at any time after its invocation, or
-never; it is followed as long as somebody might still have seen its effect. Values should be
-unique: then that is not long, and the search is quick. One clock stamps all times; whoever counts
-events instead of seconds keeps the order of those that happen at the same time.
+never; it is followed as long as another operation might still have seen its effect. Values should
+be unique: then that is not long, and the search is quick. One clock stamps all times; numbers of
+events in place of seconds keep the order of those that happen at the same time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from jepsen_like.checkers.registers import Operation, Value
 
-STATES_MAX = 200_000  # between two ends of operations; a search beyond is given up
-NEIGHBOURS_SHOWN = 10
+STATES_MAX = 200_000  # between two completions: seconds of search; beyond, it might take hours
+NEIGHBOURS_SHOWN = 10  # operations around a violation, in its message
 
 
 class NoVerdict(Exception):
@@ -65,7 +65,7 @@ class Violation(NamedTuple):
 
 
 def check(history: Iterable[Operation], *, initial: Value = None) -> Violation | None:
-    """The violation that was certain first, of whatever key; None for a good history.
+    """The violation that was certain first, of any key; None for a good history.
 
     Raises:
         NoVerdict: the history of some key is too tangled.
@@ -146,11 +146,11 @@ def _events(operations: list[Operation]) -> Iterator[_Event]:
 
 
 def _last_needed(operations: list[Operation]) -> dict[int, float]:
-    """Until when somebody may see the effect of each unknown operation, if anybody does.
+    """Until when the effect of each unknown operation may be seen, if it ever is.
 
-    Later, or if nobody does, it is as good as one that never happened: whoever sees nothing of it
-    fits into the same order without it. An unknown compare-and-set needs a value as long as its
-    own effect is needed, so the last need travels back along chains of them.
+    Later, or if it never is, it is equivalent to one that never happened: operations that do not
+    see it fit into the same order without it. An unknown compare-and-set needs a value as long as
+    its own effect is needed, so the last need travels back along chains of them.
     """
     until: dict[int, float] = {}
     makers: dict[Value, list[int]] = defaultdict(list)
@@ -247,7 +247,7 @@ class _Search:
         }
 
     def _after_reads(self, value: Value, done: int) -> _State:
-        """Reads that fit take effect at once: they are in nobody's way."""
+        """Reads that fit take effect at once: they change no state."""
         for bit, call in self._open.items():
             if call.is_read and call.needs == value:
                 done |= bit

@@ -1,19 +1,20 @@
-"""What was said of the replicas by whoever watched the cluster.
+"""The watcher's observations of the replicas: in sync, not in sync, or no answer.
 
-Owns what may be concluded from looks that nobody answered: one may be chance, some are silence.
+Owns the conclusion from missing answers: one may be chance, several in a row are silence.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SILENT_LOOKS = 4  # one after the other without an answer
+# In a row without an answer: one or two may be chance while the watcher finds another broker.
+SILENT_LOOKS = 4
 
 
 @dataclass(eq=False, slots=True)
 class Looks:
     """Attributes:
-    is_any: somebody was ever answered.
+    is_any: there was any answer.
     is_whole: the last answer after the faults: all replicas are in sync; None: there was none.
     was_whole: one of the answers after the faults said so. Topics that are made meanwhile are not
         in sync at once, so the last answer may say otherwise.
@@ -29,11 +30,11 @@ class Looks:
 
     @property
     def is_silent(self) -> bool:
-        """Nobody could say at the end how the cluster was, though somebody had asked."""
+        """The watcher got no more answers at the end, though it asked."""
         return self.is_any and (self.is_whole is None or self.unanswered >= SILENT_LOOKS)
 
     def take(self, event: int, *, is_whole: bool | None, is_after: bool) -> None:
-        """`is_whole` is None where nobody answered; `is_after`: the faults are over."""
+        """`is_whole` is None without an answer; `is_after`: the faults are over."""
         self.is_any = self.is_any or is_whole is not None
         if not is_after:
             return

@@ -1,12 +1,12 @@
-"""A value that was promised is gone: readers passed its place, or no log has it.
+"""Anomaly: an acknowledged value is lost: readers passed its offset, or no replica's log has it.
 
-Promised is what all acknowledged, and what the leader did that led from first to last. A value is
-judged in two ways. By readers: somebody read what is before and what is after it, or all from the
-beginning to something after it, and nobody ever read the value. By replicas at the end: none has it
-("lost-write"), or one of them lacks it below its own high watermark, or lacks it while all are said
-to be in sync ("lost-on-node", counted once for each node); so is a whole log that is missing then.
-A replica that is behind lacks what it has not fetched yet: a figure only. So is what was not
-promised. What may have been deleted is not judged.
+Promised are values that all acknowledged, and those of a leader that led from first to last. A
+value is judged in two ways. By readers: one read what is before and what is after it, or all from
+the beginning to something after it, and none ever read the value. By replicas at the end: none has
+it ("lost-write"), or one of them lacks it below its own high watermark, or lacks it while all are
+reported in sync ("lost-on-node", counted once for each node); so is a whole log that is missing
+then. A replica that lags lacks what it has not fetched yet: a figure only. So are values that were
+not promised. Records that may have been deleted are not judged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _lost(key: KeyAccount, acknowledged: dict[Value, int | None], spans: list[Sp
 
 
 def _spans(key: KeyAccount) -> list[Span]:
-    """What readers went through; spans do not touch, and rise."""
+    """Offset ranges that readers went through; disjoint, rising, and not adjacent."""
     spans: dict[Session, Span] = {}
     for read in key.reads:
         first, last = min(read.offsets), max(read.offsets)

@@ -1,8 +1,8 @@
-"""A cluster that was not well again between the end of the faults and the last reads.
+"""Anomaly: a cluster that did not recover between the end of the faults and the final reads.
 
-Owns the promise that all heals once nothing is broken any more. Counts keys that took nothing of
-what was sent to them while all replicas were said to be in sync; and once that they never were, or
-that nobody could say. Judges runs that came to their last reads, and in which somebody looked.
+Owns the promise that everything heals once no fault is left. Counts keys to which no send succeeded
+while all replicas were reported in sync; and once that they never were, or that the watcher got no
+answer. Judges runs that came to their final reads, and that had a watcher.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _since(account: Account) -> str:
 
 
 def _check_key(key: KeyAccount, whole_since: int, found: Findings) -> None:
-    """One that went wrong may be chance; all of them are not."""
+    """One failed send may be chance; all of them are not."""
     sends = [send for send in key.sends if send.invoked > whole_since]
     if sends and all(send.outcome is not Type.OK for send in sends):
         found.add(partial(_sentence, key, whole_since, len(sends), sends[0].invoked))

@@ -1,7 +1,7 @@
-"""Whether registers behaved as if their operations happened one at a time.
+"""Anomaly: operations on a register (a topic's configuration) that are not linearizable.
 
-Counts keys. Owns how events become operations: times are numbers of events. A key whose history is
-too tangled for a verdict counts as wrong: nobody can vouch for it.
+Counts keys. Owns how events become operations: times are indexes of events. A key whose history
+needs too long a search counts as wrong: it is not known to be right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether what a group has committed of a partition behaved as a register.
+"""Anomaly: commits and fetches of a group's offset that are not linearizable.
 
-Counts partitions of groups. A commit is a write, what was fetched is a read; times are numbers of
-events. A history that is too tangled for a verdict counts as wrong: nobody can vouch for it.
+Counts partitions of groups. A commit is a write, a fetched offset is a read; times are indexes of
+events. A history that needs too long a search counts as wrong: it is not known to be right.
 """
 
 from __future__ import annotations

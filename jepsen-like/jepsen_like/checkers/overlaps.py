@@ -1,9 +1,9 @@
-"""Two members of a group that had one partition at the same time.
+"""Anomaly: two members of a group owned one partition at the same time.
 
-Counts, by key: a member that was given what another one, by its own word, still had; hand-outs to
-somebody after another one of a later generation, or of the same, had been given the partition; and
-hand-outs to who had not been given it at all. Who has lost a partition is told so late: then only
-the hand-outs count. All times are those of one clock, in one process with all members.
+Counts, by key: a member that was assigned a partition which another one, by its own events, still
+owned; records handed out to a member after another one of the same or a later generation had been
+assigned the partition; and records handed out to members without it. Of a loss a member is notified
+late: then only the hand-outs count. All times are of one clock, in one process with all members.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check(account: Account) -> list[Finding]:
 
 
 def _check_ends(group: Group, key: str, owns: list[Ownership], found: Findings) -> None:
-    """Of neighbours only: who has something too long meets the next one first."""
+    """Of consecutive owners only: who keeps a partition too long overlaps with the next one."""
     for before, after in pairwise(owns):
         if before.end is not End.LOST and after.began < before.ended:
             found.add(partial(_own_sentence, group, key, before, after))

@@ -1,9 +1,9 @@
-"""Whether each reader got every record once and in order, within a poll and from poll to poll.
+"""Anomaly: a reader got records out of order, twice, or with gaps, within a poll or between polls.
 
 Counts steps from one record to the next. A step back, or to the same offset, is nonmonotonic. A
-step forward is a skip where something stood in between that is not deleted; an offset that nobody
-saw anything at may be empty. An assign, a crash or a poll of unknown outcome sets the reader
-anywhere; one "from the beginning" sets it before the first record.
+step forward is a skip where a record was in between that is not deleted; an offset at which nothing
+was ever seen may be empty. After an assign, a crash or a poll of unknown outcome the reader may be
+anywhere; an assign "from the beginning" sets it before the first record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jepsen_like.checkers.account import Account
     from jepsen_like.checkers.columns import KeyAccount, Read, Session
 
-BEFORE_ALL = -1  # where one is who reads from the beginning
+BEFORE_ALL = -1  # the position of a reader that was assigned from the beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _KeyCheck:
             self.positions[read.session] = _Position(read.offsets[-1], read.completed)
 
     def _is_in_order(self, offsets: tuple[int, ...]) -> bool:
-        """All that stands between the first and the last, and nothing twice: most reads are so."""
+        """Every record between the first and the last, and none twice: most reads are so."""
         start, end, count = offsets[0], offsets[-1] + 1, len(offsets)
         is_dense = end - start == count or self.key.order.count(start, end) == count
         return is_dense and all(map(lt, offsets, offsets[1:]))

@@ -1,6 +1,6 @@
-"""What clients did to registers, and what they were told: the history that a checker judges.
+"""The types of register operations: reads, writes and compare-and-sets with their outcomes.
 
-Owns the words only. A history is any collection of operations; one that is not over yet has an
+Owns the types only. A history is any collection of operations; one that has not completed has an
 unknown outcome.
 """
 

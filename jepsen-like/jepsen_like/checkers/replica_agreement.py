@@ -1,10 +1,10 @@
-"""Whether all replicas hold the same log at the end, and the one that clients were told of.
+"""Anomaly: replicas whose logs differ at the end, or differ from what clients saw (divergence).
 
 Counts places. Below the smaller of two high watermarks two replicas hold the same batches, byte for
-byte as their CRCs tell, unless deleted on one of them; all of their logs, where all are said to be
-in sync, and then no byte is damaged. Epochs never fall within a log, and batches do not overlap.
-What clients saw at an offset is what stands there on each replica that counts it as committed, and
-it lies before the end of some log.
+byte as their CRCs say, unless deleted on one of them; the whole of their logs where all are
+reported in sync, and then no byte is damaged. Epochs never fall within a log, and batches do not
+overlap. What clients saw at an offset is what each replica holds there that counts it as committed,
+and it lies before the end of some log.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _check_pair(key: KeyAccount, one: Replica, other: Replica, found: Findings) 
     here = {batch[0]: batch for batch in left}
     there = {batch[0]: batch for batch in right}
     apart = [at for at in sorted(here | there) if here.get(at) != there.get(at)]
-    if not apart:  # one base offset twice: told already
+    if not apart:  # one base offset twice: counted already
         return
     sentence = partial(_pair_sentence, key, one, other, here.get(apart[0]), there.get(apart[0]))
     found.add(sentence, count=len(apart))

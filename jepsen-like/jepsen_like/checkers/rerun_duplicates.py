@@ -1,10 +1,9 @@
-"""Rows of a producer with a name that do not stand there once and in order, after all their runs.
+"""Anomaly: rows of a named producer that are not in the log once and in order after all runs.
 
-Counts rows. All runs of one generation send the same rows of a key in the same order, so each
-stands there once at most, behind all that come before it, which are all there, and behind all
-generations before; once a run was told that it has ended, all stand there. What may have been
-deleted is not judged: a name may be forgotten with it. Without logs of replicas nobody knows what
-is missing.
+Counts rows. All runs of one generation send the same rows of a key in the same order, so each is in
+the log once at most, behind all rows before it, which are all there, and behind all generations
+before; once a run has ended without an error, all are there. Rows that may have been deleted are
+not judged: a name may be forgotten with them. Without the replicas' logs missing rows are unknown.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def _check_name(key: KeyAccount, generations: list[_Generation], found: Findings
 
 
 def _missing(key: KeyAccount, generation: _Generation) -> list[Value]:
-    """All of what was finished; else whatever is before a row that stands there."""
+    """All rows of a finished generation; else those before a row that is in the log."""
     places = [key.order.first(value) for value in generation.rows]
     end = len(places)
     if generation.finished is None:
@@ -98,7 +97,7 @@ def _missing(key: KeyAccount, generation: _Generation) -> list[Value]:
 
 
 def _check_order(key: KeyAccount, generations: list[_Generation], found: Findings) -> None:
-    """Along the log: whatever comes behind a later row is out of order."""
+    """Along the log: a row behind a later row is out of order."""
     rows = [(generation, value) for generation in generations for value in generation.rows]
     places = ((key.order.first(value), number) for number, (_, value) in enumerate(rows))
     latest = -1

@@ -1,9 +1,10 @@
-"""Whether what one process sent, one after the other, stands in that order.
+"""Anomaly: values that one process sent one after the other are in the log in another order.
 
-Counts values. The earlier value must be acknowledged by all, and its operation over before the
-later one was invoked; of the later it is enough that somebody saw where it stands. One of unknown
-outcome may come late, behind everything, so it is never the earlier one. Where there are copies,
-the first ones are compared; where the first copy may be unknown, the value is not the earlier one.
+Counts values. The earlier value must be acknowledged by all, and its operation completed before the
+later one was invoked; of the later one it is enough that its offset was seen. A value of unknown
+outcome may be appended late, behind everything, so it is never the earlier one. Where there are
+copies, the first ones are compared; where the first copy may be unknown, the value is not the
+earlier one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def check(account: Account) -> list[Finding]:
 
 
 def _is_plainly_right(key: KeyAccount, send: Send, highest: dict[Process, _Sent]) -> bool:
-    """Most sends are: done once, in order, behind the last one. Takes note of them."""
+    """The common case, without a search: appended once, in order, behind the last one."""
     if send.outcome is not Type.OK or send.is_repeated or key.sent_again:
         return False
     places = [offset for offset in map(key.order.first, send.values) if offset is not None]
@@ -59,7 +60,7 @@ def _is_plainly_right(key: KeyAccount, send: Send, highest: dict[Process, _Sent]
 
 
 def _placed(key: KeyAccount, send: Send) -> Placed:
-    """The values of which somebody knows where they are, in the order in which they were sent."""
+    """The values with known offsets, in the order in which they were sent."""
     first = key.order.first
     places = ((first(value), value) for value in send.values)
     return [_Sent(offset, value, send) for offset, value in places if offset is not None]
@@ -79,7 +80,7 @@ def _check_internal(key: KeyAccount, placed: Placed, found: Findings) -> None:
 
 
 def _raise(highest: dict[Process, _Sent], key: KeyAccount, placed: Placed) -> None:
-    """Of what the process has done so far, the one that stands last."""
+    """Of the process's values so far, the one with the highest offset."""
     for sent in placed:
         known = highest.get(sent.send.process)
         is_higher = known is None or known.offset < sent.offset
@@ -88,7 +89,7 @@ def _raise(highest: dict[Process, _Sent], key: KeyAccount, placed: Placed) -> No
 
 
 def _is_first(key: KeyAccount, sent: _Sent) -> bool:
-    """No earlier copy can have been there that nobody saw."""
+    """No earlier copy can have been in the log unseen."""
     return key.stands_once(sent.value) or (bool(key.replicas) and key.log_start == 0)
 
 

@@ -1,4 +1,4 @@
-"""A value that nobody ever tried to send was read, or stands in a log.
+"""Anomaly: a value that was never sent was read, or is in a log.
 
 Counts values. A send that failed was tried: its value is another checker's.
 """

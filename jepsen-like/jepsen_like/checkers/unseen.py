@@ -1,8 +1,8 @@
-"""A value that must be there is in no read of the end, when everything was read once more.
+"""Anomaly: a promised value is in no final read, when everything was read once more.
 
-Counts values. Judges keys that somebody began to read from the beginning in the phase "final", and
-no history without them. What was read earlier, but not again, is missing as well. It may be lost,
-or the last reads gave up too soon.
+Counts values. Judges keys that a process began to read from the beginning in the phase "final", and
+no history without them. Values that were read earlier, but not again, count, too. A value may be
+lost, or the final reads gave up too soon.
 """
 
 from __future__ import annotations

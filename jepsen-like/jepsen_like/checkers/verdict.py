@@ -1,8 +1,8 @@
-"""All checkers over one history, and what follows: the way in.
+"""Runs all checkers over one history: pass, fail, or unknown where the run did too little.
 
-Owns which checkers there are and what makes a run fail: anything found. What is allowed stands in
-the figures of a finding and makes nothing fail. Nothing found in a run that did too little proves
-nothing: the verdict is then unknown.
+Owns which checkers there are and what makes a run fail: any anomaly. Allowed oddities are in the
+figures of a finding and fail nothing. No anomaly in a run that did too little proves nothing: the
+verdict is then unknown.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Result(StrEnum):
 class Verdict(msgspec.Struct, frozen=True):
     """Attributes:
     findings: of every kind, also those with a count of 0; the worst first.
-    reasons: why a run that nothing was found in does not count; empty: it does.
-    not_judged: what no checker could look at, and why: "name, name: reason".
+    reasons: why a run without anomalies does not count; empty: it does.
+    not_judged: what no checker could judge, and why: "name, name: reason".
     figures: what happened, in numbers.
     """
 

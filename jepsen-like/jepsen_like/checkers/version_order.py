@@ -1,8 +1,8 @@
-"""What stood at which offset of a key, as far as anybody saw it.
+"""The version order of a key: the value at each offset, by the observations that count.
 
-Owns who is believed: polls, which return what is committed, however they ended; acknowledgements of
-all; and replicas below their own high watermark. Not an acknowledgement of fewer: its record may be
-replaced before it is committed.
+Owns which observations count: polls, which return committed records, with any outcome;
+acknowledgements of all; and replicas below their own high watermark. Not an acknowledgement of
+fewer: its record may be replaced before it is committed.
 """
 
 from __future__ import annotations

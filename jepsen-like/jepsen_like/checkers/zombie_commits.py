@@ -1,7 +1,7 @@
-"""A commit of an old generation that was carried out, though the group had gone on.
+"""Anomaly: a commit of an old generation succeeded after the group had moved on (zombie member).
 
-Counts commits. A group has gone on for certain once a member was told of a later generation, or has
-committed in it, before the commit began.
+Counts commits. A group has moved on for certain once a member has seen a later generation, or has
+committed in it, before the commit was invoked.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What was asked for and what came of it: the words in which clients, nemesis and checkers talk."""
+"""The history of a run: events of clients and nemesis, the only input of the checkers."""

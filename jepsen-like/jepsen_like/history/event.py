@@ -1,6 +1,6 @@
-"""One line of a history: something began, or ended, at some time, for some process.
+"""The format of a history: events as JSON lines, and what each operation (`f`) carries.
 
-Owns the format: JSON lines, one event each, in the order in which they happened. An operation is an
+One event is one line, in the order in which they happened. An operation is an
 `invoke` and, later, one completion of the same process. Pure; knows nothing of any queue.
 
 What `value` holds, by `f` (keys are names of partitions, values are unique per key):
@@ -19,11 +19,11 @@ What `value` holds, by `f` (keys are names of partitions, values are unique per 
     watermark  completed {"key", "epoch", "high_watermark"}: as the leader of that epoch says
     crash      always info; the process begins anew, under another number
     behind     always info: {"keys": [[key, position, end], ...]}: what one of the last readers did
-               not get to the end of; of a register nothing but [key]: nobody could confirm it
-    stale-read what somebody said of a register who may be behind: promises nothing
+               not get to the end of; of a register nothing but [key]: it was not confirmed
+    stale-read a register's value by a broker that may lag behind: promises nothing
     read, write, cas   a register: {"key", "value", "expected", "found"}; see checkers/linearizable
     isr        process "watch", ok: {"partitions", "led", "whole"}: how many partitions there are,
-               have a leader, have all replicas in sync; fail: nobody answered
+               have a leader, have all replicas in sync; fail: no broker answered
     keeps      process "watch", ok: {"replicas"}: each key is kept by so many nodes, and nothing is
                ever deleted from it
     leads      process "node", node n, info: {"key", "epoch"}: it says that it leads
@@ -49,7 +49,7 @@ paired by "number".
                [[key, offset or null], ...]}
     idle, mute info: {"seconds"}: it asks for nothing; no coordinator hears it, but late
     leave      info: from now on it gives everything up
-    crash      info: it is no more, and has told nobody
+    crash      info: it has ended without leaving the group
     gone       info: it has left, or failed
     behind     process "watch", info: {"group", "keys": [[key, committed, end], ...]}: in the end
 """
@@ -74,7 +74,7 @@ Process: TypeAlias = int | str
 
 
 class Type(StrEnum):
-    """`FAIL`: it certainly did not happen. `INFO`: nobody knows; it may have, or may yet."""
+    """`FAIL`: it certainly did not happen. `INFO`: unknown; it may have happened, or may yet."""
 
     INVOKE = "invoke"
     OK = "ok"

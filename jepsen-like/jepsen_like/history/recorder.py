@@ -1,7 +1,7 @@
-"""Takes down what happens, in order, while it happens.
+"""Records events in order, with index and time, in memory and in a JSON lines file.
 
-Owns the numbers and times of events. Keeps them in memory, and writes each to a file where one is
-given, so that a run that was killed can still be judged up to there. Not for several threads.
+Writes each event at once, so that a run that was killed can still be judged up to there. Not thread
+safe.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What breaks a cluster: when, whom, how, and how all of it is undone."""
+"""The nemesis: schedules faults from a seed, chooses their targets, injects them, and heals."""

@@ -1,8 +1,8 @@
-"""Somebody is away until the others do without, and is the first to be there when these die.
+"""Faults that leave a stale replica alone: pause or cut off one node, then kill the others.
 
-Owns the plot of a single node whose word must not count: it misses what was acknowledged meanwhile.
-Then others lose their power: of three nodes both, and one comes back beside it; of more nodes as
-many as leave a quorum. Where none is left that has everything, nobody may lead.
+One node misses what is acknowledged while it is away. Then others lose their power: of three nodes
+both, and one comes back beside it; of more nodes as many as leave a quorum. Where no node is left
+that has all records, none may become leader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SMALL_CLUSTER = 3
 
 
 class Absence:
-    """How somebody is away, subclasses know."""
+    """Subclasses know how a node is away."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._has_begun = scene, False
@@ -71,7 +71,7 @@ class PauseKill(Absence):
 
 
 class PartKill(Absence):
-    """Clients hear it, and the others do not."""
+    """Clients can talk to it, and the other nodes cannot."""
 
     def _leave(self) -> None:
         links = self._scene.machines.links

@@ -1,7 +1,7 @@
-"""Looks after the nodes that no fault holds down, as an operator's supervisor would.
+"""Restarts nodes that ended by themselves, like a supervisor, and reports those not ready in time.
 
-Owns two things: a node that has ended is started again after a short while, and a node that was
-started is expected to get ready in time. A node whose lock is held belongs to a fault.
+A node that has ended is started again after a short while, and a node that was started must get
+ready in time. A node whose lock is held belongs to a fault, and is left alone.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
     from jepsen_like.nemesis.fault import RunInThread
     from jepsen_like.nemesis.machines import Machines
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25  # between checks of all nodes
+# As systemd might: long enough that others notice the broken connections.
 RESTART_AFTER_SECONDS = 1.0
+# For recovery on a slow disk beside other faults; later is recorded as not ready.
 READY_SECONDS = 60.0
-ASK_SECONDS = 1.0
+ASK_SECONDS = 1.0  # for one check whether a node is ready
 
 
 class Caretaker:
     """Attributes:
     restored: nodes whose directory was put back from a copy. If others refuse one of them, it
-        is given an empty one; that any other node is refused would be an error of ours.
-    emptied_at: when a node was last given an empty directory, by whomever.
+        is given an empty one; that any other node is refused would be a bug.
+    emptied_at: when a node was last given an empty directory.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Caretaker:
         self.emptied_at = -math.inf
 
     def await_ready(self, nodes: Iterable[int]) -> None:
-        """They were started, or may have been: they are to get ready in time from now."""
+        """They were started, or may have been: from now on they must get ready in time."""
         self._awaited.update(dict.fromkeys(nodes, trio.current_time()))
 
     async def wait_ready(self, nodes: Iterable[int], seconds: float) -> None:

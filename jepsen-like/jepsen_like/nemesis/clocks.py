@@ -1,7 +1,7 @@
-"""Wall clocks that jump, once or to and fro.
+"""Clock faults: wall clocks that jump once (bump), or to and fro (strobe).
 
-Only what tells the time of day is concerned; the clock of timeouts goes on. A strobe needs somebody
-who turns it: a thread, as long as it lasts.
+Only the time of day changes; the monotonic clock of timeouts goes on. A strobe needs a thread that
+changes the offset as long as it lasts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jepsen_like.nemesis.fault import Scene, Told
 
-JOIN_SECONDS = 10.0
+JOIN_SECONDS = 10.0  # for the strobe's thread to end, which looks each period
 
 
 class Clock:

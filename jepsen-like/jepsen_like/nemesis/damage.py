@@ -1,8 +1,8 @@
-"""Bytes of a stopped node that rot: bits of its logs and of its journal, and ends that are gone.
+"""Disk corruption on a stopped node: flipped bits in logs and journal, truncated files.
 
 Only for one node at a time, and while all others hold everything (the nemesis sees to that). A
-broker must notice, answer nothing wrong, and have the rest from the others again. A voter must not
-start on a journal that is damaged; then it gets an empty directory, as an operator would give it.
+broker must detect it, answer nothing wrong, and fetch the rest from the others again. A voter must
+not start with a damaged journal; then it gets an empty directory, as an operator would do.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from jepsen_like.nemesis.wounds import Flip
 
 SEGMENT = "segment"
-SECOND_THOUGHTS_SECONDS = 4.0
-READ_SECONDS = 60.0  # for all that was hit to be led, read and repaired
+SECOND_THOUGHTS_SECONDS = 4.0  # others may reject a node only after it has talked to them
+READ_SECONDS = 60.0  # for the node to lead and read all damaged partitions, and to repair them
 
 
 class _Stopped:
@@ -87,17 +87,17 @@ class _Rot(NamedTuple):
         return topic, int(self.folder.name.removeprefix("Partition-"))
 
     def is_repaired(self) -> bool:
-        """Wherever the batch stands in the log by now."""
+        """The batch may be at another position in the log by now."""
         there = (each for each in log_places.batches_of(self.folder))
         same = (each for each in there if each.base_offset == self.batch.base_offset)
         return any(wounds.read(each.place) == self.flip.before for each in same)
 
 
 class BitFlip(_Stopped):
-    """In segments, below the recovery points, under a node that runs, or while it is stopped: no
-    start looks there. In the end the node leads what was hit, and all of it is read: whoever reads
-    must get what was written, and the node must have that again from the others. Nothing is taken
-    back: what stays rotten is judged with all other logs.
+    """Bits in segments below the recovery points, of a running or a stopped node: no recovery reads
+    there. In the end the node leads the damaged partitions, and all of them are read: readers must
+    get what was written, and the node must repair itself from the others. The damage is not undone:
+    what stays is judged with all other logs.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -169,7 +169,7 @@ class Truncate(_Stopped):
 
 
 class JournalDamage(_Stopped):
-    """What the voter promised cannot be trusted any more: it must not start."""
+    """The voter's promises (votes, entries) cannot be trusted any more: it must not start."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

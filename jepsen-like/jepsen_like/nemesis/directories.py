@@ -1,7 +1,7 @@
-"""Whole data directories: emptied, copied, put back.
+"""Whole data directories: emptied, copied, put back, durably.
 
-What is done here is durable when it is done: a loss of power afterwards must not show a mixture of
-before and after, which no operator could bring about. Nobody may use the directory meanwhile.
+Each function syncs before it returns: a loss of power afterwards must not show a mixture of before
+and after, which no operator could bring about. No process may use the directory meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Disks that are slow, stand still, are full, or fail; and death at a chosen sync.
+"""Disk faults: slow syncs, sync errors, stalls, full disks, and SIGKILL at a chosen sync.
 
-A node may end by itself when its disk fails: that is what it has promised. Whoever watches over
-the nodes starts it again, while the disk still fails as well.
+A node may end by itself when its disk fails: it promises to. The caretaker starts it again, while
+the disk still fails as well.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NOT_FELT = "nothing was synced meanwhile"
 
 
 class SyncKill:
-    """Dead in the middle of a sync, and then without power, where power can be cut: what this
-    sync was to keep may be on the disk or not."""
+    """Killed in the middle of a sync, and then without power, where power can be cut: the data of
+    this sync may be on the disk or not."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._has_begun = scene, False
@@ -134,7 +134,7 @@ class _DiskState:
 
 
 class DiskStall(_DiskState):
-    """Whoever writes waits; reading goes on. The worst of disks: it never says that it failed."""
+    """Writes wait, reads go on. The worst of disks: it never reports an error."""
 
     def spoil(self, node: int) -> None:
         self.scene.machines.stall_disk(node)

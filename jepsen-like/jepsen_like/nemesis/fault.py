@@ -1,7 +1,6 @@
-"""A fault under way, as all kinds of them look from outside.
+"""The interface of faults: `begin`, `end`, and the `Scene` (cluster and targets) of each.
 
-Owns what a fault is made from, and the little that most of them share. Faults run in worker
-threads; the nemesis sees to it that nobody else holds the same nodes.
+Faults run in worker threads; the nemesis locks their nodes, so that no two faults hold the same.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ Told: TypeAlias = dict[str, Any]  # for the history
 
 T = TypeVar("T")
 
-COMING_UP_SECONDS = 30  # after that a node is not expected any more
+COMING_UP_SECONDS = 30  # for a node to get ready after a fault; the caretaker takes over then
 
 
 class Scene(NamedTuple):
     """What a fault is made from.
 
     Attributes:
-        nodes: who is hit.
-        whom: the part that they play.
-        random: of this stroke alone.
+        nodes: the targets.
+        whom: the role by which they were chosen.
+        random: for this fault alone.
         sleep: waits in the thread of the fault.
     """
 
@@ -57,8 +56,8 @@ class Fault(Protocol):
         """Do it. What is told adds to what the stroke says of itself."""
 
     def end(self) -> Told:
-        """Undo it, as far as it was done, whatever state the nodes are in. A second time, and
-        where it did not begin, nothing happens."""
+        """Undo it, as far as it was done, in any state of the nodes. Idempotent, and harmless where
+        it did not begin."""
 
 
 def start_missing(machines: Machines, nodes: tuple[int, ...]) -> None:

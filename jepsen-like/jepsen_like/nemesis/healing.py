@@ -1,6 +1,6 @@
-"""The net below all faults: every state that any of them can leave behind is undone, asked or not.
+"""Heals the cluster: undoes every state that any fault can leave behind, recorded or not.
 
-Owns the order. A step that fails is told, and the others are taken all the same.
+Owns the order. A step that fails is reported, and the others are taken all the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Step: TypeAlias = "tuple[str, Callable[[], None]]"
 async def undo_all(
     machines: Machines, locks: Mapping[int, trio.Lock], run_in_thread: RunInThread
 ) -> list[str]:
-    """What went wrong."""
+    """Returns what went wrong."""
     links = machines.links
     problems = [] if links is None else await _take([("network", links.heal)], run_in_thread)
     for node in machines.node_ids:
@@ -32,7 +32,7 @@ async def undo_all(
 
 
 def _steps(machines: Machines, node: int) -> Iterator[Step]:
-    """Disks first: who waits for one cannot go on."""
+    """Disks first: a process that waits for one can neither run nor die."""
     yield f"page of node {node}", partial(_reset_page, machines, node)
     if not machines.capabilities.get("disks", "unknown"):
         yield f"stalled disk of node {node}", partial(machines.resume_disk, node)

@@ -1,7 +1,7 @@
-"""The kinds of faults, by the names that people type, and what is drawn for a stroke of each.
+"""The kinds of faults by name: durations, targets, parameters and lanes, drawn from the seed. Pure.
 
-Owns the numbers: how long, whom, how strong. Pure; what carries a fault out is in the modules that
-`registry` names. Within a lane one stroke follows the other; lanes run beside each other.
+Owns the numbers: how long, which roles, how strong. The modules that `registry` names carry faults
+out. Within a lane one fault follows the other; lanes run beside each other.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ HALVES, RING, ONE_WAY = "halves", "ring", "one way"
 FROM_CONTROLLER, FROM_FOLLOWER = "leader from controller", "leader from one follower"
 FROM_FOLLOWERS, FROM_CLIENTS = "leader from followers", "clients from leader"
 
-# The likelier ones stand there more than once.
+# Roles to draw from; the likelier ones are repeated.
 _SINGLE = (LEADER, LEADER, CONTROLLER, FOLLOWER, ONE, COORDINATOR, COORDINATOR)
 _SOME = (*_SINGLE, LEADER, CONTROLLER, BOTH, MINORITY, MAJORITY, COORDINATOR)
 
-# A session ends after 9 s without a word: some pauses are to be slept through, some noticed.
+# Seconds. A broker's session ends after 9 s without a heartbeat: some pauses are shorter and stay
+# unnoticed, some are longer, and leaders change.
 _PAUSES = ((1.0, 7.0), (9.5, 14.0))
 
 
@@ -55,7 +56,7 @@ def _sync_delay(random: Random) -> Params:
 
 
 def _flip(random: Random) -> Params:
-    """Mostly of segments: what rots there has to be read before anybody notices."""
+    """Mostly of segments: damage there has to be read before it is noticed."""
     file = random.choice(("segment",) * 12 + _SMALL_FILES)
     params = {**_cut_short(random), "file": file, "bits": random.randint(1, 3)}
     is_running = random.random() < 1 / 2  # the node, when it happens
@@ -76,7 +77,7 @@ _SMALL_FILES = ("index", "time index", "leader epochs", "checkpoint")
 
 
 def _trouble(random: Random) -> Params:
-    """What befalls the packets of a link, one way."""
+    """What happens to the packets of a link, one way."""
     draw = random.uniform
     return random.choice(
         (
@@ -91,7 +92,7 @@ def _trouble(random: Random) -> Params:
 
 
 def _absence(random: Random) -> Params:
-    """A session, and some seconds in which the others go on without whoever is away."""
+    """A session timeout, and some seconds in which the others go on without the absent node."""
     return {"away_seconds": round(random.uniform(11.0, 17.0), 2)}
 
 
@@ -112,11 +113,11 @@ def _clock(random: Random) -> Params:
 class Kind(NamedTuple):
     """Attributes:
     needs: the capability of a cluster without which there is no such fault; may be empty.
-    whom: to draw from.
+    whom: roles to draw from.
     spans: of seconds that it lasts; one is drawn, then a number within it.
-    holds_nodes: whoever is hit must not be started by anybody else before it is over.
-    is_data_fault: takes from a disk what it has acknowledged: one node at a time, and only while
-        all others hold everything.
+    holds_nodes: the targets must not be started by the caretaker before it is over.
+    is_data_fault: loses synced data: one node at a time, and only while all others hold
+        everything.
     wants_network: nothing may be wrong with the network meanwhile.
     """
 
@@ -140,7 +141,7 @@ _OF_SHAPES = (
     FROM_FOLLOWERS, FROM_CLIENTS, COORDINATOR, COORDINATOR,
 )  # fmt: skip
 _OF_LINKS = (LEADER, CONTROLLER, ONE, ALL, COORDINATOR)
-# Longer than a session: whoever is away for so long is in no in-sync set any more.
+# Seconds, longer than a session: a node that is away for so long is in no ISR any more.
 _OUT_OF_SYNC = ((9.5, 14.0),)
 
 _ALL = (
@@ -183,6 +184,6 @@ KINDS = {kind.name: kind for kind in _ALL}
 
 
 def parts(kinds: Iterable[str]) -> dict[str, str]:
-    """Whom these kinds may hit, by the words that people type."""
+    """The roles that these kinds may hit, by the words that people type."""
     known = sorted({whom for name in kinds for whom in KINDS[name].whom})
     return {whom.replace(" ", "-"): whom for whom in known}

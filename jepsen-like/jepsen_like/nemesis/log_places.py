@@ -1,6 +1,6 @@
-"""Where a stopped node's logs may be damaged so that it is bound to notice, or to ask others.
+"""Places in a stopped node's logs where damage must be detected and repaired.
 
-Reads only. Keeps off what nobody promises to survive (docs/GUARANTEES.md):
+Reads only. Avoids damage that is not promised to be survived (docs/GUARANTEES.md):
 
 * the last batch of a log: wrong, it looks like a write that was torn, and is cut;
 * the end of a log above its recovery point: what is missing there looks like a crash;
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# The leader epoch of a batch: the only field that neither the CRC nor its neighbours bear out.
+# The leader epoch of a batch: the only field that neither the CRC nor its neighbours check.
 UNCHECKED_BYTES = range(12, 16)
-_CUT_BYTES_MAX = 64 << 10
+_CUT_BYTES_MAX = 64 << 10  # some batches, but not the whole of a small segment
 
 
 class BatchPlace(NamedTuple):
@@ -73,8 +73,8 @@ def _walk(folder: Path) -> Iterator[tuple[Place, int, int]]:
 
 
 def flippable(folder: Path) -> list[BatchPlace]:
-    """Batches below the recovery point, with something sound behind them: no opening looks there
-    again, but at the last few.
+    """Batches below the recovery point, with sound ones behind them: recovery does not read them
+    again, except the last few.
     """
     return [
         batch
@@ -84,8 +84,8 @@ def flippable(folder: Path) -> list[BatchPlace]:
 
 
 def shortened(folder: Path) -> Place | None:
-    """The bytes at whose expense a log may be cut: it ends below its recovery point then, in the
-    segment where recovery begins to look. None: there are none."""
+    """The range in which a log may be cut: it ends below its recovery point then, in the segment
+    where recovery begins to read. None: there is none."""
     point = read_recovery_point(OsFiles(), folder) or 0
     segments = list_segments(OsFiles(), folder)
     begun = [segment for segment in segments if segment.base_offset <= point]
@@ -104,7 +104,7 @@ def shortened(folder: Path) -> Place | None:
 
 
 def small_files(root: Path, what: str) -> list[Path]:
-    """Files beside the records, none of them empty: help that can be had from the records again."""
+    """Indexes and checkpoints, none of them empty, which can be rebuilt from the records."""
     files, folders = OsFiles(), partition_folders(root)
     if what == "checkpoint":
         found = [root / CHECKPOINTS_FOLDER / name for name in CHECKPOINTS]

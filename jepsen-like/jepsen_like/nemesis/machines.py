@@ -1,8 +1,8 @@
-"""What the nemesis asks of a cluster: protocols only.
+"""What the nemesis needs of a cluster: protocols for nodes, links, control pages and roles.
 
-Real processes, a scripted cluster in tests: whoever has these methods can be broken. All of
-`Machines`, and of the `Links` between them, may wait and is called in worker threads, of different
-nodes at the same time; `View` answers at once from what it knows.
+Implemented by real processes, and by a scripted cluster in tests. All methods of `Machines` and
+`Links` may block and are called in worker threads, for different nodes at the same time; `View`
+answers at once from what it knows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def host_of(node_id: int) -> str:
 
 
 class Page(Protocol):
-    """What a running process, and every later one of its node, is told live.
+    """The control page of a node: live settings of its running process, and of every later one.
 
     Attributes:
         kill_at_sync: it kills itself at the n-th sync from now; 0: never.
@@ -98,7 +98,7 @@ class Machines(Protocol):
 
 
 class View(Protocol):
-    """Who plays which part, as far as is known; may be old."""
+    """Which node has which role, as far as is known; may be old."""
 
     def leaders(self) -> Mapping[str, int]:
         """Of each key that has one."""

@@ -1,11 +1,10 @@
-"""Lets the strokes of a schedule fall, and undoes them.
+"""The nemesis at work: injects the faults of a schedule in their lanes, and undoes them.
 
 Owns what is broken at any moment. Each lane is a task; a fault begins and ends in a worker thread.
-Whoever is held down by a fault is locked, so that no two faults, nor whoever looks after the nodes,
-fight for one node.
+Nodes that a fault holds down are locked, so that no two faults, nor the caretaker, act on one node.
 
-Invariants: a fault that has begun is ended, whatever happens in between; a disk loses something
-only while all replicas are in sync; whoever needs a whole network has it to itself.
+Invariants: a fault that has begun is ended, also after errors; a disk loses data only while all
+replicas are in sync; a fault that needs a healthy network has it to itself.
 """
 
 from __future__ import annotations
@@ -37,14 +36,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-REST_SECONDS = 1.0  # between strokes of a lane that has fallen behind
-LOOK_SECONDS = 0.25
-PATIENCE_SECONDS = 15.0  # a data fault waits that long for its moment, and is skipped then
-SETTLED_SECONDS = 2.0  # all must have been in sync for so long
-# An empty disk was given to a voter: it is to be enrolled before another one loses something.
+REST_SECONDS = 1.0  # between faults of a lane that is behind schedule: time to do some work
+LOOK_SECONDS = 0.25  # between checks whether a fault may begin
+# A data fault waits that long for all replicas to be in sync, then is skipped.
+PATIENCE_SECONDS = 15.0
+SETTLED_SECONDS = 2.0  # in sync for so long: what the watcher reports is up to a second old
+# A voter that got an empty disk must be enrolled before another one may lose data: else a majority
+# might have forgotten.
 ENROLLED_SECONDS = 10.0
-WHOLE_SECONDS = 60.0  # a fault that is to be alone waits that long for the cluster to recover
-ROLLING_READY_SECONDS = 10.0
+WHOLE_SECONDS = 60.0  # a fault that must be alone waits that long for the cluster to recover
+ROLLING_READY_SECONDS = 10.0  # for one node of a rolling restart, before the next one is hit
 
 
 async def in_thread(function: Callable[[], T], /) -> T:
@@ -61,8 +62,8 @@ class UnderWay(NamedTuple):
 
 class Nemesis:
     """Attributes:
-    caretaker: looks after nodes that no fault holds; to be run beside the strokes, and as long
-        afterwards as anybody relies on the nodes.
+    caretaker: restarts nodes that no fault holds; to be run beside the schedule, and as long
+        afterwards as the nodes are used.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Nemesis:
         )
 
     async def strike(self, schedule: Sequence[Stroke], *, seconds: float = math.inf) -> None:
-        """All strokes, or as many as fall within `seconds`; then everything is undone."""
+        """All faults, or as many as fall within `seconds`; then everything is undone."""
         lanes: dict[str, list[tuple[int, Stroke]]] = {}
         for number, stroke in enumerate(schedule):
             lanes.setdefault(stroke.lane, []).append((number, stroke))
@@ -98,7 +99,7 @@ class Nemesis:
                 await self.heal_all()
 
     async def heal_all(self) -> None:
-        """Nothing is broken any more, as far as that is ours, and all nodes are started."""
+        """Undo all faults, and start all nodes."""
         for under_way in list(self._under_way):
             await self._end(under_way)
         problems = await undo_all(self._machines, self._locks, self._in_thread)
@@ -141,8 +142,8 @@ class Nemesis:
         self._recorder.fault(Type.INFO, stroke.kind, {**value, "skipped": reason})
 
     async def _hit(self, under_way: UnderWay, seconds: float) -> None:
-        """It is over before its nodes are let go, also if time is: whoever looks after them would
-        start one in the midst of what ends the fault."""
+        """End it before its nodes are unlocked, also when time is over: else the caretaker would
+        start one while the fault is being undone."""
         self._recorder.fault(Type.INVOKE, under_way.stroke.kind, dict(under_way.value))
         try:
             await self._begin(under_way)
@@ -156,7 +157,7 @@ class Nemesis:
         under_way.value.update(told)
 
     async def _end(self, under_way: UnderWay) -> None:
-        """Once: of a fault whose end was tried, whoever heals undoes what is left."""
+        """Once: if ending it fails, `healing` undoes what is left."""
         if under_way not in self._under_way:
             return
         with trio.CancelScope(shield=True):
@@ -172,7 +173,7 @@ class Nemesis:
             self.caretaker.restored.update(nodes)
 
     async def _try(self, action: Callable[[], Told]) -> Told:
-        """What went wrong with a machine is part of the history, and no reason to stop."""
+        """An error of a machine is part of the history, and no reason to stop."""
         try:
             return await self._in_thread(action)
         except AssertionError:
@@ -194,14 +195,14 @@ class Nemesis:
 
     @asynccontextmanager
     async def _moment(self, kind: Kind) -> AsyncIterator[str]:
-        """When it may strike, for as long as it lasts; tells why it may not, if so."""
+        """Wait until the fault may begin, and lock as long as it lasts; or say why it may not."""
         async with AsyncExitStack() as stack:
             if kind.lane == NETWORK:
                 await stack.enter_async_context(self._network)
             yield await self._wait_moment(kind, stack) if kind.is_data_fault else ""
 
     async def _wait_moment(self, kind: Kind, stack: AsyncExitStack) -> str:
-        """Until nothing is missing anywhere that this fault would take the last copy of."""
+        """Until all replicas are in sync, so that this fault does not destroy a last copy."""
         reason = "the network was broken all the time"
         with trio.move_on_after(PATIENCE_SECONDS):
             if kind.wants_network:

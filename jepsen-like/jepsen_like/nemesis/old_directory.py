@@ -1,8 +1,8 @@
-"""A node whose directory is put back as it was before its last start: a backup, restored.
+"""A restored backup: a node's directory is put back as it was before its last registration.
 
-The copy is older than the registration that the cluster knows, so that brokers and voters must tell
-it from a crash: the broker is not trusted with what it had, and the voter is refused. A copy from
-the same registration could not be told, and would be outside of what is promised.
+The copy is older than the registration that the cluster knows, so that brokers and voters must
+distinguish it from a crash: the broker's records do not count, and the voter is rejected. A copy of
+the same registration could not be recognised, and is outside of what is promised.
 
     kill  copy  start ... registered, in use ...  kill  put back  start  [refused: empty, start]
     |----------- begin ----------|                |------------------- end -------------------|
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from jepsen_like.nemesis.fault import Scene, Told
 
 PREFIX = "jepsen-like-copy-"
-LOOK_SECONDS = 0.25
-REGISTERED_LOOKS = 60  # 15 seconds: the session of the process before may have to run out
+LOOK_SECONDS = 0.25  # between checks for the registration
+REGISTERED_LOOKS = 60  # 15 seconds: the session of the process before it may have to time out (9 s)
 
 
 class OldDirectory:
@@ -45,7 +45,7 @@ class OldDirectory:
         self._has_begun = True
         self._kill()
         root = machines.data_directory(self._node)
-        # Beside it, where it goes with the cluster, also if nobody is left to end this fault.
+        # Beside the cluster's data, to be removed with it, also if the harness is killed.
         self._copy = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root.parent))
         directories.copy(root, self._copy)
         machines.start(self._node)
@@ -53,7 +53,7 @@ class OldDirectory:
         return {"registered_anew": self._is_registered}
 
     def _wait_registered(self) -> bool:
-        """The node writes down under which epoch the cluster knows it."""
+        """The node stores the broker epoch of its registration."""
         root = self._scene.machines.data_directory(self._node)
         for _ in range(REGISTERED_LOOKS):
             if registered_epoch(root) != registered_epoch(self._copy or root):
@@ -72,7 +72,7 @@ class OldDirectory:
                 shutil.rmtree(self._copy)
 
     def _put_back(self) -> Told:
-        """Only what is certain to be older than what the cluster knows."""
+        """Only a copy that is certainly older than the registration."""
         machines = self._scene.machines
         if not self._is_registered or self._copy is None:
             start_missing(machines, self._scene.nodes)

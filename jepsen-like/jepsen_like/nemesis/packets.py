@@ -1,6 +1,6 @@
-"""Links that reset connections, or deliver late, twice, or not at all.
+"""Packet faults: reset connections, delay, jitter, loss and duplication on a node's links.
 
-All links of the nodes that are hit are concerned, both ways, those to the clients included.
+All links of the target nodes are affected, both ways, those to the clients included.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who cannot reach whom, and for a while does not.
+"""Network partitions: shapes (majority, ring, one-way, leader cut off) as sets of one-way cuts.
 
-Owns the shapes of partitions as sets of one-way cuts (`grudge`, pure), and the fault that applies
-one. What is cut vanishes without a word, as with a cable that was pulled.
+Owns the shapes (`grudge`, pure), and the fault that applies one. Packets are dropped silently, as
+with a cable that was pulled.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def grudge(shape: str, players: Sequence[int], nodes: Sequence[int], random: Ran
     """The cuts of a partition of this shape.
 
     1. `ring`: each node sees a majority, and no two the same one.
-    2. `one way`: the player hears nobody, or is heard by nobody.
-    3. `clients from leader`, and the other pairs: everybody else hears both. `leader from
-       followers`: clients hear it, and it takes what it cannot pass on.
-    4. A part: whoever plays it is on a side of their own. Clients reach both sides, and must be
-       told by one of them that it does not know; or they are with the others.
+    2. `one way`: the target receives nothing, or nothing that it sends is received.
+    3. `clients from leader`, and the other pairs: all other hosts reach both. `leader from
+       followers`: clients reach it, and it accepts what it cannot replicate.
+    4. A role: the nodes that have it are on a side of their own. Clients reach both sides, one of
+       which must answer that it does not know; or they are with the others.
     """
     if shape == parts.RING:
         return _ring(players)
@@ -53,8 +53,8 @@ def _both_ways(some: Sequence[str], others: Sequence[str]) -> Cuts:
 
 
 def _ring(nodes: Sequence[int]) -> Cuts:
-    """In a circle, each sees itself and the nearest ones up to a majority. Three nodes all sit
-    next to each other: there, each is deaf to one neighbour only."""
+    """In a circle, each sees itself and the nearest ones up to a majority. Three nodes are all
+    neighbours: there, each one does not hear one neighbour only."""
     count = len(nodes)
     if count <= 3:
         following = zip(nodes, [*nodes[1:], *nodes[:1]], strict=True)

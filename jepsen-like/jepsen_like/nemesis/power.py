@@ -1,6 +1,6 @@
-"""Power that goes off: the process is gone, and so is whatever was not synced.
+"""Power cuts: the process is killed, and writes that were not synced are lost.
 
-Legal at any time and for any number of nodes: disks keep what they acknowledged.
+Legal at any time and for any number of nodes: disks keep what they have synced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Processes that die or stand still.
+"""Process faults: SIGKILL, SIGSTOP (pause), and the freezer of control groups.
 
-A killed process leaves the page cache behind: what it wrote is there, synced or not. One that
-stands still keeps its connections, and goes on later as if nothing had happened.
+A killed process leaves the page cache behind: what it wrote is there, synced or not. A paused one
+keeps its connections, and goes on later as if nothing had happened.
 """
 
 from __future__ import annotations

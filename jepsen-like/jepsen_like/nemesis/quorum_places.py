@@ -1,8 +1,8 @@
-"""Where a stopped voter's files may be damaged so that it is bound to notice, and not to start.
+"""Places in a stopped voter's journal and snapshots where damage must keep it from starting.
 
-Reads only. Keeps off the very last batch of the journal: wrong, it looks like a torn write, and the
-voter would forget a promise. A journal that is only shorter is nothing that anybody promises to
-tell from an older copy, so that journals are not cut.
+Reads only. Avoids the very last batch of the journal: damaged, it looks like a torn write, and the
+voter would forget a promise. A journal that is only shorter cannot be told from an older copy, so
+that journals are not truncated.
 """
 
 from __future__ import annotations
@@ -33,6 +33,6 @@ def _batches(path: Path) -> Iterator[Place]:
 
 
 def snapshot_places(root: Path) -> list[Place]:
-    """All of the newest snapshot: an older one is not looked at."""
+    """All of the newest snapshot: older ones are not read."""
     paths = sorted((root / QUORUM_FOLDER).glob("snapshot-*.snapshot"))[-1:]
     return [Place(path, 0, path.stat().st_size) for path in paths]

@@ -1,7 +1,6 @@
-"""Which faults there are, by the names that people type, and what carries each out.
+"""The registry of faults: names that people type, the class of each, and what this machine can do.
 
-Owns the choice: which names mean something, and which of them this cluster can do. What cannot be
-done is left out, and whoever asked for it is told why.
+Faults that this cluster cannot inject are left out, loudly, with the reason.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def choose(
     """Those that the cluster can do.
 
     Args:
-        say: is told of each that is left out; it is to be loud.
+        say: called for each that is left out; it is to be loud.
     """
     left_out = lacking(names, capabilities)
     for name, reason in left_out.items():

@@ -1,7 +1,7 @@
-"""When what strikes: drawn from a seed before anything begins.
+"""The schedule of faults, drawn from the seed before the run begins. Pure.
 
-Owns the rhythm. Pure: the same arguments give the same strokes on every machine. Who plays which
-part is not known yet, so a stroke names the part, and is resolved when it begins.
+Owns the rhythm: the same arguments give the same faults on every machine. Which node has which role
+is not known yet, so a stroke (one planned fault) names a role, which is resolved when it begins.
 
     process    --kill--    ---pause---     -powercut-            (quiet)
     network         ----partition----   -reset-
@@ -19,12 +19,14 @@ from jepsen_like.nemesis.kinds import COORDINATOR, KINDS, LANES, MINORITY, NETWO
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+# Between faults of a lane, on the average: some overlap, and clients do get work done.
 PACE_SECONDS = 4.0
-SEASON_SECONDS = 30.0
-QUIET_SHARE = 1 / 4
-# Others alone, with the network, the network alone: recovery wants a network that works, mostly.
+SEASON_SECONDS = 30.0  # with one mixture of kinds; a minute sees two
+QUIET_SHARE = 1 / 4  # of a season without faults: recovery must be seen to complete, too
+# Probabilities of other faults alone, with network faults, network faults alone: recovery mostly
+# needs a network that works.
 _MIXTURES = (0.45, 0.4, 0.15)
-SHORT_RUN_SECONDS = 60.0
+SHORT_RUN_SECONDS = 60.0  # in a run up to this no fault lasts more than a quarter of it
 LAST_STROKE_SECONDS = 1.0  # before the end: one that begins later would not be felt
 ALONE = "alone"  # the one lane of strokes that never overlap
 
@@ -35,7 +37,7 @@ class Stroke(NamedTuple):
     Attributes:
         at: seconds since faults began to strike.
         lane: whose strokes follow each other.
-        whom: the part that is played by whoever is hit.
+        whom: the role of its targets.
         seconds: that it lasts.
     """
 
@@ -70,9 +72,9 @@ def schedule(
     """In the order in which they begin.
 
     Args:
-        seconds: for which faults strike; all are over by then.
-        nobody: parts that nobody plays.
-        pace: seconds between two strokes of a lane, on the average.
+        seconds: for which faults are injected; all are over by then.
+        nobody: roles that no node has.
+        pace: seconds between two faults of a lane, on the average.
     """
     names = tuple(sorted(kinds))
     seasons = list(_seasons(Random(f"seasons/{seed}"), names, seconds))
@@ -94,7 +96,7 @@ def every_kind(
     pace: float = PACE_SECONDS,
     nobody: Collection[str] = (COORDINATOR,),
 ) -> list[Stroke]:
-    """`count` strokes of each kind, against all whom it knows in turn, one after the other."""
+    """`count` faults of each kind, against all of its roles in turn, one after the other."""
     random = Random(f"every kind/{seed}")
     names = sorted(kinds)
     victims = {name: _shuffled(random, _whom(name, node_count, nobody)) for name in names}

@@ -1,7 +1,7 @@
-"""Whom a stroke hits: the part it names, resolved by who plays it at that moment.
+"""Targets of a fault: the role it names (leader, controller, follower) resolved to nodes. Pure.
 
-Owns the rules and nothing else: pure, chance is passed in. Where nobody knows who plays the part,
-a node is drawn, and the target says so.
+Chance is passed in. Where it is not known which node has the role, one is drawn, and the target
+says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Roles(NamedTuple):
-    """Who played which part when somebody looked. `leaders` by key, `coordinators` by group."""
+    """The nodes' roles at the last observation. `leaders` by key, `coordinators` by group."""
 
     leaders: Mapping[str, int]
     controller: int | None
@@ -29,7 +29,7 @@ class Roles(NamedTuple):
 class Player(NamedTuple):
     """Attributes:
     key: of which it is the leader; empty if of none.
-    is_guess: nobody knew, so it was drawn.
+    is_guess: the role's holder was not known, so a node was drawn.
     """
 
     node: int
@@ -41,7 +41,7 @@ class Target(NamedTuple):
     """Attributes:
     groups: hit one after the other; all of a group at the same time.
     key: whose leader, or follower, was meant; may be empty.
-    is_guess: nobody knew who plays the part.
+    is_guess: the role's holder was not known.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -63,7 +63,7 @@ def read_roles(view: View) -> Roles:
 
 
 def pick_leader(roles: Roles, nodes: Sequence[int], random: Random) -> Player:
-    """Of some key; rather not the controller, whom other strokes are for."""
+    """Of some key; rather not the controller, which other faults are for."""
     known = [(key, node) for key, node in roles.leaders.items() if node in nodes]
     others = [(key, node) for key, node in known if node != roles.controller]
     if not known:
@@ -96,8 +96,8 @@ def pick_follower(roles: Roles, nodes: Sequence[int], random: Random) -> Player:
 def resolve(whom: str, roles: Roles, nodes: Sequence[int], random: Random) -> Target:
     """
     Args:
-        whom: a part, or the shape of a partition. Of a shape, those are hit who play a part in
-            it: the one that is cut off first, and in the order of the ring.
+        whom: a role, or the shape of a partition. Of a shape, the nodes that have a role in it:
+            the one that is cut off first, and in the order of the ring.
     """
     if whom in _PLAYERS:
         player = _PLAYERS[whom](roles, nodes, random)
@@ -119,7 +119,7 @@ def _leader_and_controller(roles: Roles, nodes: Sequence[int], random: Random) -
 
 
 def _leader_from_controller(roles: Roles, nodes: Sequence[int], random: Random) -> Target:
-    """Where the controller leads everything, somebody else stands in for the leader."""
+    """Where the controller leads everything, another node stands in for the leader."""
     controller = pick_controller(roles, nodes, random)
     rest = [node for node in nodes if node != controller.node] or list(nodes)
     leader = pick_leader(roles, rest, random)

@@ -1,7 +1,6 @@
-"""Single bits that flip in a file, and files that lose their end.
+"""Writes damage: flipped bits in a file, and truncated files, durably.
 
-Owns the writing. Where a wound does no more harm than what was promised to be borne, others know.
-Each is durable when it is made.
+Which damage is promised to be survived is for `log_places` and `quorum_places` to know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A network of one machine's own: every host in a namespace, all wires through one process.
+"""A virtual network on one machine: each host in a namespace, all frames through one user process.
 
     lab (namespaces, TAP devices) -> links (what the nemesis may do) -> switch (the process)
     switch: fabric (what becomes of a frame) -> rules, delays, conversations; all of these pure

@@ -1,7 +1,7 @@
-"""What the harness tells the switch, and what it hears in return: the lines of the two pipes.
+"""The protocol between harness and switch: commands and answers as JSON lines on two pipes.
 
-Owns the format: JSON, one object per line. Every command is answered by one `Counts`, and only
-after it holds; so a command that changes nothing is a question.
+Every command is answered by one `Counts`, and only after it holds; so a command that changes
+nothing is a question.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Counts(msgspec.Struct):
     Attributes:
     commands: no frames, but how many commands hold: to which of them this is the answer.
     forwarded: written to a device, RSTs of the switch not among them.
-    cut: dropped by a cut, those that were on their way included.
+    cut: dropped by a cut, those in flight included.
     lost: dropped by chance.
     delayed: held back for some time.
     duplicated: sent twice, counted once.
     refused: TCP segments answered by RSTs.
     resets: RSTs that the switch made.
-    overflowed: dropped because too much was on its way.
-    stray: for nobody on this network, or refused by the device.
+    overflowed: dropped because too much was in flight.
+    stray: for no host of this network, or refused by the device.
     """
 
     commands: int = 0

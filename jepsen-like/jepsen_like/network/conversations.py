@@ -1,7 +1,7 @@
-"""The last that was seen of every TCP connection, so that an idle one can be reset as well.
+"""The last header of every TCP connection, so that the switch can reset idle connections as well.
 
 Pure. Keeps one header per connection and direction, the most recently used ones up to a limit. It
-is asked for every frame, so noting one is a handful of slices.
+is called for every frame, so noting one is a handful of slices.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from jepsen_like.network.frames import (
     reset_target,
 )
 
-KEPT_MAX = 10_000
-_UP_TO_SEQUENCE = 42  # bytes of a frame: who to whom, and the sequence number
+KEPT_MAX = 10_000  # far more than a run has connections; bounds the memory of long runs
+_UP_TO_SEQUENCE = 42  # bytes of a frame: addresses, ports, and the sequence number
 
 
 class Conversations:

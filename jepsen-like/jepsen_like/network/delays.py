@@ -1,7 +1,7 @@
-"""Frames that are on their way: handed out by the time at which they are due, in order.
+"""The queue of delayed frames, by due time, bounded by bytes.
 
-Pure. Frames of one link with the same delay leave in the order in which they came. Bounded by
-bytes: what does not fit is refused, as by a router whose buffer is full.
+Pure. Frames of one link with the same delay leave in the order in which they came. Frames beyond
+the bound are dropped, as by a router whose buffer is full.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jepsen_like.network.rules import Link
 
-BYTES_MAX = 64 << 20
+BYTES_MAX = 64 << 20  # a second of traffic at half a gigabit per second
 
 
 class Delays:

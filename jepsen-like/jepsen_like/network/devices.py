@@ -1,6 +1,6 @@
-"""Network devices of the calling thread's namespace, made and set by the kernel's old ioctls.
+"""TAP devices and addresses of the calling thread's namespace, by the kernel's old ioctls.
 
-Owns the layouts of the ioctls. A TAP device lives as long as its descriptor: whoever holds that
+Owns the layouts of the ioctls. A TAP device lives as long as its descriptor: the holder of that
 reads the frames that the host sends, and writes those that it shall receive.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jepsen_like.network.hosts import Host
 
 TUN_DEVICE = "/dev/net/tun"
-# The fewer frames, the less the switch has to do; at 64 KiB a first window would be one segment.
+# Large, as the switch's work is per frame; at 64 KiB the first TCP window would be one segment.
 MTU_BYTES = 16_000
 
 _TUNSETIFF = 0x400454CA

@@ -1,8 +1,8 @@
-"""What becomes of a frame: the switch without its descriptors and its clock.
+"""The switch's rules for a frame: cut, refuse, delay, duplicate, forward. Pure.
 
-Pure: told of frames, commands and the time; whom a frame reaches, it tells `send`. Cuts come
-first: what is cut is neither refused nor delayed, and a cut also drops what is on its way. Shapes
-hold for frames that come after them: what is on its way keeps its time, even when all is healed.
+Gets frames, commands and the time; delivers by `send`. Cuts come first: a frame that is cut is
+neither refused nor delayed, and a cut also drops frames in flight. Shapes hold for frames that come
+after them: frames in flight keep their time, even when all is healed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Fabric:
         self._send_resets(*self._conversations.reset(*hardware))
 
     def _send_resets(self, *resets: bytes | None) -> None:
-        """At once, past all delays: whose number comes too early makes its receiver ask again."""
+        """At once, past all delays: with a number that is too early the receiver asks again."""
         for reset in resets:
             if reset is not None:
                 self.counts.resets += self._send(self._names[reset[:6]], reset)

@@ -1,7 +1,7 @@
-"""What stands in an Ethernet frame, as far as breaking a network needs it, and RSTs in answer.
+"""Ethernet frames with TCP over IPv4: parsed as far as faults need it, and RSTs made in answer.
 
 Pure. Only TCP over IPv4 without IP options is understood, which is all that a Linux host sends
-here; of anything else only the two hardware addresses are read.
+here; of other frames only the two hardware addresses are read.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_segment(frame: bytes) -> Segment:
 
 
 def reset_source(frame: bytes) -> bytes | None:
-    """The RST for whoever sent this segment, as if from the other end.
+    """The RST for the sender of this segment, as if from the other end.
 
     Its number is what the sender itself just said that it expects next, so it is believed at once.
     """

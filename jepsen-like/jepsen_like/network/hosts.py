@@ -1,13 +1,13 @@
-"""Who is on the network: names, addresses, and the hardware addresses that follow from them.
+"""Hosts of the virtual network: names, IP addresses, hardware addresses, all from a number. Pure.
 
-Pure. A host's number says everything else, so that nobody must ask for an address or learn one.
+So no host has to ask for an address or learn one.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-CLIENTS_NUMBER = 254
+CLIENTS_NUMBER = 254  # the last one of a /24, far from the nodes' ids
 NETMASK = "255.255.255.0"
 BROADCAST_BIT = 0x01  # in the first byte of a hardware address: it means more than one host
 

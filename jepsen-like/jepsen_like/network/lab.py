@@ -1,8 +1,8 @@
-"""A network of hosts that are namespaces of this machine, each with one wire, to one switch.
+"""The virtual network of a run: a namespace per host, wired to one switch process.
 
 Owns the namespaces and the switch. Each node is at 10.77.0.<its id>, the harness itself at
 10.77.0.254. Everything is held by descriptors of this process and the switch, and the switch ends
-with this process: nothing is left of a harness that was killed.
+with this process: a harness that was killed leaves nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEVICE = "eth0"
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0  # for the switch to end once its pipes are closed; then it is killed
 SOURCES = Path(__file__).parents[2]
 
 

@@ -1,6 +1,6 @@
-"""What one may do to the network, and the way there: each call is a command to the switch.
+"""`Links`: cut, shape, reset and heal the network; each call is a command to the switch.
 
-A call returns when it holds: no frame that the switch has not yet handed on escapes a cut. Calls
+A call returns when it holds: no frame that the switch has not yet forwarded escapes a cut. Calls
 may come from any thread, one at a time. Owns no process.
 """
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from jepsen_like.network.commands import Command, Counts
 
-ANSWER_SECONDS = 10.0
-RESET_SECONDS = 0.3
+ANSWER_SECONDS = 10.0  # for the switch to answer; it needs milliseconds, so it has ended or hangs
+RESET_SECONDS = 0.3  # for which new connections are refused: both ends try again at least once
 
 
 class NetworkError(Exception):
@@ -43,7 +43,7 @@ class Links(Protocol):
         """The nodes, "n1" and so on, and last "clients", where the harness is."""
 
     def cut(self, source: str, target: str) -> None:
-        """Whatever is sent there vanishes, as does what is on its way."""
+        """Drop all frames that are sent there, and those in flight."""
 
     def shape(
         self,

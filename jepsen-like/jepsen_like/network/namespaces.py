@@ -1,4 +1,4 @@
-"""Network and mount namespaces of the kernel, entered and made without any tool.
+"""Network and mount namespaces of the kernel: make one, enter one, without any tool.
 
 A namespace belongs to a thread. A new one is therefore made, or an old one visited, in a thread
 that ends right after; it lives as long as a descriptor, a socket or a process is in it. Nothing
@@ -30,8 +30,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def unshare_here() -> None:
     """Give this process, for the rest of its life, mounts and a network of its own.
 
-    What it mounts and which devices it makes, nobody else sees, and they end with it and its
-    children. Must come before the first thread: a thread that is there already would stay behind.
+    Its mounts and devices are invisible to other processes, and end with it and its children. Must
+    come before the first thread: a thread that is there already would stay behind.
 
     Raises:
         OSError: not root, or a kernel without namespaces.

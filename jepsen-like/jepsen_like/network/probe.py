@@ -1,7 +1,7 @@
-"""Whether a lab can be had here, found out by having one.
+"""Probe for the virtual network: can this machine have one? Found out by making one.
 
-`lab_missing` tries it in a child process, for whoever tries it changes itself. As a program,
-`python -m jepsen_like.network.probe`: ends with 0 and silence, or else with 1 and the reason.
+`lab_missing` tries it in a child process, as trying it changes the process. As a program, `python
+-m jepsen_like.network.probe`: ends with 0 and no output, or else with 1 and the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jepsen_like.network.lab import SOURCES, Lab
 from jepsen_like.network.links import NetworkError
 from jepsen_like.network.namespaces import unshare_here
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 20.0  # a second on an idle machine
 
 
 @cache

@@ -1,7 +1,7 @@
-"""What is broken, and what that does to a frame that enters a link now.
+"""The network's faults in force (cuts, shapes, resets), and their effect on a frame. Pure.
 
-Pure: time and chance are handed in. A link is one-way. Nothing is broken at first, and `is_clear`
-then tells in one look that a frame may pass.
+Time and chance are passed in. A link is one-way. At first there are no faults, and `is_clear` says
+with one check that a frame may pass.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from random import Random
 
-Link: TypeAlias = tuple[str, str]  # names of the hosts: from whom, to whom
+Link: TypeAlias = tuple[str, str]  # names of the hosts: source and target
 
 
 class Shape(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
-"""The process through which all frames go: `python -m jepsen_like.network.switch PLAN`.
+"""The switch process through which all frames go: `python -m jepsen_like.network.switch PLAN`.
 
 Owns the devices' descriptors and the clock; decides nothing (see fabric.py). Ends when its input
-ends, which happens whenever the harness does, however that dies and from whichever thread the
-switch was started; the devices vanish with it. Sleeps while nothing comes and nothing is due.
+ends, which happens when the harness ends, for any reason and from any thread that started the
+switch; the devices vanish with it. Sleeps while no frame comes and none is due.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from jepsen_like.network.fabric import Fabric
 from jepsen_like.network.frames import ETHERNET_BYTES
 
 FRAME_BYTES_MAX = MTU_BYTES + ETHERNET_BYTES
-FRAMES_PER_TURN = 16  # of one host, before the others and the commands have theirs
+FRAMES_PER_TURN = 16  # of one host, before the others and the commands get their turn
 COMMANDS, ANSWERS = 0, 1  # descriptors
-URGENCY = -15  # hosts that are busy shall not make the network slow
+URGENCY = -15  # niceness: busy nodes must not make the network slow
 
 
 class Switch:

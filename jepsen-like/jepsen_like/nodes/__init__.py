@@ -1,1 +1,1 @@
-"""Real processes on disks of their own, and everything that may be done to them."""
+"""Real broker processes on disks of their own: start, kill, pause, cut power, read disks."""

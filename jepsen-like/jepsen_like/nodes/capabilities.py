@@ -1,6 +1,6 @@
-"""What this machine can do to disks, each found out by doing it once.
+"""Probes for disk faults (loop mounts, power cuts, tmpfs): can this machine inject them?
 
-Owns the probes; each returns why a thing does not work here, or "" if it does.
+Each probe returns why it does not work here, or "" if it does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Real brokers, each with a disk and a network of its own where the machine allows: break them.
+"""`NodeCluster`: real brokers, each with its own disk and network where the machine allows it.
 
-Owns the nodes and all that they stand on, from entering to leaving; then nothing of it is left but
-the logs of the processes. Every method waits until it is done. Two threads may use it at once for
-different nodes. A node that has ended by itself is no error here: `has_ended` tells.
+Owns the nodes and everything under them, from entering to leaving; then only the processes' logs
+are left. Every method blocks until it is done. Two threads may use it at once for different nodes.
+A node that has ended by itself is no error here: see `has_ended`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from jepsen_like.nodes.logs.node_event import NodeEvent
     from jepsen_like.nodes.settings import Place
 
-READY_SECONDS_MAX = 60.0
+READY_SECONDS_MAX = 60.0  # seconds on an idle machine; the first start on a busy one is slow
 
 
 class CapabilityMissing(Exception):
-    """This cluster cannot do that to its nodes: what, and why."""
+    """This cluster cannot inject that fault: which, and why."""
 
 
 class NodeCluster:
@@ -159,7 +159,7 @@ class NodeCluster:
         return process is not None and process.wait_ready(timeout_seconds)
 
     def kill(self, node_id: int) -> None:
-        """SIGKILL; nothing of it is left when this returns. It need not run, nor be awake."""
+        """SIGKILL, also of a paused or frozen process; returns when nothing of it is left."""
         self._kill_all([node_id])
 
     def stop(self, node_id: int) -> int | None:
@@ -205,7 +205,7 @@ class NodeCluster:
     # Disks and clocks
 
     def page(self, node_id: int) -> ControlPage:
-        """What its syncs and its clock are to do, from now on and through restarts."""
+        """The settings of its syncs and its clock, from now on and through restarts."""
         return self._nodes[node_id].page
 
     def cut_power(self, node_ids: Collection[int]) -> None:
@@ -256,7 +256,7 @@ class NodeCluster:
         return self._nodes[node_id].own.directory
 
     def log_path(self, node_id: int) -> Path:
-        """What it has said in all its lives."""
+        """The output of all its processes."""
         return self._logs / f"n{node_id}.log"
 
     def leads_events(self) -> list[NodeEvent]:

@@ -1,8 +1,8 @@
-"""What a node's disk and clock are to do, in a small file that both sides have in their memory.
+"""The control page of a node: sync delays, sync errors, kill countdown and clock offset, by mmap.
 
 Owns the layout: little-endian, every field 8 bytes at a multiple of 8, so that a value is never
-seen half written. Each field has one writer, the harness or the node; a countdown that has fired is
-the exception. Changes take effect at the next sync, or at the next look at the clock.
+read half written. Each field has one writer, the harness or the node; a countdown that has fired is
+the exception. Changes take effect at the next sync, or at the next read of the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE_BYTES = 4096
+PAGE_BYTES = 4096  # the smallest unit of mmap
 _MAGIC = 0x31454741504D5152
 _MICROSECONDS = 1_000_000
 
@@ -46,7 +46,7 @@ class ControlPage:
 
     @classmethod
     def create(cls, path: Path) -> ControlPage:
-        """A page that demands nothing."""
+        """A page without any fault."""
         path.write_bytes(bytes(PAGE_BYTES))
         page = cls(_mapped(path))
         page._layout.magic = _MAGIC
@@ -111,7 +111,7 @@ class ControlPage:
         return int(self._layout.syncs)
 
     def calm(self) -> None:
-        """Neither disk nor clock do anything out of the ordinary."""
+        """Clear all faults of disk and clock."""
         self.sync_delay_seconds, self.fail_syncs, self.kill_at_sync = 0.0, False, 0
         self.clock_offset_ms = 0
 

@@ -1,7 +1,7 @@
-"""Files of this machine whose syncs do what a control page says: late, failing, or the last act.
+"""Files whose syncs obey the control page: late, failing, or killing the process.
 
-Owns what happens before a sync, of whatever kind and for whatever file: logs, the quorum's journal,
-checkpoints, folders. Writes, and a disk that is full, are the kernel's own.
+Owns what happens before a sync, of any kind and for any file: logs, the quorum's journal,
+checkpoints, directories. Writes, and a disk that is full, are the kernel's own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ControlledFile(OsFile):
 
 
 class ControlledFiles(OsFiles):
-    """Tells a boot id that counts power cuts: the kernel's does not change with them."""
+    """Its boot id counts power cuts: the kernel's does not change with them."""
 
     def __init__(self, page: ControlPage) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Disks that can be broken: an ext4 image that can lose its power, and small file systems to fill.
+"""Loop-mounted disks: ext4 images that can lose power, stall and fill up; and tmpfs.
 
 Owns mounting and cleaning up. A power cut is the kernel's own: EXT4_IOC_SHUTDOWN without a log
 flush stops the file system at once, and after unmounting, only what was synced is there.
@@ -27,22 +27,22 @@ from jepsen_like.nodes.mounts import DiskError, mounts_below, run, unmount_every
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE = 3.0  # seconds
-_LOOK_SECONDS = 0.002
+PATIENCE = 3.0  # seconds for killed processes to close their files
+_LOOK_SECONDS = 0.002  # between checks for that
 PREFIX = "raftmq-powercut-"
 _SHUTDOWN = 0x8004587D  # _IOR('X', 125, u32); the same number in ext4, xfs and f2fs
 _WITHOUT_LOG_FLUSH = struct.pack("I", 2)
 _FREEZE, _THAW = 0xC0045877, 0xC0045878  # _IOWR('X', 119 and 120, int)
-_FILLER = Path("lost+found", "filler")  # where nobody who uses the disk looks
-_FILLER_STEP_BYTES = 64 << 20
+_FILLER = Path("lost+found", "filler")  # outside of the directories that brokers list
+_FILLER_STEP_BYTES = 64 << 20  # for the first tries; then smaller steps fill the rest
 _BLOCK_BYTES = 4096
 
 
 class LoopDisk:
     """An ext4 file system in a file. Made by `loop_disk`, or in a `disk_folder`.
 
-    Several threads may use it: its power is not cut in the midst of filling or freeing it. `resume`
-    waits for nobody, as others wait for it.
+    Thread safe: its power is not cut in the midst of filling or freeing it. `resume` takes no lock,
+    as the holder of the lock may be waiting for the stalled disk.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,7 +63,7 @@ class LoopDisk:
         run("mount", "-o", "loop", str(self.image), str(self.mount_point))
 
     def cut_power(self) -> None:
-        """Lose whatever was not synced, and start again.
+        """Lose all writes that were not synced, and mount again.
 
         No process may live on the disk: the ioctl races with system calls that are under way,
         and an fdatasync may then return 0 for bytes that are lost.
@@ -78,7 +78,7 @@ class LoopDisk:
             self.power_cuts += 1
 
     def stall(self) -> None:
-        """Whoever writes or syncs waits, until `resume`; reads go on."""
+        """Writes and syncs wait until `resume`; reads go on."""
         if not self.is_stalled:
             _control(self.mount_point, _FREEZE)
             self.is_stalled = True
@@ -143,7 +143,7 @@ def thaw(mount_point: Path) -> None:
 
 @contextmanager
 def loop_disk(*, size_mib: int = 256) -> Iterator[LoopDisk]:
-    """A mounted disk that is gone afterwards, whatever happens."""
+    """A mounted disk that is removed afterwards in any case."""
     with disk_folder() as folder:
         disk = LoopDisk(folder)
         disk.make(size_mib)
@@ -162,7 +162,7 @@ def memory_disk(*, size_mib: int) -> Iterator[Path]:
 
 @contextmanager
 def disk_folder() -> Iterator[Path]:
-    """An empty folder; afterwards it is gone with whatever is mounted below."""
+    """An empty folder; afterwards it is removed with all mounts below."""
     remove_leftovers()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     try:
@@ -172,7 +172,7 @@ def disk_folder() -> Iterator[Path]:
 
 
 def remove_leftovers() -> None:
-    """Unmount and remove what processes left behind that are gone."""
+    """Unmount and remove what processes that have ended left behind."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(FileNotFoundError):  # another run may be doing the same
             if _is_orphan(folder):
@@ -186,20 +186,20 @@ def _is_orphan(folder: Path) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """With what is mounted below. Raises FileNotFoundError if somebody else is doing the same."""
+    """With all mounts below. Raises FileNotFoundError if another process is doing the same."""
     gc.collect()
     for mount_point in mounts_below(folder):
         thaw(mount_point)  # unmounted while it is stalled, it would keep its device for ever
         try:
             run("umount", str(mount_point))
         except DiskError:
-            if mount_point in mounts_below(folder):  # held by somebody: gone as soon as that one is
+            if mount_point in mounts_below(folder):  # held by a process: gone as soon as that is
                 run("umount", "--lazy", str(mount_point))
     shutil.rmtree(folder)
 
 
 def wait_unused(mount_point: Path) -> list[str]:
-    """Who still uses this file system although the dying were given some time; see `users_of`.
+    """Processes that still use this file system after some time to end; see `users_of`.
 
     A killed process closes its files one by one, and our own worker threads drop their last job
     a moment after its result is there.
@@ -214,7 +214,7 @@ def wait_unused(mount_point: Path) -> list[str]:
 
 
 def users_of(mount_point: Path) -> list[str]:
-    """Who has a file of this file system open, or works in it: `<pid> <path>`."""
+    """Processes with an open file or working directory in this file system: `<pid> <path>`."""
     return [
         f"{process.name} {target}"
         for process in Path("/proc").iterdir()

@@ -1,7 +1,7 @@
-"""What a cluster stands on: disks, addresses, the freezer, and somebody who cleans up after it.
+"""What a cluster stands on: disks, addresses, the freezer, and the janitor that cleans up after it.
 
-Owns the choice between what this machine can do and what does everywhere, and says which of it is
-missing and why. A context manager.
+Owns the choice between the faults that this machine can inject and the plain substitutes, and says
+which is missing and why. A context manager.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Foundation:
         self._stack.close()
 
     def _start_janitor(self, stack: ExitStack) -> None:
-        """It may outlive us: it is what a process leaves that is killed."""
+        """Started first: it outlives this process if that is killed, and cleans up then."""
         arguments = [str(self._folder), str(os.getpid())]
         janitor = subprocess.Popen(
             [sys.executable, "-m", "jepsen_like.nodes.janitor", *arguments],
@@ -80,7 +80,8 @@ class Foundation:
             start_new_session=True,
         )
         stack.enter_context(janitor)  # closes its stdin, and waits
-        stack.callback(janitor.kill)  # before that: what is there is removed by others
+        # Runs before that: after an orderly end nothing is left for the janitor.
+        stack.callback(janitor.kill)
 
     def places(self, node_ids: Sequence[int]) -> dict[int, Place]:
         """Where each listens; on the loopback, ports are kept until the end."""

@@ -1,7 +1,7 @@
-"""Stops whole processes so that they cannot tell: the freezer of cgroup v1, or of v2.
+"""Freezes whole processes by control groups: the freezer of cgroup v1, or of v2.
 
-Owns groups named after the process that made them, and their removal, also of what others left
-behind that are gone. A frozen process of v1 does not even die: thaw it first.
+Owns groups named after the process that made them, and their removal, also of groups that processes
+that have ended left behind. A frozen process of v1 does not even die: thaw it first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 PREFIX = "raftmq-jepsen-"
 MOUNTS = Path("/proc/self/mounts")
 _PATIENCE = 2.0  # seconds; a process that waits for a stalled disk freezes when that goes on
-_LOOK_SECONDS = 0.002
+_LOOK_SECONDS = 0.002  # between checks of a state that changes within milliseconds
 _numbers = itertools.count(1)
 
 
@@ -87,7 +87,7 @@ class Freezer:
 
 
 def remove_leftovers(hierarchy: Hierarchy) -> None:
-    """What is frozen by somebody who is gone is killed."""
+    """Kill processes that were frozen by a process that has ended."""
     for folder in hierarchy.root.glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         if owner.isdigit() and not Path("/proc", owner).exists():
@@ -95,13 +95,13 @@ def remove_leftovers(hierarchy: Hierarchy) -> None:
 
 
 def remove_all_of(hierarchy: Hierarchy, owner: int) -> None:
-    """Whatever it froze is killed."""
+    """Kill all processes in its groups, and remove these."""
     for folder in hierarchy.root.glob(f"{PREFIX}{owner}-*"):
         remove(hierarchy, folder)
 
 
 def remove(hierarchy: Hierarchy, folder: Path) -> None:
-    """The groups below `folder`, whoever is in them, and itself."""
+    """The groups below `folder` with all processes in them, and itself."""
     with suppress(FileNotFoundError):  # another one may be doing the same
         for group in [path for path in folder.iterdir() if path.is_dir()]:
             for pid in (group / "cgroup.procs").read_text().split():
@@ -113,7 +113,7 @@ def remove(hierarchy: Hierarchy, folder: Path) -> None:
 
 
 def _remove_empty(group: Path) -> None:
-    """The dying are in it for a moment."""
+    """Retried: killed processes are in it for a moment."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:

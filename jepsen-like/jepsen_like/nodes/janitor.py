@@ -1,4 +1,4 @@
-"""Removes what a harness that was killed leaves on the machine, as soon as it is gone.
+"""The janitor process: removes mounts, groups and folders of a harness that was killed.
 
     python -m jepsen_like.nodes.janitor FOLDER PID
 

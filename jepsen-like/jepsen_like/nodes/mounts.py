@@ -1,8 +1,8 @@
-"""What is mounted, and unmounting it for good.
+"""Unmounts a file system in every mount namespace, and waits until its device is free.
 
-Owns the certainty that a file system has ended when it is unmounted. A process that gets mounts of
-its own keeps copies of all that were there, and with them the file system lives on: mounted again,
-the very same would be found, page cache and all.
+A process that gets mounts of its own keeps copies of all that were there, and with them the file
+system lives on: mounted again, the very same one would be found, page cache and all, and a power
+cut would have lost nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import subprocess
 import time
 from pathlib import Path
 
-PATIENCE_SECONDS = 5.0
-_LOOK_SECONDS = 0.002
+PATIENCE_SECONDS = 5.0  # for other processes to end or exec, which takes milliseconds
+_LOOK_SECONDS = 0.002  # between checks
 _PROC = Path("/proc")
 
 
@@ -45,7 +45,7 @@ def unmount_everywhere(mount_point: Path) -> None:
     """Until its device is free.
 
     Raises:
-        DiskError: somebody holds on to it.
+        DiskError: a process still holds it.
     """
     device = Path("/sys/block", Path(_sources()[str(mount_point)]).name, "loop/backing_file")
     image = device.read_text()

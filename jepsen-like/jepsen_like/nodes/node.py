@@ -1,7 +1,7 @@
-"""One node: its lives one after the other, its disk, and its log.
+"""One node: its processes one after the other, its disk, its control page and its log.
 
-Owns what of a node outlives its processes. Nothing that stops a process stands in the way of its
-end: whoever is killed is let go on first, by its disk and by the freezer.
+Owns what outlives a node's processes. A process that is killed is released first from a stalled
+disk and from the freezer, as it could not die there.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Node:
         return [*self.own.enter_command, *program, "broker", *settings]
 
     def _overrides(self) -> list[str]:
-        """Nothing but a fault empties a directory, and means that the disk is lost."""
+        """Only a fault empties a directory, and it stands for a disk that was lost and replaced."""
         is_empty = not (self.own.directory / QUORUM_FOLDER).exists()
         return ["-o", "quorum.replace=true"] if is_empty else []
 
@@ -99,7 +99,7 @@ class Node:
             self.process.signal(number)
 
     def begin_kill(self) -> None:
-        """It gets no further: whatever it waits for, it dies there."""
+        """SIGKILL; it is also released from a stalled disk and the freezer, so that it dies."""
         self.signal(signal.SIGKILL)
         if self.own.disk is not None:
             self.own.disk.resume()

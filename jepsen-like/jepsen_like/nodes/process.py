@@ -1,7 +1,7 @@
-"""The harness' hold on one life of a node: hear that it is ready, signal it, see how it ended.
+"""One process of a node: start it, see that it is ready, signal it, wait for its end.
 
 Owns the process and the thread that reads its pipe until the pipe ends. Ended means gone: no thread
-of the process still has a file open. Whoever makes one ends it.
+of the process still has a file open. Its creator must end it.
 """
 
 from __future__ import annotations

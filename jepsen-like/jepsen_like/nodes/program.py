@@ -1,4 +1,4 @@
-"""One node: raftmq's own command line on files and a clock that a control page governs.
+"""The program of a node: raftmq's command line on files and a clock that a control page controls.
 
     python -m jepsen_like.nodes.program --page F --parent 123 [--bug no_fsync] -- broker --config F
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0  # between retention checks, in place of minutes: see `govern`
 _PR_SET_PDEATHSIG = 1
 
 
@@ -50,14 +50,15 @@ def main(words: Sequence[str]) -> None:
 
 def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was quicker
+    if os.getppid() != parent:  # it has ended before the prctl took effect
         sys.exit(f"the harness, process {parent}, is gone")
 
 
 def govern(page: ControlPage) -> None:
-    """Whatever node begins in this process stands on what the page says.
+    """Nodes in this process use the page's clock and syncs.
 
-    It looks for what is old so often that a clock that were believed would delete within a run.
+    Retention is checked so often that a wrong clock, if it were believed, would delete records
+    within a run.
     """
     host = partial(NodeEnvironment, files=ControlledFiles(page), now_ms=partial(now_ms, page))
     _replace(broker_run, "NodeEnvironment", host)

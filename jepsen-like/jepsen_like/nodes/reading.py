@@ -1,7 +1,7 @@
-"""A client that reads whole partitions from one node: what rots there shows to whoever reads it.
+"""Makes a node lead partitions and reads them whole, so that damage on its disk is detected.
 
-Owns the way to have a node lead: it is the preferred replica of those partitions, and an election
-is asked for. Blocks; runs in whatever thread calls it.
+The node becomes leader as it is the preferred replica of those partitions, by an election that is
+requested. Blocks the calling thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from raftmq.sync.client import Client
 
-PAUSE_SECONDS = 0.25
+PAUSE_SECONDS = 0.25  # between attempts
 READ_SECONDS_MAX = 20.0  # of one partition
 
 

@@ -1,7 +1,7 @@
-"""Where each node of a cluster listens, and the settings file that tells it so.
+"""The settings file of a node, and the addresses where it listens. Pure.
 
-Pure. A node that has a network of its own listens on ports that are the same for all; on this
-machine's loopback, each has ports of its own, which somebody must keep.
+A node that has a network of its own listens on ports that are the same for all; on this machine's
+loopback, each has ports of its own, which the foundation reserves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bugs that brokers and controllers are known to have: from registrations to the end, and clocks.
+"""Planted bugs of brokers and controllers: registrations, elections, topic ids, clocks.
 
-Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
-one rule, or one step; never a check.
+Each is a function that patches the code through a `Patch`. A bug takes away one rule, or one step;
+never a check.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def lead_for_the_predecessor(patch: Patch) -> None:
 
 
 def stop_without_waiting(patch: Patch) -> None:
-    """A broker that stops in order leaves before anybody has taken over."""
+    """A broker that stops in order leaves before other brokers have taken over its partitions."""
 
     async def stop(self: Lifetime) -> bool:
         self._stop_wanted.set()
@@ -72,7 +72,7 @@ def stop_without_waiting(patch: Patch) -> None:
 
 
 def elect_anybody(patch: Patch) -> None:
-    """Whoever is there leads, in sync or not, although the topic does not allow it."""
+    """Any live replica is elected, in sync or not, although the topic does not allow it."""
     elect = election.elect
 
     def elect_uncleanly(partition: PartitionState, rules: Rules) -> Elected:
@@ -121,11 +121,11 @@ def believe_the_own_clock(patch: Patch) -> None:
 
 
 def stamp_by_the_own_clock(patch: Patch) -> None:
-    """What comes in gets the time of this broker's clock, although that is known to be wrong."""
+    """Records get the time of this broker's clock, although that is known to be wrong."""
     patch.setattr(BrokerClock, "stamp_ms", lambda self: self.read().wall_ms)
 
 
 def followers_retire(patch: Patch) -> None:
-    """Each replica removes what is old by itself, and nobody's clock is asked for."""
+    """Each replica removes old records by itself, and no other broker's clock is compared."""
     patch.setattr(Replica, "_retirable_end", lambda self: self.high_watermark)
     believe_the_own_clock(patch)

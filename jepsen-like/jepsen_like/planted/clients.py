@@ -1,7 +1,7 @@
-"""Bugs that clients are known to have: what is sent again, how it is told, what is read next.
+"""Planted bugs of the client SDK: order of retries, outcomes, positions of the consumer.
 
-Owns the bugs, each a function that patches the SDK through a `Patch`. A bug takes away
-one rule, or one step; never a check. Only worlds with programs that use the SDK can find them.
+Each is a function that patches the SDK through a `Patch`. A bug takes away one rule, or one step;
+never a check. Only worlds with programs that use the SDK can find them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def send_before_the_answer(patch: Patch) -> None:
 
 
 def deny_what_may_have_happened(patch: Patch) -> None:
-    """Whoever gives up says that nothing was appended, though nobody knows."""
+    """A send that gives up reports that nothing was appended, though that is unknown."""
 
     def give_up(self: ProducerSender, batch: ProducerBatch, error: RaftmqError) -> None:
         self._on_settled(batch, self._timed_out(batch).at(batch.topic, batch.partition))
@@ -56,7 +56,7 @@ def deny_what_may_have_happened(patch: Patch) -> None:
 
 
 def a_cancelled_wait_takes_a_batch_along(patch: Patch) -> None:
-    """What counts as handed out still has to wait for something."""
+    """A batch counts as handed out, and is lost when the wait that follows is cancelled."""
     next_one = Consumer._next
 
     async def next_and_wait(self: Consumer, *given: Any) -> Any:
@@ -79,7 +79,7 @@ def the_rest_of_a_batch_is_dropped(patch: Patch) -> None:
 
 
 def a_late_answer_counts(patch: Patch) -> None:
-    """What was asked for before somebody sought another place is taken for what is there."""
+    """A response to a fetch from before a seek is taken for records of the new position."""
     is_current: Any = vars(PartitionRequest)["is_current"].fget
 
     def is_good_enough(self: PartitionRequest) -> bool:

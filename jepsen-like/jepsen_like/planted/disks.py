@@ -1,6 +1,6 @@
-"""Bugs of what is below the logs: syncs that are forgotten, damage that nobody looks for.
+"""Planted bugs below the logs: forgotten syncs, CRCs that are not checked.
 
-Owns the bugs, each a function that patches the code through a `Patch`.
+Each is a function that patches the code through a `Patch`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bugs that consumer groups are known to have: who may commit, what is told, who goes on.
+"""Planted bugs of consumer groups: generations, commits, fetched offsets, ownership.
 
-Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
-one rule, or one step; never a check.
+Each is a function that patches the code through a `Patch`. A bug takes away one rule, or one step;
+never a check.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def commits_of_any_generation(patch: Patch) -> None:
-    """Whoever has been a member of the group may commit, however long he has been away."""
+    """Any former member of the group may commit, of any generation."""
 
     def refuse_nobody(_: Group, *_identity: Any) -> RaftmqError | None:
         return None
@@ -33,7 +33,7 @@ def commits_of_any_generation(patch: Patch) -> None:
 
 
 def answer_a_commit_before_it_is_applied(patch: Patch) -> None:
-    """It is in line, which is taken for done."""
+    """A commit is acknowledged when it is queued."""
 
     async def committed(_: OffsetRequests, request: OffsetCommit, *_line: Any) -> Reply:
         outcomes = [CommitOutcome(one.topic_id, one.partition) for one in request.partitions]
@@ -43,7 +43,7 @@ def answer_a_commit_before_it_is_applied(patch: Patch) -> None:
 
 
 def tell_offsets_as_they_are_known_here(patch: Patch) -> None:
-    """Nobody asks the quorum whether it has newer ones, or another coordinator."""
+    """Without a read barrier: the quorum may have newer offsets, or another coordinator."""
 
     async def newest(self: OffsetRequests, request: OffsetFetch) -> MetadataImage:
         self._coordinator.slots.find(request.group)
@@ -59,5 +59,5 @@ def go_on_with_what_was_given_up(patch: Patch) -> None:
 
 
 def sessions_do_not_end_here(patch: Patch) -> None:
-    """A member that nobody hears takes what it has for its own until it is told otherwise."""
+    """A member without heartbeats keeps its partitions until a coordinator revokes them."""
     patch.setattr(MemberSession, "ends_at", property(lambda self: math.inf))

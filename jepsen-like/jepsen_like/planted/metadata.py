@@ -1,6 +1,6 @@
-"""Bugs of the metadata: what is decided although it was decided otherwise.
+"""Planted bugs of the metadata: a compare-and-set that does not compare.
 
-Owns the bugs, each a function that patches the code through a `Patch`.
+Each is a function that patches the code through a `Patch`.
 """
 
 from __future__ import annotations

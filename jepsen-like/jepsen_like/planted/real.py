@@ -1,7 +1,6 @@
-"""The bugs that real clusters are given, and the run in which each of them must be found.
+"""The planted bugs for real clusters, each with the run and the findings by which it must be found.
 
-Owns the list. A bug of clients is planted in the harness, where they live; all others in every
-node.
+A bug of clients is planted in the harness, where they run; all others in every node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bugs that replicas of a partition are known to have: what they acknowledge, count, show and keep.
+"""Planted bugs of replicas: acknowledgements, high watermarks, truncation, deletion, fsync.
 
-Owns the bugs, each a function that patches the code through a `Patch`. A bug takes away
-one rule, or one step; never a check.
+Each is a function that patches the code through a `Patch`. A bug takes away one rule, or one step;
+never a check.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ack_before_followers_hold(patch: Patch) -> None:
 
 
 def hold_before_fsync(patch: Patch) -> None:
-    """What was written counts as held, whatever the topic's durability."""
+    """Written records count as held before fsync, for any durability of the topic."""
     patch.setattr(PartitionLog, "held_end_offset", PartitionLog.log_end_offset)
 
 
@@ -67,7 +67,7 @@ def tell_before_fsync(patch: Patch) -> None:
 
 
 def count_what_is_fetched(patch: Patch) -> None:
-    """Whoever asks for what comes next is taken to hold all before it."""
+    """A follower that fetches from an offset is taken to hold everything before it."""
     on_fetch = FollowerProgress.on_fetch
 
     def on_fetch_and_held(self: FollowerProgress, broker_epoch: int, fetch_offset: int) -> None:
@@ -78,8 +78,8 @@ def count_what_is_fetched(patch: Patch) -> None:
 
 
 def answer_across_epochs(patch: Patch) -> None:
-    """Who waits for an acknowledgement waits on when its leader is deposed, and is answered when
-    something of a later epoch stands there.
+    """A produce request goes on waiting when its leader is deposed, and is answered when records
+    of a later epoch are at its offsets.
     """
     fail = Acknowledgements.fail
 
@@ -101,7 +101,7 @@ def deny_what_was_appended(patch: Patch) -> None:
 
 
 def numbers_are_not_looked_at(patch: Patch) -> None:
-    """Whatever an idempotent producer sends again is appended again."""
+    """Retries of an idempotent producer are appended again."""
     patch.setattr(Admission, "original_offset", lambda self, placed, account=None: None)
 
 
@@ -144,7 +144,7 @@ def the_log_start_is_not_written(patch: Patch) -> None:
 
 
 def deletions_are_answered_alone(patch: Patch) -> None:
-    """What the leader's own disk has deleted is answered; the quorum never hears of it."""
+    """A deletion is answered after the leader's own; the quorum does not record it."""
 
     async def delete(
         self: RecordDeletion, _: object, request: DeleteRecords, _data: Buffer
@@ -163,7 +163,7 @@ def deletions_are_answered_alone(patch: Patch) -> None:
 
 
 def leaders_begin_where_their_logs_do(patch: Patch) -> None:
-    """Whoever is elected does not look where the quorum lets the partition start."""
+    """A new leader does not apply the start offset that the quorum has recorded."""
 
     async def begin_at(self: Replica, start_offset: int) -> None:
         pass
@@ -172,5 +172,5 @@ def leaders_begin_where_their_logs_do(patch: Patch) -> None:
 
 
 def high_watermarks_are_forgotten(patch: Patch) -> None:
-    """Harmless: a leader learns them again from its followers before anybody reads."""
+    """Harmless: a leader learns them again from its followers before it serves reads."""
     patch.setattr(HighWatermarks, "of", lambda self, name: 0)

@@ -1,5 +1,5 @@
-"""What a run amounts to, for people: numbers, times to recover, pictures, one page of text.
+"""The report of a run: figures, recovery times, latency and timeline plots, one page of text.
 
-Decides nothing about right and wrong, which is what checkers do; it counts, measures and shows.
+Decides nothing about right and wrong, which is the checkers'; it counts, measures and shows.
 Everything is made from the history, so that a run can be reported again from its files.
 """

@@ -1,7 +1,7 @@
-"""What recovery times should be, and a table of what they were.
+"""Aims for recovery times after each kind of fault, and a table of what they were. Pure.
 
-Owns the limits and to which faults each applies. Pure. Only clean faults count: the rest are
-counted beside them. Nobody can promise anything when no majority was left alone.
+Owns the limits and to which faults each applies. Only clean faults count: the rest are counted
+beside them. Without a majority of unaffected nodes nothing can be promised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from jepsen_like.report.recovery import Recovery
 
-SESSION_TIMEOUT_SECONDS = 9.0  # how long a broker may be silent before others take over
+SESSION_TIMEOUT_SECONDS = 9.0  # the default broker session: silent for longer, others take over
 LEADER, BOTH, FROM_CLIENTS = "leader", "leader and controller", "clients from leader"
 KILLS = frozenset({"kill", "powercut"})
 SILENCES = frozenset({"partition", "pause", "freezer"})

@@ -1,7 +1,7 @@
-"""The numbers of a run: what was asked, what was answered, what was broken meanwhile.
+"""The figures of a run: operations, outcomes, rates, errors, faults. Pure.
 
-Owns the counting. Pure. Rates and the worst lag are those under load; the final reads, which run
-after everything, count only into the totals.
+Rates and the worst lag are those under load; the final reads, which run after everything, count
+only in the totals.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Figures(msgspec.Struct, frozen=True):
     seconds, load_seconds: of the whole run; of it with clients at work.
     tallies: by f, of clients.
     acked, polled: records, in the whole run.
-    asked: operations that clients asked of brokers, without those that only watch.
+    asked: operations that clients requested of brokers, without those of the watcher.
     share_ok: of these; 0 where there was none.
     worst_lag_seconds: by how much the reader that was furthest behind was behind, at least.
-    errors: what they were told, by name, the most frequent first.
+    errors: of clients, by name, the most frequent first.
     """
 
     seconds: float
@@ -89,7 +89,7 @@ def figures_of(history: Sequence[Event]) -> Figures:
 
 
 def error_name(operation: Operation) -> str:
-    """The first word of what the client was told; empty where it was told nothing."""
+    """The first word of the client's error; empty where there is none."""
     return (operation.error or "").split(":")[0].strip()
 
 

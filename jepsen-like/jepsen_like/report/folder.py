@@ -1,7 +1,7 @@
-"""The folder of a run: what lies where in it, and everything that can be told from it again.
+"""The folder of a run: its files, and everything that can be reported from them again.
 
 Owns the names of the files. A run that was killed has a history and no verdict; it is judged when
-somebody asks, and its pictures are drawn then.
+its report is asked for, and its plots are drawn then.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RunFolder:
         self._story: Story | None = None
 
     def begin(self, settings: RunSettings, *, capabilities: Mapping[str, str]) -> None:
-        """Before anything happens, so that a run that is killed can still be told.
+        """Before anything happens, so that a run that is killed can still be reported.
 
         `capabilities`: by name, why it is missing; "" where it is there.
         """

@@ -1,6 +1,6 @@
-"""A verdict as people read it, and as it is kept in verdict.json.
+"""A verdict for people, and its encoding in verdict.json. Pure.
 
-Owns the words for an outcome. Judges nothing: it takes what the checkers said. Pure.
+Owns the words for an outcome. Judges nothing: it takes the result of the checkers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Several runs in one table, with what they amount to together.
+"""The table of several runs, with their totals.
 
 Owns the columns and the totals. Pure but for reading the folders. A run that left nothing behind
-has a row, too: it proves nothing, and somebody should know.
+has a row, too: it proves nothing, and must not be overlooked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A picture of how long operations took, by how they ended.
+"""The latency plot: how long operations took, by outcome, with quantile lines.
 
 Owns the points and the lines over them. Of many points most are left out: of each moment and
-outcome the slowest are kept, and every so many of the rest, so that nothing that stands out is
-lost. The lines are over all of them.
+outcome the slowest are kept, and every so many of the rest, so that no outlier is lost. The lines
+are over all of them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from jepsen_like.report.painting import Scene
 
 SHOWN = ("send", "poll", "read", "write", "cas")
-PANELS_MAX = 3
-MOMENTS = 250
-POINTS_MAX = 12  # of each moment and outcome
-LINE_MOMENTS_MAX = 100
+PANELS_MAX = 3  # more would be too flat to read
+MOMENTS = 250  # parts of the run in which points are thinned: a few pixels each
+POINTS_MAX = 12  # of each moment and outcome; more cover each other
+LINE_MOMENTS_MAX = 100  # points of a quantile line
 LINE_OPERATIONS_MIN = 20  # for each moment, on the average; fewer make a line that jumps
 LINES: tuple[tuple[float, painting.LineStyle], ...] = ((0.5, "-"), (0.99, ":"))
 LATENCY_MS_MIN = 0.1  # what was quicker is drawn there: a logarithm has no zero

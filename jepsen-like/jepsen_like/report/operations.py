@@ -1,6 +1,6 @@
-"""Client operations of a history: each invocation with what came of it.
+"""Client operations of a history: each invocation paired with its completion. Pure.
 
-Owns the pairing by process and the counting of records in a value. Pure. An operation that never
+Owns the pairing by process and the counting of records in a value. An operation that never
 completed ends with the history, as unknown.
 """
 
@@ -41,12 +41,12 @@ class Operation(NamedTuple):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the system did what it is there for: it may say no, without an error."""
+        """Whether the system served it: it may refuse, without an error."""
         return self.outcome is Type.OK or (self.outcome is Type.FAIL and not self.error)
 
     @property
     def is_by_the_way(self) -> bool:
-        """What a client does alone, and what only watches, is no use that is made of a queue."""
+        """No use of the queue: an operation without a request, or of the watcher."""
         return self.f in BY_THE_WAY
 
 

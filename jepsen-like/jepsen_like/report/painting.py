@@ -1,4 +1,4 @@
-"""What the pictures share: paper and colours, phases, faults as shades and as lanes per node.
+"""What the plots share: paper, colours, phases, faults as shades and as lanes per node.
 
 Owns the look. Writes one file when asked; draws with matplotlib's own objects and no global state,
 so that nothing is left behind and no display is needed. Import it late: matplotlib is optional.
@@ -37,7 +37,7 @@ KIND_COLOURS = (
     "#56b4e9", "#b8a400", "#e7298a", "#35978f", "#878787", "#4d004b",
     "#1a9850", "#f4a582", "#4575b4", "#a6761d", "#fb6a4a", "#c2a5cf",
 )  # fmt: skip
-SHADE = 0.13
+SHADE = 0.13  # opacity of a fault behind the curves: three on top of each other leave them readable
 BAR_SHARE_MIN = 0.003  # of the width: a fault that lasts a moment is still seen
 LETTER_SHARE = 0.0052  # of the width, for one letter of a phase's name
 NOBODY = "no node"

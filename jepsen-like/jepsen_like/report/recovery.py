@@ -1,17 +1,17 @@
-"""How long each fault kept clients waiting, and the cluster from being whole again.
+"""Recovery times of each fault: until acknowledged again, longest gap, until all in sync. Pure.
 
-Owns these three times of a fault. Pure.
+Owns how these three times of a fault are measured.
 
     begin          first acknowledgement            end (healed)          all in sync
       |----- ack_seconds ----->|                      |----- whole_seconds ----->|
       |------- gap_seconds: the longest silence ------|
 
 A key takes part when it was acknowledged shortly before the fault, and its writers were at it: a
-send was under way at the begin or followed soon, or the first to follow had to wait. Whoever asks
-late and is answered at once says nothing about the time between. Silence tells of keys that were
-written to steadily. Only sends that waited for all replicas in sync count, and only those that
-were invoked after the begin: what was under way may have been done already. Times of a fault say
-something only about that fault when nothing else was broken: others are not clean.
+send was in flight at the begin or followed soon, or the first to follow had to wait. A client that
+asks late and is answered at once says nothing about the time between. Silence counts for keys that
+were written to steadily. Only sends that waited for all in-sync replicas count, and only those that
+were invoked after the begin: sends in flight may have been appended already. The times of a fault
+are about that fault only when nothing else was broken: others are not clean.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NEVER = math.inf
 BEFORE_SECONDS = 5.0  # a key that was acknowledged within this time before a fault was well
-SOON_SECONDS = 0.25  # a writer that is at it sends, and is answered, within that
+SOON_SECONDS = 0.25  # an active writer sends, and is answered, within that
 STEADY_SECONDS, STEADY_COUNT = 1.0, 5  # so many acknowledgements just before: each silence tells
 WRITERS_MAX = 64  # of one key at the same time
 
@@ -48,7 +48,7 @@ class Recovery(msgspec.Struct, frozen=True):
     gap_seconds: the longest silence of a key between begin and end; None likewise.
     whole_seconds: from the end until all replicas were in sync; `NEVER`; None when the next
         fault, or the end of the history, came first.
-    is_clean: it hit somebody, no other fault was on, and none was being recovered from.
+    is_clean: it took effect, no other fault was active, and none was being recovered from.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class Sends:
         is_under_way = any(end > begin for _, end in tried[max(0, place - WRITERS_MAX) : place])
         first = tried[place][0]
         is_telling = is_under_way or first - begin <= SOON_SECONDS
-        # Of one that was sent when all was over, and had to wait, the cause is another one.
+        # A send from after the fault that had to wait was held up by something else.
         had_to_wait = first <= fault.end and acked_at - first > SOON_SECONDS
         return acked_at - begin if is_telling or had_to_wait else None
 
@@ -121,7 +121,7 @@ class Sends:
         place = bisect_right(tried, (times[-1], math.inf))
         under_way = tried[max(0, place - WRITERS_MAX) : place + 1]
         if any(end > times[-1] and begin < fault.end for begin, end in under_way):
-            times.append(fault.end)  # else nobody wanted anything in the rest of the time
+            times.append(fault.end)  # else no send was waiting in the rest of the time
         return max((later - former for former, later in pairwise(times)), default=0.0)
 
     @staticmethod
@@ -130,7 +130,7 @@ class Sends:
 
 
 class Wholeness:
-    """When all replicas of all partitions were in sync, as the watch saw it."""
+    """When all replicas of all partitions were in sync, as the watcher saw it."""
 
     def __init__(self, history: Sequence[Event]) -> None:
         seen = [
@@ -142,7 +142,7 @@ class Wholeness:
         self.times = [event.time for event in seen if _is_whole(event)]
 
     def first_from(self, time: float) -> float:
-        """`NEVER` if it was not; at once where nobody watched."""
+        """`NEVER` if it was not; at once where no watcher ran."""
         if not self.is_watched:
             return time
         place = bisect_left(self.times, time)

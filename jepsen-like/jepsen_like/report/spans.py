@@ -1,7 +1,7 @@
-"""What lasts for a while: the phases of a run and the faults in it.
+"""Spans of a history: phases and faults, with begin and end. Pure.
 
-Owns the pairing of their begins and ends. Pure. A fault that is never said to be over lasts to the
-end of the history; one that was skipped is none.
+Owns the pairing of their begins and ends. A fault without an end lasts to the end of the history;
+one that was skipped is none.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Phase(NamedTuple):
 class Fault(NamedTuple):
     """Attributes:
     begin, end: half-open, in seconds since the run began.
-    whom: the part that those who were hit played, as the nemesis chose them; may be empty.
-    nodes: ids of those who were hit; empty when it was nobody in particular.
-    is_over: somebody said that it ended.
-    is_felt: it went as it should, and hit somebody.
+    whom: the role by which the nemesis chose the targets; may be empty.
+    nodes: ids of the targets; empty for a fault of no node in particular.
+    is_over: its end is recorded.
+    is_felt: it was injected as planned, and had a target.
     """
 
     kind: str
@@ -125,7 +125,7 @@ def _begun_at(pairs: list[tuple[Event, Event | None]], ended: Event) -> int | No
 
 
 def _is_felt(value: Any) -> bool:  # noqa: ANN401 - as the history has it
-    """False where it went wrong, or whoever it was for did not run anyway."""
+    """False where it failed, or its target did not run anyway."""
     told = value if isinstance(value, dict) else {}
     return not told.get("error") and all(told.get(how, True) for how in ("killed", "stopped"))
 
@@ -138,7 +138,7 @@ def _is_skipped(ended: Event) -> bool:
 
 
 def _whom(value: Any) -> str:  # noqa: ANN401 - as the history has it
-    """With a "?" where nobody knew who plays that part, and somebody was drawn."""
+    """With a "?" where the role's holder was not known, and a node was drawn."""
     if not isinstance(value, dict):
         return ""
     return str(value.get("whom") or "") + ("?" if value.get("guessed") else "")

@@ -1,8 +1,8 @@
-"""How far behind readers were: for each poll a lower bound of the age of what it did not bring.
+"""Staleness of readers: a lower bound of the age of records that a poll did not bring. Pure.
 
-Owns that bound. Pure. A record counts from the moment when anybody was told that it exists, in an
-answer; a reader is behind when records at or after its place were known before it asked, and its
-poll brought none of them. Where a reader begins anew it owes nothing older than that moment.
+A record counts from the first answer to any client that shows its existence; a reader is behind
+when records at or after its position were known before it asked, and its poll brought none of them.
+A reader that begins anew owes nothing older than that moment.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class KnownEnd:
 
 
 class Reader:
-    """Where one process stands in each of its keys, and since when it owes what comes there."""
+    """The position of one process in each of its keys, and since when it owes records there."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
@@ -88,7 +88,7 @@ def lags(operations: Iterable[Operation]) -> list[tuple[float, float]]:
 
 
 def _learn(ends: dict[str, KnownEnd], operation: Operation) -> None:
-    if is_full_send(operation):  # others may be lost, and then nobody can bring them
+    if is_full_send(operation):  # others may be lost, and then no poll can bring them
         for offset in acknowledged_offsets(operation):
             ends[operation.asked["key"]].learn(offset + 1, operation.end)
     for key, offsets in polled_records(operation):

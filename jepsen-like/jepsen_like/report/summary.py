@@ -1,6 +1,6 @@
-"""A run on one page of text: the verdict first, then what it stands on.
+"""The summary of a run on one page of text: the verdict first, then figures and findings. Pure.
 
-Owns the words. Pure. Whoever reads only the first line knows whether to read on.
+Owns the words. The first line alone must tell a reader whether to read on.
 """
 
 from __future__ import annotations

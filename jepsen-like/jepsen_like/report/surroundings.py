@@ -1,4 +1,4 @@
-"""Where and with what a run was made: enough for somebody else to make it again.
+"""The surroundings of a run: settings, commit, versions, machine; enough to repeat it elsewhere.
 
 Owns settings.json. Asks the machine and git; both may have nothing to say.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PACKAGES = ("raftmq", "trio", "pysyncobj", "msgspec")
-GIT_SECONDS_MAX = 10.0
+GIT_SECONDS_MAX = 10.0  # a report without a commit is better than one that hangs
 
 
 class Surroundings(msgspec.Struct, frozen=True):

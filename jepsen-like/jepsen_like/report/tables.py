@@ -1,6 +1,6 @@
-"""A table of words, as text for a terminal and as Markdown.
+"""Tables as text for a terminal and as Markdown. Pure.
 
-Owns widths and alignment: what looks like a number is aligned to the right. Pure.
+Owns widths and alignment: texts that look like numbers are aligned to the right.
 """
 
 from __future__ import annotations

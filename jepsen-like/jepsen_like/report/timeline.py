@@ -1,7 +1,7 @@
-"""One picture of a run: what was done each second, and what was broken meanwhile.
+"""The timeline plot of a run: operations per second by outcome, with phases and faults.
 
-Owns the rows of the picture and the counting by second. The final reads go over everything once
-more; they may leave the picture at the top, so that the load can be seen.
+Owns the rows of the plot and the counting by second. The final reads go over everything once more;
+they may leave the plot at the top, so that the load can be seen.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from jepsen_like.report.operations import Operation
     from jepsen_like.report.painting import Scene
 
-BINS = 300
-BIN_SECONDS_MIN = 0.5
-HEADROOM = 1.15
+BINS = 300  # about three pixels each
+BIN_SECONDS_MIN = 0.5  # shorter ones would show single operations
+HEADROOM = 1.15  # of the highest rate under load, before the curve leaves the plot
 
 
 class Rates:
@@ -136,7 +136,7 @@ def _draw_in_sync(axes: Axes, scene: Scene, history: Sequence[Event]) -> None:
 
 
 def _share(event: Event, name: str) -> float:
-    """In percent; a gap where nobody answered, or there was nothing to look at."""
+    """In percent; a gap without an answer, or without partitions."""
     if event.type is not Type.OK or not event.value["partitions"]:
         return math.nan
     return float(100 * event.value[name] / event.value["partitions"])

@@ -1,1 +1,1 @@
-"""What clients do to a cluster while it is broken, and at the end: one module per workload."""
+"""Workloads: what clients do while a cluster is broken, and the final reads; one module each."""

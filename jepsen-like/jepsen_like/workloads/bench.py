@@ -1,6 +1,6 @@
-"""What all tasks of a queue run share: its settings, its history, its chance, when to stop.
+"""What all tasks of a queue run share: settings, recorder, random numbers, process numbers, pace.
 
-Owns nothing that waits but the pace.
+Waits for nothing but the pace.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class QueueSettings:
     padding_bytes: of each record, behind its value.
     replication_factor, min_insync_replicas: of the topics.
     request_timeout_ms, delivery_timeout_ms: of producers.
-    pulse_request_timeout_ms: of those of pulses, which shall soon see who leads instead.
+    pulse_request_timeout_ms: of the producers of pulses, which shall find a new leader soon.
     final_seconds: for which a process reads at the end, at most.
     """
 
@@ -103,7 +103,7 @@ class Pace:
         self._next_at = 0.0
 
     async def wait(self) -> None:
-        """Whoever was late does not hurry afterwards."""
+        """A task that was late does not catch up afterwards."""
         await trio.sleep_until(max(self._next_at, trio.current_time()))
         self._next_at = trio.current_time() + self._seconds * self._random.uniform(0.5, 1.5)
 

@@ -1,6 +1,6 @@
-"""Who coordinates which group, asked again and again: what a nemesis aims by.
+"""Polls which broker coordinates each group, for the nemesis to choose its targets.
 
-Owns the question and its pace. What nobody answers stays as it was: it may be old.
+Owns the request and its pace. A group without an answer keeps its last coordinator: it may be old.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.view import LiveView
     from raftmq.client.routing.cluster import Cluster
 
-LOOK_SECONDS = 0.5
-ANSWER_SECONDS_MAX = 1.0
+LOOK_SECONDS = 0.5  # between polls: faults come seconds apart
+ANSWER_SECONDS_MAX = 1.0  # a broker that is down must not make the others' answers old
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
-"""The last reads: every process reads all keys from the beginning to their ends.
+"""The final reads: every process reads all keys from the beginning to their ends.
 
-Owns where the end of a key is, and when a process gives up. Without these reads, what nobody has
-polled may merely be late.
+Owns where the end of a key is, and when a process gives up. Without these reads, values that no
+poll has brought may merely be late.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.bench import Bench
     from raftmq.client.consumer.consumer import Consumer
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5  # a poll without records: then the positions are checked
 RECORDS_MAX = 5_000  # of one poll
 ENDS_SECONDS_MAX = 5.0  # for the leaders to say where their keys end
-CLOSE_SECONDS_MAX = 5.0
-PAUSE_SECONDS = 0.2
+CLOSE_SECONDS_MAX = 5.0  # for a consumer to close
+PAUSE_SECONDS = 0.2  # after an error, before the next attempt
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ async def read_everything(bench: Bench, name: str) -> None:
 
 class FinalReader:
     """Attributes:
-    behind: keys that were not read to their ends yet: where reading stands, and the end.
+    behind: keys that were not read to their ends yet: the position, and the end.
     """
 
     def __init__(self, bench: Bench, name: str) -> None:
@@ -86,7 +86,7 @@ class FinalReader:
                 return
 
     async def _ends(self, consumer: Consumer) -> dict[str, int]:
-        """As the leaders say; what they do not say, as anybody was ever told.
+        """By the leaders; without an answer, the highest offset that any client saw.
 
         An acknowledged record beyond what a leader says is lost: waiting brings nothing.
         """

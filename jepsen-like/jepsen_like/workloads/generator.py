@@ -1,8 +1,8 @@
-"""What a process of the queue does next. Pure, and the same for the same chance and the same past.
+"""The generator of a queue process: its next operation, drawn by chance. Pure and deterministic.
 
-Half of all operations send, half poll; a few replace what the process reads, and now and then it
-crashes. What a process is given to read is often what somebody wrote and nobody has read yet:
-acknowledged and never looked at proves nothing.
+Half of all operations send, half poll; a few replace the assigned keys, and now and then the
+process crashes. A process is often assigned keys with acknowledged values that were not read yet: a
+value that is never read proves nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.seen import Seen
 
 BEGINNING, END = "beginning", "end"
-ASSIGN_CHANCE = 1 / 64
-UNSEEN_CHANCE = 1 / 3
-KEYS_PER_ASSIGN_MAX = 4
+ASSIGN_CHANCE = 1 / 64  # of an operation: a consumer lives for some thirty polls
+UNSEEN_CHANCE = 1 / 3  # that an assign prefers keys with unread values
+KEYS_PER_ASSIGN_MAX = 4  # several, so that one poll mixes partitions
 
 
 class Send(NamedTuple):
@@ -78,7 +78,7 @@ class Generator:
         return Send(key, self._keys.take(key, count))
 
     def _assign(self) -> Assign:
-        """From the beginning where something was left unread: it may lie anywhere."""
+        """From the beginning where values are unread: they may be at any offset."""
         count = self._random.randint(1, KEYS_PER_ASSIGN_MAX)
         chosen = [self._keys.choose() for _ in range(count)]
         start = self._random.choice((BEGINNING, END))

@@ -1,4 +1,4 @@
-"""What the tasks of a run of groups share, beside what senders share.
+"""What the tasks of a groups run share, beside what senders share: progress, clusters of members.
 
 Owns how far each group has come. Nothing here waits.
 """

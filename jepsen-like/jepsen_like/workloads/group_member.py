@@ -1,7 +1,7 @@
-"""One life of a member of a group: it joins, works, and leaves or crashes.
+"""One life of a consumer group member: it joins, works, and leaves or crashes.
 
-Owns what is taken down of it, and how a program of that commit mode behaves. A crash is told to
-nobody: nothing leaves the member from then on, so that its session has to end.
+Owns what is recorded of it, and how a program of each commit mode behaves. After a crash nothing
+leaves the member any more, not even a leave request, so that its session has to time out.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.group.effects import Rebalance
 
-BATCH_RECORDS_MAX = 50
-POLL_SECONDS = 0.5  # then it looks whether it is time for something else
-WORK_SECONDS_MAX = 0.03  # for one batch
+BATCH_RECORDS_MAX = 50  # small, for many commits
+POLL_SECONDS = 0.5  # without records, until it checks whether to stop or to idle
+WORK_SECONDS_MAX = 0.03  # for one batch, so that rebalances come while records are being processed
 SESSION_MS, HEARTBEAT_MS, POLL_MS_MAX = 6_000, 1_500, 8_000
-CLOSE_SECONDS_MAX = 20.0  # to leave, and to be let go
+CLOSE_SECONDS_MAX = 20.0  # to commit and leave, while faults go on
 FOREVER = math.inf
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class MemberLife:
         self._idle_at, self._idle_seconds = FOREVER, 0.0
 
     async def run(self, stop: Stop, fate: Fate) -> None:
-        """Until its end, or until told to stop: then it leaves."""
+        """Until its end, or until `stop` is set: then it leaves."""
         self._note("member", {"group": self._plan.name})
         began_at = trio.current_time()
         if fate.idle_at is not None:
@@ -139,11 +139,11 @@ class MemberLife:
         try:
             await consumer.commit(batch)
         except RaftmqError as error:
-            if not error.definite:  # whoever has the partition next tells how it ended
+            if not error.definite:  # the next owner's fetch shows how it ended
                 logger.info("commit: name=%s reason=%s", self._name, error)
 
     async def _maybe_idle(self, stop: Stop) -> None:
-        """With something handed out: only then a program is waited for, and not for ever."""
+        """Called with records handed out: only then `max.poll.interval` applies to the program."""
         if trio.current_time() >= self._idle_at:
             self._idle_at = FOREVER
             self._note("idle", {"seconds": round(self._idle_seconds, 2)})
@@ -166,7 +166,7 @@ class MemberLife:
         self._recorder.record(self._name, Type.OK, "take", told)
 
     def _note_positions(self, consumer: Consumer) -> None:
-        """How far the group is, for whoever waits for that."""
+        """The group's positions, for the tasks that wait for its end."""
         for key in consumer.assignment:
             position = consumer.position(*key)
             if position is not None:

@@ -1,6 +1,6 @@
-"""Which consumer groups a run has, and what becomes of each of their members.
+"""The consumer groups of a run: commit modes, assignors, and the fate of each member. Pure.
 
-Owns names, commit modes, and what is drawn for one life. Pure, and the same for the same chance.
+The same for the same random numbers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 COMMITS = ("batch", "before", "manual", "record")
 ASSIGNORS = ("cooperative_sticky", "cooperative_sticky", "sticky", "range")
 
-LIFE_SECONDS_MIN = 4.0
-# A session ends after 6 s, the patience with a program that asks for nothing after 8 s.
+LIFE_SECONDS_MIN = 4.0  # time to join and to commit something
+# Seconds. A session times out after 6 s, `max.poll.interval` is 8 s: some spans are shorter, some
+# longer than these.
 IDLE_SECONDS = (2.0, 12.0)
 MUTE_SECONDS = (1.0, 10.0)
 
 
 class GroupPlan(NamedTuple):
     """Attributes:
-    assignor: one that hands over what moves, or one for which everybody gives up everything.
+    assignor: an incremental one (cooperative), or one for which all members give up everything.
     """
 
     name: str

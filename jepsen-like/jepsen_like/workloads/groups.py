@@ -1,8 +1,8 @@
-"""The groups workload: consumer groups whose members come, go, crash and fall silent.
+"""The groups workload: consumer groups whose members join, leave, crash, idle and are cut off.
 
-Owns the tasks of a run: senders that write values that rise, members one life after the other,
-somebody who asks for what is committed, and who coordinates. At the end fresh members read on
-until their group has come to the end of every partition.
+Owns the tasks of a run: senders of rising values, members one life after the other, one task that
+fetches committed offsets, and one that watches coordinators. At the end fresh members read on until
+their group has reached the end of every partition.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.group_plan import GroupPlan
 
 TOPICS, PARTITIONS = 3, 3
-GROUPS = 2
+GROUPS = 2  # of all members together: one that mixes topics, one more commit mode
 SENDERS = 2
-LIFE_SECONDS = 20.0  # of a member, on the average
-REBIRTH_SECONDS_MAX = 3.0  # until the next life begins
-LOOK_SECONDS = 0.5  # between two questions for what a group has committed
-ANSWER_SECONDS_MAX = 2.0
-TOPIC_SECONDS_MAX = 10.0
-ENDS_SECONDS_MAX = 10.0
+LIFE_SECONDS = 20.0  # of a member, on the average: a minute has many rebalances, and calm between
+REBIRTH_SECONDS_MAX = 3.0  # until the next life begins, below and above a rebalance's duration
+LOOK_SECONDS = 0.5  # between two fetches of a group's committed offsets
+ANSWER_SECONDS_MAX = 2.0  # for one of them
+TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
+ENDS_SECONDS_MAX = 10.0  # for the leaders to say where partitions end
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class GroupsWorkload:
         """Topics, and what groups there will be.
 
         Raises:
-            RaftmqError: a cluster that nobody has broken yet does not make them.
+            RaftmqError: the cluster, still without faults, does not make them.
         """
         settings = self._settings
         replicas = {"replicas": settings.replication_factor}
@@ -127,7 +127,7 @@ class GroupsWorkload:
             self._recorder.record(WATCH, Type.OK, "group", {**told, "assignor": plan.assignor})
 
     async def run(self, stop: Stop) -> None:
-        """Until told to stop; then what is under way is finished, and members leave."""
+        """Until `stop` is set; then operations in flight are finished, and members leave."""
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
             start(self._new_watcher().run, stop)
@@ -169,7 +169,7 @@ class GroupsWorkload:
         return (f"{plan.name}/{place}.{life}" for life in count(1))
 
     async def _come_to_the_end(self, plan: GroupPlan, ends: dict[str, int]) -> None:
-        """Members that are treated well, until nothing is left or the time is over."""
+        """Members without faults, until the group is at all ends or the time is over."""
         wanted = {key: ends[key] for key in _keys_of(plan)}
         progress, stop = self._groups.progress, trio.Event()
         deadline = trio.current_time() + self._settings.final_seconds
@@ -177,7 +177,7 @@ class GroupsWorkload:
             for place in range(max(1, self._settings.processes // len(self.plans))):
                 nursery.start_soon(self._run_final_lives, plan, place, stop)
             with trio.move_on_at(deadline):
-                while progress.behind(plan.name, wanted):  # noqa: ASYNC110  # many tell of it
+                while progress.behind(plan.name, wanted):  # noqa: ASYNC110  # many tasks change it
                     await trio.sleep(LOOK_SECONDS)
             stop.set()
         if behind := progress.behind(plan.name, wanted):
@@ -193,7 +193,7 @@ class GroupsWorkload:
             await wait_stop(stop, LOOK_SECONDS)
 
     async def _find_ends(self) -> dict[str, int]:
-        """As the leaders say; what they do not say, as senders were told."""
+        """By the leaders; without an answer, by the senders' acknowledgements."""
         seen, everything = self._bench.seen, self._bench.keys.everything
         ends = {key: seen.highest(key) + 1 for key in everything}
         try:
@@ -210,7 +210,7 @@ class GroupsWorkload:
     # -- questions -------------------------------------------------------------------------
 
     async def _ask_for_offsets(self, plan: GroupPlan, stop: Stop) -> None:
-        """Whoever is no member is told, too, and must be told the truth."""
+        """Processes that are no members may fetch offsets, too, and must get the latest ones."""
         async with self._groups.new_cluster(f"{plan.name}/asking") as cluster:
             while not stop.is_set():
                 deadline = trio.current_time() + ANSWER_SECONDS_MAX

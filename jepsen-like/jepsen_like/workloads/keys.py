@@ -1,9 +1,9 @@
-"""Keys of the queue: which partitions there are, which are written to now, which value is next.
+"""Keys of the queue workload: active partitions, next values, fresh topics. Pure.
 
 Owns the names, and how a value is written as the bytes of a record. A key is one partition,
-`<topic>-<number>`; the name of its topic begins with the acks of all who write to it. Values of a
-key rise by one. A key that has had enough of them gives its place to one of a fresh topic, as long
-as there may be more topics. Pure.
+`<topic>-<number>`; the name of its topic begins with the acks of its writers. Values of a key rise
+by one. A key that has had enough of them is replaced by one of a fresh topic, as long as there may
+be more topics.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ACKS = {"all": ACKS_ALL, "1": 1, "2": 2}  # as topics are named, and as a request says it
 PARTITIONS_PER_TOPIC = 2
-UNREADABLE = -1  # in place of a value: bytes that nobody of us has written
+UNREADABLE = -1  # in place of a value: bytes that no sender has written
 
 
 def key_of(topic: str, partition: int) -> str:
@@ -54,7 +54,7 @@ class Keys:
         matrix: the acks of topics, in turn; a name may come more than once.
         active_max: keys that are written to at a time.
         values_max: a key retires after so many values at most; how many is drawn.
-        topics_max: of a run, as long as nobody allows another one.
+        topics_max: of a run, until `allow_another`.
         partitions: of a topic.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The metadata workload: topics as registers, which few processes read, replace, make and delete.
 
-Owns the processes of a run and their pace; what each of them does, `register_process.py` knows, and
-to which register, `slots.py`.
+Owns the processes of a run and their pace; their operations are in `register_process.py`, the
+choice of the register in `slots.py`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from raftmq.client.routing.cluster import Cluster
 
 PROCESSES_MAX = 5  # more at one register would make its history hard to judge
-REGISTERS = 4
-FINAL_SECONDS_MAX = 30.0
-PAUSE_SECONDS = 0.5
+REGISTERS = 4  # few, so that processes meet at them
+FINAL_SECONDS_MAX = 30.0  # for each process to confirm all registers
+PAUSE_SECONDS = 0.5  # before a register that could not be confirmed is tried again
 
 
 class MetadataWorkload:

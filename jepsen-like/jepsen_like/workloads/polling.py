@@ -1,7 +1,7 @@
-"""One poll: what a consumer has to hand out in a short while.
+"""One poll operation: the records that a consumer hands out in a short while.
 
-Owns how much that is, and its shape in the history. Breaking off loses nothing: what was not handed
-out comes with the next poll.
+Owns how much that is, and its form in the history. Cancelling loses nothing: records that were not
+handed out come with the next poll.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.batch import ConsumedBatch
     from raftmq.client.consumer.consumer import Consumer
 
-POLL_SECONDS = 0.1
-RECORDS_MAX = 2_000
+POLL_SECONDS = 0.1  # for the whole poll: many short polls show more orders than few long ones
+RECORDS_MAX = 2_000  # of a poll: an event of the history stays readable
 BATCH_RECORDS_MAX = 500
 
 
@@ -49,7 +49,7 @@ async def perform_poll(
     seconds: float = POLL_SECONDS,
     records_max: int = RECORDS_MAX,
 ) -> bool:
-    """Poll, and take it down. False: the consumer has met an error, and is of no use any more."""
+    """Poll, and record it. False: the consumer has failed, and cannot be used any more."""
     bench.recorder.invoke(process, "poll")
     polled = await _collect(consumer, seconds=seconds, records_max=records_max)
     for key, pairs in polled.records.items():

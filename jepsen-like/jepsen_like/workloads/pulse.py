@@ -1,7 +1,7 @@
-"""Pulses: keys that are written to all the time, so that each silence of them tells of a fault.
+"""Pulses: keys that are written to steadily, so that each gap shows the effect of a fault.
 
-Owns their rhythm. A pulse is a process like others, of sends alone, one at a time; after an unknown
-outcome it has another number and another producer. All of them share one client.
+Owns their rhythm. A pulse is a process of sends alone, one at a time; after an unknown outcome it
+has another number and another producer. All of them share one client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 async def run_pulses(bench: Bench, stop: Stop) -> None:
-    """Until told to stop; then what is under way is finished."""
+    """Until `stop` is set; then operations in flight are finished."""
     while not stop.is_set():
         try:
             async with bench.new_client("pulse") as client, trio.open_nursery() as nursery:

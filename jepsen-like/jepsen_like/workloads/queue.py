@@ -1,7 +1,7 @@
-"""The queue workload: logs that many write and many read, all through the client that users have.
+"""The queue workload: many senders and readers of partitions, all through the public client.
 
 Owns the tasks of a run and the topics that it makes. Each worker does one thing after the other;
-pulses write steadily; a watcher looks how the cluster is; at the end everything is read once more.
+pulses write steadily; a watcher polls the cluster's state; at the end everything is read once more.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.bench import Stop
     from raftmq.client.client import Client
 
-TOPIC_SECONDS_MAX = 10.0
-LOOK_SECONDS = 0.5  # whether another topic is wanted
+TOPIC_SECONDS_MAX = 10.0  # to create a topic; faults may prevent it, another one is tried then
+LOOK_SECONDS = 0.5  # between checks whether another topic is needed
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class QueueWorkload:
         """Topics for as many keys as are written to at a time.
 
         Raises:
-            RaftmqError: a cluster that nobody has broken yet does not make them.
+            RaftmqError: the cluster, still without faults, does not make them.
         """
         replicas = {"replicas": self._settings.replication_factor}
         self._bench.recorder.record(WATCH, Type.OK, "keeps", replicas)
@@ -86,7 +86,7 @@ class QueueWorkload:
                 await self._make(client, topic)
 
     async def run(self, stop: Stop) -> None:
-        """Until told to stop; then what is under way is finished."""
+        """Until `stop` is set; then operations in flight are finished."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._new_watcher().run, stop)
             if self._settings.pulses_max:
@@ -127,7 +127,7 @@ class QueueWorkload:
                 await wait_stop(stop, LOOK_SECONDS)
 
     async def _make_if_possible(self, client: Client, topic: str) -> None:
-        """No name is used again: a topic may be made late that nobody waits for any more."""
+        """No name is used twice: a topic may be made after its request has timed out."""
         try:
             await self._make(client, topic)
         except RaftmqError as error:

@@ -1,9 +1,8 @@
-"""One process of the metadata workload: what it does to registers, and what it takes down of that.
+"""One process of the metadata workload: reads, compare-and-sets, creates and deletes of registers.
 
-Owns the operations and what their outcomes are in the history. What a broker says of itself may be
-stale: that is a `stale-read`, which promises nothing. A read is a compare-and-set that changes
-nothing. All but stale reads go through the quorum, and must look as if they had happened one by
-one.
+Owns the operations and their outcomes in the history. A broker's own answer may be stale: that is a
+`stale-read`, which promises nothing. A read is a compare-and-set that changes nothing. All but
+stale reads go through the quorum, and must be linearizable.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SECONDS_MAX = 5.0  # of one operation
 
 class RegisterProcess:
     """Attributes:
-    is_over: of its last operation nobody knows the outcome.
+    is_over: the outcome of its last operation is unknown.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class RegisterProcess:
         self.is_over = False
 
     async def step(self, name: str) -> None:
-        """Look, and do one thing that what was seen allows."""
+        """Read stale, and do one operation that the answer suggests."""
         is_known, found = await self._look(name)
         if not is_known:
             return
@@ -63,10 +62,10 @@ class RegisterProcess:
                 await self._delete(name, found)
 
     async def confirm(self, name: str) -> bool:
-        """Whether it is known for certain what a register is.
+        """Whether the state of a register could be confirmed.
 
-        One that is not there, and may be, is made: who can make it proves that it was not. Of one
-        that is over, it is enough that a broker says so.
+        One that seems absent is made: success proves that it was absent. For one that was deleted
+        it is enough that a broker says so.
         """
         is_known, found = await self._look(name)
         if found is not None:
@@ -139,7 +138,7 @@ class RegisterProcess:
         act: Callable[[], Awaitable[bool]],
         told: dict[str, Any] | None = None,
     ) -> Type:
-        """Do it, and take it down. `act` returns False for "no, it is something else"."""
+        """Do it, and record it. `act` returns False for "the value is another one"."""
         self._recorder.invoke(self._number, f, asked)
         error: RaftmqError | None = None
         try:

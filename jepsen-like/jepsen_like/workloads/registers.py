@@ -1,8 +1,8 @@
-"""A topic as a register: what a broker is asked for, and what its answers certainly say.
+"""A topic as a register: the admin requests for it, and what their answers certainly say.
 
-Owns the requests. The value of a register is a number in the topic's configuration; without the
-topic there is none. What was read names the topic by its id and the configuration by its epoch, so
-that it can be replaced only as it was read. Nothing is asked for twice that may have happened.
+The value of a register is a number in the topic's configuration; without the topic there is none.
+What was read names the topic by its id and the configuration by its epoch, so that it can be
+replaced only as it was read. A request that may have happened is not retried.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from raftmq.wire.messages.topics import DeleteTopicsReply
 
 CONFIG_KEY = "retention.ms"
-ZERO = 10**9  # milliseconds: nothing expires while a test runs, whatever the value
+ZERO = 10**9  # milliseconds, 11 days, added to each value: no record expires while a test runs
 NOT_THERE = (UnknownTopicId, UnknownTopicOrPartition)
 
 
@@ -59,7 +59,7 @@ async def look(cluster: Cluster, name: str, *, deadline: float) -> Found | None:
 async def create(
     cluster: Cluster, name: str, value: int, *, replication_factor: int, deadline: float
 ) -> None:
-    """Raises RaftmqError; TopicAlreadyExists says nothing of who has made it."""
+    """Raises RaftmqError; TopicAlreadyExists does not say which process has made it."""
     await create_topic(
         cluster,
         name,

@@ -1,4 +1,4 @@
-"""Workloads by name: those that there are, and those whose time has not come."""
+"""The registry of workloads: those that can be run by name, and names reserved for later ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.workload import Workload
 
 NAMES = ("queue", "metadata", "groups", "reruns")
-# Names that are taken already, each with what it needs.
+# Reserved names, each with what it needs before it can be written.
 LATER = {
     "transactions": "transactions",
 }
 
 
 class UnknownWorkload(Exception):
-    """Names what was asked for, and what there is."""
+    """Names the unknown workload, and those that exist."""
 
 
 def check_workload(name: str) -> None:

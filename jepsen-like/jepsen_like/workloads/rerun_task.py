@@ -1,10 +1,9 @@
-"""One task of reruns: generations of rows, each of which is run until one run has ended.
+"""One task of the reruns workload: named producers send generations of rows until one completes.
 
-Owns its life, and that of a run: a client and a producer with a name, from the first row on, that
-is broken off at some moment, or overtaken by the next one while it goes on. A run is told as one
-send for each key, of all rows that the generation has there, by processes of its own: done once its
-block has ended without an error, and of unknown outcome otherwise, as others may have sent the same
-rows.
+Owns its life, and that of a run: a client and a named producer from the first row on, which is
+broken off at some moment, or overtaken by the next run while it goes on. A run is recorded as one
+send for each key, of all rows of the generation there, by processes of its own: ok once its block
+has ended without an error, and info otherwise, as other runs may have sent the same rows.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 300  # of one generation
 CHUNK_MAX = 30  # rows, after which a run takes a break
-BREAK_SECONDS_MAX = 0.1
-PATIENCE_SECONDS_MAX = 3.0  # for which a run is left alone
+BREAK_SECONDS_MAX = 0.1  # so that a run is broken off between batches, too
+PATIENCE_SECONDS_MAX = 3.0  # until a run is broken off or overtaken; some complete before
 OVERTAKEN_CHANCE = 0.4  # that the next run begins while it goes on
-GIVEN_UP_CHANCE = 0.1  # that nobody finishes a generation of which a run was broken off
+GIVEN_UP_CHANCE = 0.1  # that a generation is not finished after a run was broken off
 ENOUGH_CHANCE = 0.3  # that a run is left alone until it ends
 LAST_RUNS_MAX = 5  # of a task, when all is well
 
@@ -62,7 +61,7 @@ class Generation(NamedTuple):
 async def run_task(
     bench: Bench, stop: Stop, name: str, topics: Sequence[str], *, partitions: int
 ) -> None:
-    """Until told to stop; then the generation that is under way is finished, if that can be."""
+    """Until `stop` is set; then the current generation is finished, if possible."""
     task = Task(bench, stop, name)
     async with trio.open_nursery() as runs:
         while not stop.is_set():
@@ -77,7 +76,7 @@ class Task:
         self._generation = 0
 
     async def work_off(self, keys: Sequence[str], runs: trio.Nursery) -> None:
-        """Run after run until one has ended, or nobody wants it any more."""
+        """Run after run until one has completed, or the generation is given up."""
         generation, runs_left = self._draw(keys), LAST_RUNS_MAX
         while runs_left:
             runs_left -= self._stop.is_set()
@@ -111,14 +110,14 @@ class Task:
         return run.is_over.is_set()
 
     async def _lose_patience(self, scope: trio.CancelScope, seconds: float) -> None:
-        """But for when nobody starts anything new."""
+        """Unless no new runs are started any more."""
         if not await wait_stop(self._stop, seconds):
             scope.cancel()
 
 
 class Run:
     """Attributes:
-    is_over: however it has ended.
+    is_over: it has ended, with or without an error.
     is_finished: without an error.
     """
 
@@ -152,7 +151,7 @@ class Run:
         return {**asked, **label, "is_idempotent": True}
 
     async def _try(self) -> str:
-        """What it was told; nothing: all rows stand there."""
+        """Its error; none: all rows are in the log."""
         settings, generation = self._bench.settings, self._generation
         try:
             async with self._bench.new_client(generation.name) as client:

@@ -1,7 +1,7 @@
-"""The reruns workload: tasks with names, which send the same rows until a run has come to its end.
+"""The reruns workload: named producers that send the same rows until a run completes.
 
 Owns the tasks of a run and the topics that it makes. Pulses write to the same partitions, so that
-rows stand among others and each silence tells of a fault; readers read all along; at the end
+rows are among other records and each gap shows a fault; readers read all along; at the end
 everything is read once more.
 """
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from raftmq.client.client import Client
 
 TOPICS, PARTITIONS = 2, 3
-READERS = 2
-TOPIC_SECONDS_MAX = 10.0
+READERS = 2  # of all keys, for the order that clients see while runs overlap
+TOPIC_SECONDS_MAX = 10.0  # to create a topic in a healthy cluster
 PAUSE_SECONDS = 0.5  # after an error of a reader
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class RerunsWorkload:
         return self._view
 
     async def prepare(self) -> None:
-        """Raises RaftmqError: a cluster that nobody has broken yet does not make the topics."""
+        """Raises RaftmqError: the cluster, still without faults, does not make the topics."""
         settings = self._settings
         replicas = {"replicas": settings.replication_factor}
         self._bench.recorder.record(WATCH, Type.OK, "keeps", replicas)
@@ -98,7 +98,7 @@ class RerunsWorkload:
                 self._bench.keys.on_made(topic)
 
     async def run(self, stop: Stop) -> None:
-        """Until told to stop; then what is under way is finished."""
+        """Until `stop` is set; then operations in flight are finished."""
         async with trio.open_nursery() as nursery:
             start = nursery.start_soon
             start(self._new_watcher().run, stop)

@@ -1,4 +1,4 @@
-"""How far each key was acknowledged and polled, by anybody: what is still to be looked at. Pure."""
+"""The highest acknowledged and the highest polled offset of each key: what is unread. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Seen:
         self._polled[key] = max(self._polled.get(key, NOWHERE), offset)
 
     def highest(self, key: str) -> int:
-        """-1: nobody was told of any."""
+        """-1: none is known."""
         return max(self._sent.get(key, NOWHERE), self._polled.get(key, NOWHERE))
 
     def behind(self) -> list[str]:
-        """Keys of which something was acknowledged that nobody has polled."""
+        """Keys with acknowledged values that no process has polled."""
         return [key for key, sent in self._sent.items() if sent > self._polled.get(key, NOWHERE)]

@@ -1,4 +1,4 @@
-"""Senders: write to keys at a pace, values that rise, for those who read in groups.
+"""Senders of the groups workload: rising values to keys, at a pace.
 
 A sender is a process of sends alone; after an unknown outcome it has another number and other
 producers. Some of them are not idempotent.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 async def run_sender(bench: Bench, stop: Stop, name: str, *, rate: float) -> None:
-    """Until told to stop; then what is under way is finished.
+    """Until `stop` is set; then operations in flight are finished.
 
     Args:
         rate: sends a second.

@@ -1,8 +1,9 @@
-"""One send: some values to one key, and what may be said of each of them afterwards.
+"""One send operation: some values to one key, and the outcome of each (ok, fail or info).
 
-Owns what an outcome is. A value was acknowledged at an offset, certainly was not appended, or
-nobody knows; the error alone says which of the last two. The operation fails only if nothing of it
-happened. No value is ever handed in twice: what stands twice, somebody else has made two of.
+Owns what an outcome is. A value was acknowledged at an offset, certainly was not appended, or its
+outcome is unknown; the error alone (`definite`) distinguishes the last two. The operation fails
+only if no value of it was appended. No value is handed to a producer twice: copies in a log were
+made by the client or the broker.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from raftmq.client.producer.delivery import Delivery
     from raftmq.client.producer.producer import Producer
 
-HUNG_SECONDS = 5.0  # after the time in which a producer has promised to tell
+HUNG_SECONDS = 5.0  # beyond delivery_timeout_ms, by when a producer promises an outcome
 
 
 class Outcome(NamedTuple):
@@ -61,7 +62,7 @@ def error_text(error: BaseException) -> str:
 async def perform_send(
     bench: Bench, process: int, producer: Producer, operation: Send, *, is_idempotent: bool = True
 ) -> Type:
-    """Send, wait, and take down both.
+    """Send, wait, and record both.
 
     Args:
         is_idempotent: what the producer was asked to be.
@@ -71,7 +72,7 @@ async def perform_send(
     bench.recorder.invoke(process, "send", asked)
     repeated_before = producer.statistics.repeated_records
     outcome = outcome_of(await _results(bench, producer, operation))
-    # Of what was not acknowledged no producer without idempotence tells how often it was sent.
+    # Without idempotence it is unknown how often a value without acknowledgement was sent.
     is_repeated = not is_idempotent and outcome.type is Type.INFO
     is_repeated |= producer.statistics.repeated_records > repeated_before
     told = {**asked, "offsets": outcome.offsets, "is_repeated": is_repeated}
@@ -83,7 +84,7 @@ async def perform_send(
 
 
 async def _results(bench: Bench, producer: Producer, operation: Send) -> list[int | RaftmqError]:
-    """One for each value. What takes longer than was promised is unknown, too."""
+    """One for each value. An outcome that is later than promised is unknown, too."""
     results: list[int | RaftmqError] = []
     seconds = bench.settings.delivery_timeout_ms / 1000 + HUNG_SECONDS
     with trio.move_on_after(seconds):

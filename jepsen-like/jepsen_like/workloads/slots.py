@@ -1,8 +1,8 @@
-"""Which registers there are, and what is done to which of them next. Pure.
+"""Which registers exist, and which operation comes next on which of them. Pure.
 
-A register lives once: several may try to make it, then it is changed and read, one day deleted, and
-another one takes its place. So whoever deletes it late deletes nothing that was made since. Some of
-those that are gone are looked at again: they must not come back.
+A register lives once: several processes may try to make it, then it is changed and read, one day
+deleted, and another one takes its place. So a late delete deletes nothing that was made since. Some
+deleted registers are read again: they must not come back.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
-DELETE_CHANCE = 1 / 50
-CHANGE_CHANCE = 1 / 2
-GONE_CHANCE = 1 / 20
-GONE_MAX = 20  # of those that are gone the last ones are remembered
+DELETE_CHANCE = 1 / 50  # of an operation: a register lives for some fifty
+CHANGE_CHANCE = 1 / 2  # the other half reads
+GONE_CHANCE = 1 / 20  # that a deleted register is read in place of a current one
+GONE_MAX = 20  # deleted ones to choose from: the last ones
 
 
 class Deed(Enum):
     NOTHING = "nothing"
     CREATE = "create"
     CHANGE = "change"
-    CONFIRM = "confirm"  # a read that nobody can deny
+    CONFIRM = "confirm"  # a linearizable read
     DELETE = "delete"
 
 
@@ -31,7 +31,7 @@ class Slots:
     """
     Attributes:
     current: the names of registers that are used now.
-    gone: of those that somebody has deleted.
+    gone: names of deleted ones.
     """
 
     def __init__(self, random: Random, *, count: int) -> None:
@@ -74,7 +74,7 @@ class Slots:
             self.gone = [*self.gone, name][-GONE_MAX:]
 
     def on_spared(self, name: str) -> None:
-        """It was not deleted, or nobody knows: it may be tried again."""
+        """It was not deleted, or that is unknown: it may be tried again."""
         self._doomed.discard(name)
 
     def _new_name(self) -> str:

@@ -1,6 +1,6 @@
-"""Who plays which part in the cluster, as far as is known: what a nemesis aims by.
+"""The roles of nodes (leaders, controller, coordinators) as last observed, for the nemesis.
 
-Owns one snapshot, which is replaced as a whole, so that any thread may read it. Asks nobody.
+Owns one snapshot, which is replaced as a whole, so that any thread may read it. Sends no requests.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _is_whole(partition: PartitionMetadata) -> bool:
 
 
 class LiveView:
-    """A `View` of the nemesis: written by a watcher, read by anybody."""
+    """A `View` for the nemesis: written by the watcher's task, read by any thread."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -80,7 +80,7 @@ class LiveView:
         self._coordinators = dict(coordinators)
 
     def doubt(self) -> None:
-        """Nobody has answered."""
+        """No broker has answered."""
         self._is_doubted = True
 
     def leaders(self) -> dict[str, int]:

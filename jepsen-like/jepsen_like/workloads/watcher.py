@@ -1,7 +1,7 @@
-"""The watcher: asks how the cluster is, and how far leaders say that their logs are committed.
+"""The watcher: polls cluster metadata (in sync or not) and leaders' high watermarks.
 
-Owns one connection to the cluster, the questions and their pace; keeps a `LiveView` fresh. What it
-records never ends a process: it only reads.
+Owns one connection to the cluster, the requests and their pace; keeps a `LiveView` fresh. It only
+reads, and its errors end no process.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from jepsen_like.workloads.view import LiveView
     from raftmq.client.routing.routes import LeaderPlace
 
-LOOK_SECONDS = 0.5  # between two questions how the cluster is
-MARK_SECONDS = 0.5  # between two questions about one key
-MARKERS = 3  # processes that ask for watermarks: a leader that is silent holds up one of them
-ANSWER_SECONDS_MAX = 1.0
+LOOK_SECONDS = 0.5  # between two metadata requests: recovery times are measured as precisely
+MARK_SECONDS = 0.5  # between two requests for one key's high watermark
+MARKERS = 3  # processes that ask for watermarks: a leader that does not answer holds up one of them
+ANSWER_SECONDS_MAX = 1.0  # then it is recorded as not answered, and another broker is asked
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Watcher:
         self._cluster = new_cluster(bootstrap, "watch", random)
 
     async def run(self, stop: Stop) -> None:
-        """Once, until told to stop."""
+        """Once, until `stop` is set."""
         async with self._cluster, trio.open_nursery() as nursery:
             nursery.start_soon(self._look_again, stop)
             for place in range(MARKERS):
@@ -108,7 +108,7 @@ class Watcher:
             self._recorder.record(process, Type.OK, "watermark", found)
 
     async def _find_end(self, topic: str, partition: int) -> tuple[int, int]:
-        """The epoch that answered, and where what is committed ends there."""
+        """The leader epoch of the answer, and its high watermark."""
         cluster, deadline = self._cluster, trio.current_time() + ANSWER_SECONDS_MAX
 
         async def attempt(place: LeaderPlace) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""A member's way to the cluster: what is asked about offsets is taken down, and it can be cut.
+"""A group member's connection, recording each offset commit and fetch, and cut or delayed at will.
 
-Owns what an attempt to commit, or to fetch, has come to: one request is one attempt, and the error
-alone says whether it may have happened. The SDK above repeats what it wants to; nobody else sees
-the attempts of its own that it makes.
+Owns the outcome of an attempt to commit, or to fetch: one request is one attempt, and the error
+alone says whether it may have happened. The SDK above retries as it likes, and only here its single
+attempts can be seen.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Notes:
 
     Args:
         names: of topics, by id; may grow.
-        keys: of each group: what is not told of these when all are asked for is not committed.
+        keys: of each group: those without an offset in a fetch of all are not committed.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Attempt:
             self._on_fetched(self._request, reply)
 
     def on_nothing(self, error: RaftmqError | None) -> None:
-        """None: nobody waits any more."""
+        """None: the caller was cancelled."""
         if error is None:
             self._notes.end(self, Type.INFO, "cancelled")
         else:
@@ -176,8 +176,8 @@ class WitnessedCluster(Cluster):
         self.is_dead = False
 
     def mute(self, seconds: float) -> None:
-        """What it says and asks as a member arrives late, and it reads on. Commits arrive even
-        if nobody waits for them any more: a network forgets nothing.
+        """Its group requests arrive late, while it reads on. Commits arrive even if their caller
+        was cancelled: the network still delivers them.
         """
         self._silent_until = trio.current_time() + seconds
 
@@ -212,7 +212,7 @@ class WitnessedCluster(Cluster):
         return answer
 
     async def _commit_late(self, broker_id: int, body: OffsetCommit) -> Answer:
-        """Whoever waits for it is not told before, either."""
+        """The caller gets no answer before, either."""
         assert self._tasks is not None, "not open"
         told: list[Answer | RaftmqError] = []
         is_told = trio.Event()

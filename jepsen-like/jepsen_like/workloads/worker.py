@@ -1,9 +1,9 @@
-"""One worker of the queue: a client, and on it one process after the other.
+"""One worker of the queue workload: a client, and on it one process after the other.
 
-Owns the life of a process: number, producers, consumer. Now and then its producers are not
-idempotent: what they had to send again may stand twice. It ends with an outcome that nobody knows,
-with an error of the consumer, and with a crash; the next one has another number and makes anew what
-it uses. Connections live on, except after a crash.
+Owns the life of a process: number, producers, consumer. Some processes' producers are not
+idempotent: what they had to send again may be in the log twice. A process ends with an unknown
+outcome, with an error of the consumer, and with a crash; the next one has another number and makes
+anew what it uses. Connections live on, except after a crash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raftmq.client.consumer.consumer import Consumer
     from raftmq.client.producer.producer import Producer
 
-ASSIGN_SECONDS_MAX = 5.0
+ASSIGN_SECONDS_MAX = 5.0  # to make a consumer; without a leader it is tried again later
 PLAIN_CHANCE = 1 / 5  # that a process has producers without idempotence
 CLOSE_SECONDS_MAX = 15.0  # longer than any delivery may take
 PAUSE_SECONDS = 0.5  # after a failure to connect
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 async def run_worker(bench: Bench, stop: Stop, name: str) -> None:
-    """Until told to stop; then what is under way is finished."""
+    """Until `stop` is set; then operations in flight are finished."""
     random = Random(bench.random.getrandbits(64))
     settings = bench.settings
     pace = Pace(random, settings.processes / settings.rate)

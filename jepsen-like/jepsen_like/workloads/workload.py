@@ -1,4 +1,4 @@
-"""What a run asks of a workload. All of it happens in the one event loop of the harness."""
+"""`Workload`: what a run needs of a workload. All of it runs in the harness's event loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Workload(Protocol):
     name: str
 
     async def prepare(self) -> None:
-        """Make what is to be used, in a cluster that is well."""
+        """Make topics and the like, in a cluster without faults."""
 
     async def run(self, stop: Stop) -> None:
-        """Clients, until told to stop; then what is under way is finished."""
+        """Run the clients until `stop` is set; then finish operations in flight."""
 
     async def final(self) -> None:
-        """The last reads, in a cluster that is well again. Once, after `run`."""
+        """The final reads, in a cluster that is healed. Once, after `run`."""
 
     def view(self) -> View:
         """Kept fresh by `run`."""

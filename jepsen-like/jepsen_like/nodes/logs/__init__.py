@@ -1,1 +1,1 @@
-"""What nodes leave behind, made into events of a history: their logs on disk, and what they say."""
+"""What nodes leave behind, as events of a history: their disks' logs, and their output."""

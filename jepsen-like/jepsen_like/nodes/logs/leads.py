@@ -1,7 +1,7 @@
-"""Who says of itself that it leads: lines of the nodes' logs, as events of a history.
+"""Leader changes out of the nodes' output: lines "leads", as events of a history.
 
-Owns what was read up to now; each line is told once. A line that is not ended yet is left for the
-next time. What stood there before the reader was made is of other nodes than these.
+Owns the position up to which each file was read; each line becomes one event. A line without its
+end is left for the next time. Lines from before the reader was made are of other clusters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LeadsReader:
         }
 
     def read_new(self) -> list[NodeEvent]:
-        """Of all nodes, those of one in the order in which it said them."""
+        """Of all nodes; those of one node in the order in which it wrote them."""
         return [event for node_id in self._paths for event in self._read(node_id)]
 
     def _read(self, node_id: int) -> Iterator[NodeEvent]:

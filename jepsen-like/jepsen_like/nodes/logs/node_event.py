@@ -1,4 +1,4 @@
-"""What a history is told of a node."""
+"""`NodeEvent`: something about one node that is recorded in the history."""
 
 from __future__ import annotations
 

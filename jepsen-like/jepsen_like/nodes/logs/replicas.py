@@ -1,7 +1,7 @@
-"""The logs of one node as they lie on its disk, as events of a history.
+"""The partition logs on one node's disk, decoded to values, as events of a history.
 
-Owns the way from segments to values. Changes nothing, and gets past damage, which it tells. A log
-that is being appended to is read up to what stands there whole.
+Owns the way from segments to values. Changes nothing, and continues after damage, which it reports.
+A log that is being appended to is read up to its last whole batch.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def batch_of(data: bytes) -> Batch:
     """`data` is one whole batch. Its CRC here is over all of it, what a leader writes included."""
     batch = RecordBatch.decode(data)
     header, values = batch.header, list[int | None]()
-    if batch.is_control:  # records of nobody's, but for their places
+    if batch.is_control:  # no client's records, but they take offsets
         values += [None] * header.record_count
     else:
         values += map(decode_value, batch.values)
