@@ -84,6 +84,7 @@ class Program(click.RichGroup):
         # report.
         except BrokenPipeError:
             sys.exit(_end_without_reader())
+        # Anything else is a bug, and shows its traceback.
         except (RaftmqError, OSError) as error:
             sys.exit(_complain(_on_one_line(_said_of(error)), exit_code_of(error)))
         sys.exit(result if isinstance(result, int) else ExitCode.OK)
@@ -99,6 +100,7 @@ def _prepare_streams() -> None:
         if getattr(sys, name) is None:  # the caller closed it, as `>&-` does in a shell
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
         stream = getattr(sys, name)
+        # Tests put plain buffers in place of the streams.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 

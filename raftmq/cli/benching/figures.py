@@ -12,6 +12,7 @@ from raftmq.cli.terminal.output import Row, write_json, write_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# The median, and tails that show one stall in a hundred, and in a thousand, records.
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
 
 

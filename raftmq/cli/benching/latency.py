@@ -98,12 +98,14 @@ class LatencyBench:
             await anyio.sleep_until(self._turn(number))
             value = self._mark + number.to_bytes(NUMBER_BYTES, "big") + self._padding
             on_delivery = partial(self._on_delivery, number)
+            # Waits only for room in the buffer; the acknowledgement comes by the callback.
             await self._producer.enqueue(self._topic, value, on_delivery=on_delivery)
 
     async def _receive_all(self, consumer: Consumer) -> None:
         async for batch in consumer.batches():
             now = anyio.current_time()
             for value in batch.values:
+                # Other producers may write to an existing topic.
                 if value is not None and value.startswith(self._mark):
                     number = int.from_bytes(value[MARK_BYTES:SIZE_MIN], "big")
                     # A retried send may arrive twice: its first arrival counts.
@@ -119,6 +121,7 @@ class LatencyBench:
     def _on_delivery(
         self, number: int, error: RaftmqError | None, _metadata: RecordMetadata | None
     ) -> None:
+        # A record that failed stays out: it counts as not acknowledged.
         if error is None:
             self._acknowledged[number] = anyio.current_time()
 

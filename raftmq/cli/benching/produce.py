@@ -69,6 +69,8 @@ class ProduceBench:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._probe)
             tasks.start_soon(partial(show_progress, self._progress(plan.amount), quiet=plan.quiet))
+            # Until every record of the load is acknowledged; the buffer's size is the
+            # back-pressure.
             await self._producer.send_many(
                 self._topic,
                 self._load.rows(plan.amount),
@@ -76,6 +78,7 @@ class ProduceBench:
                 key=itemgetter(0) if plan.keys else None,
             )
             tasks.cancel_scope.cancel()
+        # The last probes may still be in flight: they count, too.
         await self._producer.flush()
         return rates_of(
             records=self._count,
@@ -89,6 +92,8 @@ class ProduceBench:
         turn = anyio.current_time()
         while True:
             on_delivery = partial(self._on_delivery, turn)
+            # Waits for room in the buffer, beside the load; that wait counts, as `turn` is past by
+            # then.
             await self._producer.enqueue(self._topic, value, key=key, on_delivery=on_delivery)
             turn += PROBE_SECONDS
             await anyio.sleep_until(turn)

@@ -67,10 +67,12 @@ async def _wait(client: Client) -> Health:
         left = deadline - anyio.current_time()
         health, what = await _try(client, min(left, ANSWER_SECONDS_MAX))
         last = health or last
+        # Also near the deadline: another answer after the pause would come too late.
         if last is not None and (last.is_healthy or left <= WAIT_SECONDS):
             return last
         if left <= WAIT_SECONDS:
             raise CommandError(what, ExitCode.UNREACHABLE)
+        # Once for each change, not twice a second.
         if what != said:
             sys.stderr.write(f"raftmq: waiting: {what}\n")
             said = what
@@ -85,6 +87,7 @@ def watch_health(look: HealthOptions) -> int:
         while True:
             health, what = await _try(client, min(look.timeout, ANSWER_SECONDS_MAX))
             sys.stdout.write(CLEAR if is_screen else "")
+            # Watching goes on without an answer: a failover is what people watch.
             if health is not None:
                 _report(health, look)
             elif look.as_json:

@@ -95,6 +95,7 @@ async def _run(
     with anyio.move_on_after(grace):
         async with AsyncExitStack() as stack:
             client = await entry.enter(stack, timeout_seconds)
+            # `explained` prints why it waits, and adds that to errors.
             if wanted is not None:
                 silence = WaitReason(client.admin, wanted)
                 await stack.enter_async_context(silence.explained())
@@ -170,6 +171,7 @@ def _only_one(group: BaseExceptionGroup[BaseException]) -> BaseException:
     bug.
     """
     leaves = list(_leaves(group))
+    # Errors of tasks that Ctrl-C has cancelled do not matter then.
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return KeyboardInterrupt()
     is_told = all(isinstance(leaf, (RaftmqError, CommandError, OSError)) for leaf in leaves)

@@ -175,6 +175,7 @@ def _write_details(group: GroupDetails) -> None:
 def _member_row(member: GroupMember) -> tuple[str, ...]:
     texts = (member.member_id, member.instance_id, member.client_id, member.host)
     cells = tuple(shown(text or None, TEXT_CHARS_MAX) for text in texts)
+    # Its assignment is written by a client with another protocol.
     if member.partitions is None:
         return *cells, "not known"
     return *cells, show_partitions(member.partitions) or NOTHING
@@ -189,6 +190,7 @@ def show_partitions(partitions: Sequence[TopicPartition]) -> str:
 def _runs(numbers: Iterable[int]) -> str:
     runs: list[list[int]] = []
     for number in numbers:
+        # The next number of a range: `0-2`, in place of `0,1,2`.
         if runs and number == runs[-1][-1] + 1:
             runs[-1][1:] = [number]
         else:

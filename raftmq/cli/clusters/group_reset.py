@@ -96,6 +96,7 @@ def parse_to(text: str) -> To:
             return _time_of(parse_time(text[1:]))
     except ValueError as error:
         raise CommandError(f"--to: {error}", ExitCode.USAGE) from error
+    # A negative number is --shift's.
     if _NUMBER.fullmatch(text) and int(text) <= NUMBER_MAX:
         return int(text)
     close = [OTHER_WORDS[text]] if text in OTHER_WORDS else get_close_matches(text, WORDS, n=1)
@@ -114,6 +115,7 @@ def _time_of(milliseconds: int) -> datetime:
 
 
 def reset_offsets(order: ResetOrder, *, is_dry: bool, is_sure: bool) -> int:
+    # Needs no terminal, and also shows what a group with members prevents.
     if is_dry:
         return _show_plan(order)
     name = order.wish.name
@@ -147,6 +149,7 @@ def _reset_if_wanted(order: ResetOrder) -> Plan:
     name = order.wish.name
 
     async def commit(client: Client) -> None:
+        # Fails as a whole if one offset is no longer the old one that was shown.
         await client.admin.with_timeout(order.timeout).alter_group_offsets(
             name,
             {key: one.new for key, one in plan.items()},
@@ -181,6 +184,7 @@ async def _look(client: Client, order: ResetOrder) -> tuple[Plan, NonEmptyGroup 
     plan = await _call(admin, order.wish, is_dry=True)
     try:
         check_empty(await admin.describe_group(order.wish.name), "reset its offsets")
+    # The plan is shown all the same: the person sees what stopping the members would allow.
     except NonEmptyGroup as error:
         return plan, error
     except GroupIdNotFound:  # a group may get its first offsets before its first member joins

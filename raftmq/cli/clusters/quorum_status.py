@@ -82,6 +82,7 @@ async def ask_everybody(
     for stranger in strangers:
         voters = await _voters_known_at(stranger.address)
         told |= dict.fromkeys(voters, stranger)
+        # It was a broker's client listener, which has named the voters: no failure any more.
         if voters:
             silences.remove(stranger)
     asked = {answer.address for answer in answers} | {silence.address for silence in silences}
@@ -162,6 +163,7 @@ def judge(answers: Sequence[VoterAnswer]) -> QuorumVerdict:
     status = answers[0].status
     total, node = len(status.voters), status.node_id
     sight = _sight(status)
+    # Its own count of voters decides; a follower can only pass on a name.
     if status.state == "leader":
         count = sum(standing == ESTABLISHED for standing in sight.standings.values())
         is_healthy = 2 * count > total

@@ -79,6 +79,8 @@ def alter_topic(
 
     async def alter(client: Client) -> None:
         admin = client.admin.with_timeout(timeout)
+        # Keys first: they change together or not at all, before the topic grows, which cannot be
+        # undone.
         if changes:
             await admin.alter_config(name, changes)
             told = [f"{key} = {_told(value)}" for key, value in changes.items()]

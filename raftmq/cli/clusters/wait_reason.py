@@ -87,6 +87,7 @@ class WaitReason:
         while True:
             await anyio.sleep(LOOK_SECONDS)
             before, last = last, self.taken()
+            # Progress, or nothing to wait for: the clock starts anew.
             if last is None or last != before:
                 self.reason, ask_at = "", anyio.current_time() + FIRST_SECONDS
             elif anyio.current_time() >= ask_at:
@@ -124,6 +125,8 @@ class WaitReason:
         answer.
         """
         admin, wanted = self._admin.with_timeout(ANSWER_SECONDS_MAX), self._wanted
+        # The quorum first: without it leaders and coordinators may still answer, but not be
+        # replaced.
         if wanted.is_quorum_needed and (await admin.describe_cluster()).controller_id is None:
             return NO_QUORUM
         for topic in wanted.topics:

@@ -142,6 +142,7 @@ async def write_all(
     left = wish.records_max
     batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
     while not stopping.is_wanted:
+        # Before waiting: the partitions may be empty, or committed to their ends already.
         if ends is not None and _is_at_the_end(consumer, ends):
             return await _commit_passed(consumer)
         batch = await _next(batches, stopping, LOOK_SECONDS if ends is not None else PASSED_SECONDS)
@@ -193,6 +194,7 @@ async def _write(
     """
     data, before = form(batch, slice(0, count)), output.byte_count
     with stopping.breaking_off():
+        # Until the reader has taken all of it; a signal breaks it off.
         await output.write(data)
         return count
     # Cancelled within the block: find the record that was cut, and write the rest of it.

@@ -206,6 +206,7 @@ class Sink:
             CommandError: it cannot be written, as where a disk is full.
         """
         try:
+            # Without a descriptor of our own, a blocking write is for a worker thread.
             await (self._write_whole(data) if self._own is None else self._hand(self._own, data))
         except BrokenPipeError:  # `main.py` ends without a message then
             raise
@@ -381,6 +382,7 @@ async def write_all(
     batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
     while (batch := await next_batch(consumer, batches, extent)) is not None:
         rows = take(consumer, batch, extent)
+        # A batch may lie before the first wanted record, or behind the end.
         if rows.stop > rows.start:
             await write(form(batch, rows))
         key = (batch.topic, batch.partition)
@@ -441,6 +443,7 @@ async def _bounds(client: Client, topic: str, wish: ConsumeOrder) -> dict[int, L
 def open_consumer(client: Client, wish: ConsumeOrder, ranges: Mapping[Key, Range]) -> Consumer:
     """Of partitions whose ranges are known, assign only those with something to read."""
     options: dict[str, Any] = {"max_poll_records": BATCH_RECORDS_MAX}
+    # Positions are set by `begin`; "earliest" is for offsets that retention deletes before that.
     if ranges:
         assign = [key for key, one in ranges.items() if not one.is_empty]
         return client.consumer(assign=assign, start="earliest", **options)

@@ -223,6 +223,7 @@ class Feed:
         try:
             for path in self._paths:
                 await self._read(path)
+        # Kept for `wait`: the records before it are still to be delivered.
         except (OSError, CommandError, RaftmqError) as error:
             self._error = error
         self._is_over = True
@@ -252,6 +253,8 @@ class Feed:
             while not self._queue and not self._is_over:
                 if not self._is_prompt:
                     scope.deadline = deadline
+                # Until rows are queued, the input has ended, or the deadline has cancelled the
+                # scope.
                 await self._changed.wait()
         return self._take() if self._queue else []
 
@@ -272,6 +275,7 @@ class Feed:
         await self._put(splitter.end(), 0)
 
     async def _put(self, lines: list[bytes], size: int) -> None:
+        # Back-pressure: reading pauses until the producer has taken some.
         while self._queued_bytes > QUEUE_BYTES_MAX:
             await self._changed.wait()
         if lines:
@@ -433,6 +437,7 @@ class ProduceRun:
         order = self._order
         headers, tags = order.headers or None, order.tags or None
         while await self._feed.wait():
+            # Until every record of the burst is acknowledged, or one has failed for good.
             await producer.send_many(
                 order.topic,
                 self._feed.burst(),

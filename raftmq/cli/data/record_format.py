@@ -155,6 +155,7 @@ def write_readable(batch: ConsumedBatch, rows: slice) -> bytes:
 
 def _readable(value: bytes) -> str:
     text = value.decode(errors="backslashreplace")
+    # Most values are: no need to look at each character.
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text])

@@ -23,6 +23,7 @@ async def check_there(client: Client, topic: str, partitions: Sequence[int] = ()
     """
     check_topic(topic)
     try:
+        # Needs no leader of a partition, and is answered by any broker.
         await client.admin.describe_config(topic)
     except UnknownTopicOrPartition as error:
         raise UnknownTopicOrPartition(f"{error}; `raftmq topic create {topic}` makes it") from error
@@ -37,5 +38,6 @@ async def _check_partitions(client: Client, topic: str, partitions: Sequence[int
         await admin.offsets(topic, "latest", partitions=partitions)
     except UnknownTopicOrPartition:
         raise
+    # No leader answers now: the command will wait for one itself.
     except RaftmqError:
         return

@@ -97,6 +97,7 @@ class Dump:
                     self._complain(segment, each)
                     continue
                 leader_epoch = each.header.leader_epoch
+                # Offsets only rise: nothing that is selected follows.
                 if self._selection.is_behind(each.header.base_offset):
                     return
                 if each.header.end_offset > self._selection.start_offset:
@@ -112,6 +113,7 @@ class Dump:
         for batch in self.batches():
             try:
                 yield from self._records_of(batch)
+            # One bad batch does not end the dump.
             except (CorruptRecord, UnsupportedCompression) as error:
                 where = f"{batch.file.path}, batch at byte {batch.position}"
                 self._fail(f"{where}, offset {batch.header.base_offset}: {error}")
@@ -119,6 +121,7 @@ class Dump:
     def _records_of(self, batch: DumpedBatch) -> Iterator[Record]:
         data = batch.file.read(batch.position, batch.header.size)
         for record in RecordBatch.decode(data).records():
+            # A batch may begin before the selection, or end behind it.
             if self._selection.has(record.offset):
                 yield record
 

@@ -113,6 +113,7 @@ def _findings(found: VoterFiles, *, is_observer: bool) -> Iterator[JournalFindin
     yield from _journal_findings(found, is_observer=is_observer)
     for report in found.snapshots:
         is_newest = report is found.snapshots[-1]
+        # A start reads the newest snapshot only: an older one does no harm.
         if report.problem:
             yield JournalFinding(ERROR if is_newest else WARNING, report.path.name, report.problem)
         if not is_newest:
@@ -126,6 +127,7 @@ def _journal_findings(found: VoterFiles, *, is_observer: bool) -> Iterator[Journ
     if is_observer and found.has_journal:
         what = "an observer keeps none: this is a voter's directory, leave --observer away"
         yield JournalFinding(ERROR, JOURNAL_FOLDER, what)
+    # A voter without its journal has forgotten its votes, and must not start.
     if found.snapshots and not (found.has_journal or is_observer):
         what = "there is a snapshot, but the journal beside it is gone; only observers have none"
         yield JournalFinding(ERROR, JOURNAL_FOLDER, what)

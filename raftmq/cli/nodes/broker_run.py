@@ -56,6 +56,7 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
         trio.run(_Process(settings).run)
     except RaftmqError as error:
         raise _failure([error], settings) from error
+    # What tasks of the broker raise comes in groups.
     except BaseExceptionGroup as group:
         errors = list(_leaves(group))
         # Expected failures (a taken port, a failed disk) become one line, even several of them at

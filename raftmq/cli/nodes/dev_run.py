@@ -65,6 +65,7 @@ def _interrupted() -> Iterator[None]:
 
 def _tell_start(cluster: LocalCluster) -> None:
     count = cluster.plan.brokers
+    # A quorum of 4 tolerates one failure, as one of 3 does.
     if count % 2 == 0:
         tell(
             f"warning: with {count} brokers no more may be down than with {count - 1}, as a"

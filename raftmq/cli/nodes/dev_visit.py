@@ -57,6 +57,7 @@ def telling() -> Iterator[None]:
 
 
 def _exit_code_of(error: RaftmqError) -> ExitCode:
+    # Here it is a number that was typed, in other commands a state of the cluster.
     if isinstance(error, BrokerIdNotRegistered):
         return ExitCode.NOT_FOUND
     if isinstance(error, Unreachable):

@@ -68,6 +68,7 @@ def override_by_variables(
             continue
         key = variable.removeprefix(PREFIX).lower().replace(SEPARATOR, ".")
         *way, name = key.split(".")
+        # A variable with our prefix that means no key is a typing error: refused, not ignored.
         if find_key(key) is None:
             problems.append(f"{variable}: {_unknown(key)}")
         elif (table := _table_at(values, way)) is None:
@@ -97,6 +98,7 @@ def _table_at(values: dict[str, Any], way: list[str]) -> dict[str, Any] | None:
             # `[[listeners]]` is the one list of tables; all other sections are plain tables.
             is_list = found is values and name == LISTENERS
             found = found.setdefault(name, [] if is_list else {})
+        # In a list of tables (listeners) a name in the key selects the table.
         elif isinstance(found, list):
             found = _named(found, name)
         else:

@@ -66,6 +66,7 @@ def told(error: BaseException, settings: BrokerSettings | None) -> str:
     # The settings themselves could not be read: there is no directory to advise about.
     if settings is None:
         return line
+    # Most often a broker that still stops: its pid helps more than advice.
     if isinstance(error, DirectoryInUse):
         holder = lock_holder(settings.directory / ".lock")
         return f"{line}; it is held by {holder}" if holder else line

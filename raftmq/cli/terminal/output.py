@@ -125,6 +125,7 @@ def show_time(timestamp: int) -> str:
         return NOTHING
     try:
         date = _EPOCH + timedelta(milliseconds=timestamp)
+    # Producers set timestamps freely: one may lie after the year 9999.
     except OverflowError:
         return str(timestamp)
     return f"{date:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03d}Z"
