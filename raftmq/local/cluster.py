@@ -86,6 +86,7 @@ def start_node(layout: Layout, node_id: int, owner: Process | None) -> NodeProce
 
 def node_command(layout: Layout, node_id: int, owner: Process | None) -> list[str]:
     program = ["raftmq"]
+    # Wrapped by the program that ends with its owner.
     if owner is not None:
         program = ["raftmq.local.directory", str(owner.pid), owner.started]
     settings = str(layout.settings(node_id))
@@ -169,6 +170,7 @@ class LocalCluster:
             closing.enter_context(hold(layout))
             plan = plan_for(layout, brokers=brokers, port=port)
             _bury(read_running(layout))
+            # As the user asked for free ports; the plan keeps the ones that are found.
             if plan.port == 0:
                 plan, keepers = keep_free_ports(plan)
             else:
@@ -236,6 +238,7 @@ class LocalCluster:
 
     def _status(self, node_id: int, node: NodeProcess | None) -> NodeStatus:
         log = self._layout.log(node_id)
+        # Removed from the file: stopped in order. Still in it without a process: killed, or crashed.
         if node is None or has_ended(node.process):
             state, pid = "stopped" if node is None else "ended", None
         else:
@@ -319,6 +322,7 @@ class LocalCluster:
                     raise BrokerNotAvailable(
                         f"broker {status.node_id} was stopped meanwhile, or never started"
                     )
+                # Waiting would be in vain.
                 if status.state == "ended":
                     what = f"broker {status.node_id} has ended before it was ready"
                     raise self._told(BrokerNotAvailable, what, status.node_id)

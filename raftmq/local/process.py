@@ -89,6 +89,7 @@ def _hold(process: Process) -> Iterator[int | None]:
     """
     try:
         descriptor = os.pidfd_open(process.pid)
+    # No such pid: it has ended, and its parent has waited for it.
     except ProcessLookupError:
         yield None
         return
@@ -101,6 +102,7 @@ def _hold(process: Process) -> Iterator[int | None]:
 def _started(pid: int) -> str | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    # It has ended between the two calls.
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text.rpartition(")")[2].split()  # the name may have spaces, and parentheses, in it

@@ -60,6 +60,7 @@ def read_running(layout: Layout) -> Running:
     try:
         kept = msgspec.json.decode(layout.running.read_bytes(), type=_Kept)
         return kept.running if kept.inode == layout.root.stat().st_ino else Running()
+    # No cluster was ever started here, or this is an old directory.
     except FileNotFoundError:
         return Running()
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors

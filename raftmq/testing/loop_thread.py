@@ -106,6 +106,7 @@ class LoopThread(Generic[T]):
         atexit.unregister(self._end)
         # In this order: the thread sets the token, then reads this flag. So one of both sees it.
         self._is_unwanted = True
+        # None: the thread has not begun its loop, and will see `_is_unwanted` first.
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._scope.cancel)
@@ -128,6 +129,7 @@ class LoopThread(Generic[T]):
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        # `__enter__` was interrupted before the loop began.
         if self._is_unwanted:
             return
         with self._scope:

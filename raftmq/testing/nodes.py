@@ -129,6 +129,7 @@ class NodeRun:
             with self._scope:
                 async with open_broker(settings, host) as self.broker:
                     self.opened.set()
+                    # Until `leave`; a kill cancels the scope instead.
                     await self.leaving.wait()
                     await self.broker.stop()
         finally:
@@ -137,6 +138,7 @@ class NodeRun:
     async def leave(self) -> None:
         """Stop in order; a start that waits for the rest of a quorum is cancelled."""
         self.leaving.set()
+        # It has not opened: there is nothing to stop in order, and without a quorum it never opens.
         if self.broker is None:
             self._scope.cancel()
         await self.ended.wait()
@@ -259,6 +261,7 @@ async def open_nodes(count: int) -> AsyncIterator[Nodes]:
             nodes = Nodes(_settings(directory, count, ports), nursery)
             for node_id in nodes.node_ids:
                 nodes.begin(node_id)
+            # Until all are active; raises after READY_SECONDS_MAX.
             await nodes.wait_ready()
             yield nodes
             nursery.cancel_scope.cancel()
