@@ -20,6 +20,7 @@ from spark_io.schema import spark_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+# Spark types that each column may have: those of Spark's sink for Kafka, and `tags`.
 EXPECTED = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -129,6 +130,7 @@ def _arguments_of(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     return {
         argument: convert(name, rows.column(name))
         for name, (argument, convert) in _ARGUMENTS.items()
+        # A column of nulls only is as good as none, and costs nothing then.
         if name in present and (name == "value" or rows.column(name).null_count < rows.num_rows)
     }
 

@@ -114,6 +114,7 @@ class Lookup:
         named = chosen.assign or [(name, 0) for name in chosen.subscribe or ()]
         counts = self._counts({*named, *known})
         _check_there(counts, named)
+        # Exactly those, also when the topic has grown.
         if chosen.assign is not None:
             return sorted(chosen.assign)
         names = chosen.subscribe or _matching(counts, chosen.pattern)

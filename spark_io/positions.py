@@ -109,6 +109,7 @@ def contradictions(start: Position, end: Position) -> list[str]:
             begins, ends, names = flat(since), flat(until_each), (start.option, end.option)
         case _:
             return []
+    # Each names exactly what is read, so they contradict each other.
     if begins.keys() != ends.keys():
         others = shown(begins.keys() ^ ends.keys())
         return [f"{names[0]} and {names[1]} name different partitions ({others}): name the same"]
@@ -129,6 +130,7 @@ def _since(position: Since, keys: Collection[Key], ask: OffsetLookup) -> dict[Ke
     moments = dict.fromkeys(keys, given) if isinstance(given, int) else flat(given)
     _check_names(position.option, moments, keys, "")
     found = ask.since(moments) if moments else {}
+    # As Kafka's default: a time after all records is most often a mistake.
     if position.when_missing == "error":
         _check_found(position.option, {key: moments[key] for key in moments if found[key] is None})
     return {key: LATEST if offset is None else offset for key, offset in found.items()}

@@ -78,6 +78,7 @@ def split(
     pieces = [each for each in whole if each.size > 0]
     if max_records is not None:
         pieces = [part for each in pieces for part in _cut(each, -(-each.size // max_records))]
+    # After the cut by size, which may have made enough of them.
     if min_partitions is not None and len(pieces) < min_partitions:
         pieces = _spread(pieces, min_partitions)
     return pieces

@@ -84,6 +84,7 @@ class RangeReader:
         while self._position < self._asked.end:
             try:
                 yield from self._read_on()
+            # Retention was faster: skip what is gone and go on with a new consumer, or raise.
             except OffsetOutOfRange as error:
                 self._lose(error)
 

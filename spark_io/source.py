@@ -102,6 +102,7 @@ class BatchReader(DataSourceReader):
             keys = lookup.keys()
             start = resolve(self._options.starting, keys, lookup)
             end = resolve(self._options.ending, keys, lookup)
+            # Only offsets that were given can lie beyond the end of a log.
             if isinstance(self._options.ending, At):
                 end = within_logs(self._options, lookup, end)
             check_order(start, end)

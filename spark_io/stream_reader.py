@@ -55,6 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
+        # With both limits this one is Spark's; `_is_waiting` applies the minimum.
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
         if options.min_offsets_per_trigger is not None:

@@ -139,6 +139,7 @@ def _parts(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield TopicColumns(first, {"values": []})
     for batch in batches:
         for part in columns_of(batch, topic=options.topic):
+            # Only now the first topic is known: rows name their topics.
             if first is None:
                 first = part.topic
                 yield TopicColumns(first, {"values": []})

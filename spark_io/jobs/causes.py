@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from raftmq import errors
 
+# By their modules' names, so that neither has to be imported here.
 _OF_SPARK = ("pyspark.", "py4j.")
 _TRACEBACK = "Traceback (most recent call last):\n"
+# What Spark's messages are made of: `[CONDITION] text SQLSTATE: 42XYZ`, after `: java.lang.X: `.
 _STATE = re.compile(r"\s*SQLSTATE: (\w{5})\b.*", re.DOTALL)
 _JAVA = re.compile(r"^: (?:[\w.$]+: )?(.*)", re.MULTILINE)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
@@ -70,6 +72,7 @@ def exit_code_of(kind: type[Exception]) -> JobExitCode:
         return JobExitCode.USAGE
     if issubclass(kind, _NOT_FOUND):
         return JobExitCode.NOT_FOUND
+    # Before `retriable`, which corrupt records are, as another replica may be sound.
     if issubclass(kind, _DAMAGE) or not issubclass(kind, errors.RaftmqError):
         return JobExitCode.FAILED
     is_passing = kind.retriable or issubclass(kind, _SILENCE)
@@ -99,6 +102,7 @@ def _last_raised(traceback: str) -> FailureCause:
     name, _, told = lines[first].partition(": ")
     text = _on_one_line("; ".join([told, *filter(None, map(str.strip, lines[first + 1 :]))]))
     kind = _KNOWN.get(name.rpartition(".")[2])
+    # An error of the user's own code, or of a library: its class says more than its text.
     if kind is None:
         return FailureCause([f"{name}: {text}" if text else name], JobExitCode.FAILED)
     return FailureCause([text], exit_code_of(kind))

@@ -202,6 +202,7 @@ def open_session(name: str) -> Iterator[SparkSession]:
         session.dataSource.register(RaftmqDataSource)
         yield session
     finally:
+        # A session that the caller has opened stays the caller's.
         if is_new:
             session.stop()
 

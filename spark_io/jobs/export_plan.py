@@ -52,6 +52,7 @@ def plan(
             planned.append(Planned(_part(log, gap.start, begin), is_lost=True))
         pieces = _cut(_part(log, begin, gap.end), records_per_file)
         planned += [Planned(piece) for piece in pieces]
+    # A short last file would overlap with the full one of a later run.
     if planned and not is_final and _is_short(planned[-1], log, records_per_file):
         planned.pop()
     return planned

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # by file and place in it.
 
 
-SENT = ("key", "value", "headers", "tags")
+SENT = ("key", "value", "headers", "tags")  # columns that are sent wherever the files have them
 _TASK, _FILE, _PATH, _ROW = "_task", "_file", "_path", "_row"
 _TOPIC = re.compile(r"/topic=([^/]+)/")
 

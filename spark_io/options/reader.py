@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # names, as a table that is read and written has the options of both. Pure.
 
 
-PREFIXES = ("kafka.", "raftmq.")
+PREFIXES = ("kafka.", "raftmq.")  # a query written for Kafka's source runs unchanged
 
 
 def client_names(name: str) -> tuple[str, ...]:
@@ -142,6 +142,7 @@ _REFUSED = {
     "fetchOffset.numRetries": _HOW_LONG,
     "fetchOffset.retryIntervalMs": _HOW_LONG,
 }
+# Prefixes of Kafka's security options: ignored, they would promise what there is not.
 _SECRET_FAMILIES = ("sasl.", "ssl.", "security.")
 
 
@@ -196,6 +197,7 @@ class OptionReader:
         return any(name.lower() in self._given for name in names)
 
     def tell(self, problem: str) -> None:
+        # An option may be read twice, and is reported once.
         if problem not in self.problems:
             self.problems.append(problem)
 
