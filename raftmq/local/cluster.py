@@ -238,7 +238,7 @@ class LocalCluster:
 
     def _status(self, node_id: int, node: NodeProcess | None) -> NodeStatus:
         log = self._layout.log(node_id)
-        # Removed from the file: stopped in order. Still in it without a process: killed, or crashed.
+        # Not in the file: stopped in order. In it without a process: it was killed, or crashed.
         if node is None or has_ended(node.process):
             state, pid = "stopped" if node is None else "ended", None
         else:
