@@ -1,7 +1,4 @@
-"""The simulated network as a client dials it: streams of trio under the names of anyio.
-
-Owns the translation, and nothing of the network.
-"""
+"""The simulated network for clients: trio streams under anyio's names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A broker as the controller knows it: a process that registers, heartbeats and leads, on a disk.
+"""A model broker for the controller's world: registration, heartbeats, leadership, a disk.
 
 Owns what survives a process (`Disk`) and what does not. It acts on its own view of the metadata,
-which is late, and even if it was fenced meanwhile: that it changes nothing then is the business
-of the epochs that it sends.
+which is late, and even if it was fenced meanwhile: the epochs that it sends must make that
+harmless.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 VIEW_SECONDS = 0.3  # how late a broker may be with the metadata
 LEAD_SECONDS = 0.5  # how often it looks whether an ISR should change
-# Somebody was faster; or its predecessor, with another disk, is not known to be gone.
+# Another process was faster; or its predecessor, with another disk, is not known to be gone.
 _REFUSALS = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.DUPLICATE_BROKER_REGISTRATION)
 
 
@@ -129,7 +129,7 @@ class SimulatedBroker:
         self._send_registration(registration)
 
     def _send_registration(self, registration: RegisterBroker) -> None:
-        """With the epoch that is registered now, so that it replaces nobody if it comes late."""
+        """With the epoch that is registered now, so that it replaces no later process."""
         if self._incarnation != registration.incarnation or not self.is_running:
             return
         known = self._world.image.brokers.get(self.broker_id)

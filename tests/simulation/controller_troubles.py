@@ -1,7 +1,6 @@
-"""What goes wrong in `controller_world`, and what users do meanwhile.
+"""Faults and users' requests in `controller_world`, each a method that picks its target by chance.
 
-Owns the list of troubles, each a method without arguments that picks its victim by chance. None
-asks whether it is a good moment.
+None checks whether it is a good moment.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.controller_broker import SimulatedBroker
     from tests.simulation.controller_world import World
 
-TOPICS_MAX = 6
+TOPICS_MAX = 6  # of a world, so that brokers have several roles each
 
 
 class Troubles:
@@ -73,7 +72,7 @@ class Troubles:
         self._after_death(victim, seconds_max=12.0)
 
     def restart(self) -> None:
-        """It dies and is back before anybody misses it."""
+        """It dies and is back before its session has expired."""
         victim = self._victim()
         self._say("restart", victim)
         victim.kill()
@@ -122,7 +121,7 @@ class Troubles:
         victim.wants_shutdown = True
 
     def reset(self) -> None:
-        """A connection breaks, and nobody has died."""
+        """A connection breaks, though its broker lives."""
         self._world.reset_connection(self._victim().broker_id)
 
     def stick(self) -> None:

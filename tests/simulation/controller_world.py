@@ -1,8 +1,8 @@
-"""A cluster around the controller, in virtual time: what can go wrong goes wrong, then heals.
+"""The world of the controller under virtual time: model brokers, real controller and `apply`.
 
 Owns the clock, the quorum (one image, through the real `apply`), the terms of controllers, and
-the troubles. Every command that is committed goes through the invariants of `apply`. Proposals
-are lost, answered although nobody knows, and come late; a deposed controller goes on for a while.
+the faults. Every committed command goes through the invariants of `apply`. Proposals are lost,
+answered as uncertain, and come late; a deposed controller goes on for a while.
 
     python -m tests.simulation.controller_world --seeds 1000        many worlds
     python -m tests.simulation.controller_world --seed N --trace    one world, line by line
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from raftmq.metadata.controller import Effect, HeartbeatAnswer, ProposeCommand
     from raftmq.metadata.liveness import BrokerContact
 
-CALM_START_SECONDS = 4.0
-TROUBLE_SECONDS = 35.0
+CALM_START_SECONDS = 4.0  # for all brokers to register
+TROUBLE_SECONDS = 35.0  # of faults: several sessions
 HEALING_SECONDS = 45.0  # a session, a thaw, reviews, and shutdowns that wait for each other
 QUIET_SECONDS = 5.0
 FAST_SECONDS = 0.5  # two probes, a fence and a review
@@ -110,7 +110,7 @@ class World:
         return result
 
     def propose(self, command: AnyCommand, on_result: Callable[..., None] | None = None) -> None:
-        """Commit it, or lose it, or commit it when nobody expects it any more."""
+        """Commit it, or lose it, or commit it after its proposer has given up."""
         tell = on_result or _forget
         fate = 0.0 if self.is_calm else self.random.random()
         delay = self.random.uniform(0.001, 0.03)
@@ -126,7 +126,7 @@ class World:
     # Controllers
 
     def take_office(self) -> None:
-        """A new term begins; whoever was in office goes on for a while, with an old image."""
+        """A new term begins; the old controller goes on for a while, with an old image."""
         if self._controller and not self.is_calm:
             self._haunt(self._controller, self.now + self.random.uniform(0.0, 3.0))
         controller = self._controller = Controller(range(len(self.brokers)))
@@ -137,7 +137,7 @@ class World:
         self._tick(controller)
 
     def leave_office(self) -> None:
-        """Nobody is in office until the quorum has elected."""
+        """There is no controller until the quorum has elected a leader."""
         if self._controller and not self.is_calm:
             self._haunt(self._controller, self.now + self.random.uniform(0.0, 3.0))
         self._controller = None
@@ -152,7 +152,7 @@ class World:
         self.after(TICK_SECONDS, lambda: self._tick(controller))
 
     def _haunt(self, controller: Controller, until: float) -> None:
-        """It does not know that it was deposed: hears nobody, and sees nothing new."""
+        """It does not know that it was deposed: it gets no messages and no newer image."""
         image = self.image
 
         def turn() -> None:
@@ -261,7 +261,7 @@ class World:
             self.take_office()
 
     def elect_the_lost(self) -> None:
-        """What an operator does where nobody is trusted any more; nothing else may be left."""
+        """An operator's unclean election; no other partition may be left without a leader."""
         for key, partition in sorted(self.image.partitions.items()):
             if partition.leader == NO_BROKER:
                 trusted = (*partition.isr, *partition.eligible)
@@ -301,7 +301,7 @@ class World:
 
 
 def _forget(_result: AnyResult | None) -> None:
-    """Nobody waits for it."""
+    """Its proposer has given up."""
 
 
 def failure(seed: int, *, trace: bool = False) -> str | None:

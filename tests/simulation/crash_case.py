@@ -1,4 +1,4 @@
-"""One crash and its verdict: the words that the parts of the crash sweep share.
+"""One case of the crash sweep (seed, operation, mode), its verdict, and the command to replay it.
 
 Owns the numbering of cases, from which all their chance is drawn, and the command that replays
 one. Everything about a case follows from its three fields.
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 # kill -9; a power cut; one that scatters sectors; one operation that fails, and a restart.
 Mode = Literal["kill", "power", "reorder", "failure"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-OPERATIONS = 260  # of a script
+OPERATIONS = 260  # of a script: some seconds for a sweep that crashes at each of them
 
 
 class Sweep(NamedTuple):
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A broken promise, or whatever else went wrong."""
+    """A broken promise, or any other error."""
 
     case: Case
     error: Exception

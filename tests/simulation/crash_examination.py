@@ -1,8 +1,8 @@
-"""Opening what a crash left: is everything there that was owed, and can life go on?
+"""Opens a crashed disk and examines the logs: is everything there that was owed, do they go on?
 
-Owns the way of one crashed disk through further openings: one may be interrupted by another
-crash, then the logs are checked and perhaps used, then the directory is closed or crashes once
-more and everything is checked again.
+Owns the way of one crashed disk through further openings: one may be interrupted by another crash,
+then the logs are checked and perhaps used, then the directory is closed or crashes once more and
+everything is checked again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.simulation.crash_case import Mode
     from tests.simulation.disk import SimulatedFiles
 
-INTERRUPTED = 0.3
-CRASHED_AGAIN = 0.7
+INTERRUPTED = 0.3  # probability that an opening is crashed, too
+CRASHED_AGAIN = 0.7  # probability of a crash in place of a close at the end
 OPENING_OPERATIONS = 40  # an opening seldom needs more
 LATER_MS = EPOCH_MS + 100_000_000
 
@@ -45,7 +45,7 @@ class Photograph(NamedTuple):
 
     Attributes:
         power_lost: only what was reported durable is owed.
-        may_be_damaged: a failed sync took bytes from the middle of what nobody was promised.
+        may_be_damaged: a failed sync took bytes from the middle of data that was not promised.
     """
 
     case: Case
@@ -57,7 +57,7 @@ class Photograph(NamedTuple):
     def examine(self) -> Failure | None:
         try:
             Examination(self).perform()
-        except Exception as error:  # whatever the log stumbles over is a finding
+        except Exception as error:  # any error of the log is a finding
             return Failure(self.case, error)
         return None
 
@@ -73,7 +73,7 @@ class Examination:
             self._modes = ("kill", "power")
 
     def perform(self) -> None:
-        """Raises whatever is wrong, for example a Violation."""
+        """Raises what is wrong, for example a Violation."""
         random = self._random
         if random.random() < INTERRUPTED:
             self._open_interrupted()

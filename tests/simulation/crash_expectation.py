@@ -1,4 +1,4 @@
-"""What a log must still hold after a crash, and the check that it does.
+"""The promises of a partition log after a crash, and the check of them.
 
 Owns the promises of a partition log, as numbers:
  1. Below what was reported durable, every batch is there, byte for byte; after kill -9 every
@@ -45,7 +45,7 @@ class Stored(NamedTuple):
 
 @dataclass
 class Expectation:
-    """One log, as far as whoever used it can know.
+    """One log, as far as its user can know.
 
     Attributes:
         content: every batch that was appended and not cut.

@@ -1,8 +1,8 @@
-"""A broker's life with two logs, drawn from a seed: appends, flushes, cuts, trims, restarts.
+"""The random script of a crash sweep: two logs with appends, flushes, truncations, restarts.
 
-Owns the load and the bookkeeping of what the logs owe (an Expectation each); crashes are not its
-business. One action at a time, except that appends also happen while a worker thread would be
-inside the disk; the "thread" runs inline, and its operations call back.
+Owns the load and the bookkeeping of what the logs owe (an Expectation each), not the crashes. One
+action at a time, except that appends also happen while a worker thread would be inside the disk;
+the "thread" runs inline, and its operations call back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CACHED = TopicConfig(
 LOGS = ((LogId("orders-1", 0), _SMALL), (LogId("clicks-2", 7), _CACHED))
 # Bytes of the values of a batch: one small record, several, one that spans sectors.
 SHAPES = ((20,), (5, 60, 0), (30,) * 6, (700,))
-APPENDS_MEANWHILE = 0.1
+APPENDS_MEANWHILE = 0.1  # probability at each operation of the worker thread
 PREFIX_SIZE = 16
 T = TypeVar("T")
 

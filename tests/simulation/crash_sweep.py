@@ -1,8 +1,8 @@
-"""Crash at every operation that a long script does to the disk, and look what is left.
+"""The crash sweep of partition logs: crash at every disk operation of a script, and examine.
 
-Owns the crashes: at each operation a photograph of the disk is taken for each mode, which is what
+Owns the crashes: at each operation a snapshot of the disk is taken for each mode, which is what
 a crash at that moment would leave; afterwards each is examined against what the logs owed then.
-Operations that fail instead are the business of `failing_disk.py`, and a mode of the command.
+Operations that fail instead are in `failing_disk.py`, and a mode of the command.
 
     python -m tests.simulation.crash_sweep --seeds 100              many scripts, for soak
     python -m tests.simulation.crash_sweep --seed S --at N --mode M [--trace]       one crash

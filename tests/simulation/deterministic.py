@@ -1,6 +1,6 @@
-"""trio on virtual time, the same way every time: one seed, one order of tasks.
+"""Deterministic trio under virtual time: a seed fixes the order of tasks.
 
-Owns the one place that reaches into trio: its scheduler shuffles the tasks of a batch with a
+The one place that uses private parts of trio: its scheduler shuffles the tasks of a batch with a
 private Random, which is replaced here (trio is pinned; a test fails if the names vanish). Files are
 never handed to threads, which MockClock does not see: `run_inline` stands in for a worker thread.
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 T = TypeVar("T")
-SECONDS_MAX = 7200.0  # of virtual time
+SECONDS_MAX = 7200.0  # of virtual time: a world of minutes that takes longer hangs
 
 
 async def run_inline(function: Callable[[], T], /) -> T:
@@ -38,7 +38,7 @@ def run(seed: str, main: Callable[[], Awaitable[T]]) -> T:
     """trio.run on a clock that jumps to the next deadline when nothing else can happen.
 
     Of a group of errors the first that matters is raised: a PowerCut is only the way out. Where
-    somebody waits for ever, while timers go on, that is TooSlowError.
+    a task waits for ever, while timers go on, that is TooSlowError.
     """
 
     async def bounded() -> T:

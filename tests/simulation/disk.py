@@ -1,4 +1,4 @@
-"""A file system in memory that crashes on demand: the twin of OsFiles.
+"""The simulated disk: a file system in memory that crashes on demand, the fake of OsFiles.
 
 Owns paths, errors, the count and trace of operations, crashes and injected failures; what a
 crash leaves behind is decided in `disk_state.py`. Passes the same conformance suite as OsFiles
@@ -6,7 +6,7 @@ crash leaves behind is decided in `disk_state.py`. Passes the same conformance s
 
 A crash: set `interrupt` to `crash_at(n, moment)`; the n-th changing operation raises PowerCut,
 and from then on everything of this incarnation does. `after_crash` is the machine's next start.
-`photograph` answers the same question without ending the run.
+`photograph` gives the same without ending the run.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class SimulatedFiles:
         self.perform("sync_directory", path, directory.sync)
 
     def begin_sync(self, files: Sequence[File]) -> None:
-        """What is written while nobody has asked for it is drawn when a crash comes."""
+        """Writeback without a sync is drawn by chance when a crash comes."""
 
     def sync_file_system(self, path: Path) -> None:
         with translated("syncfs", path):
@@ -228,8 +228,8 @@ class SimulatedFiles:
         return [path for name in self.names(directory) for path in self.paths(directory / name)]
 
     def removed_open(self) -> list[Path]:
-        """Files that have no name any more, and whose place on the disk somebody keeps all the
-        same, as their last names were; once for each open File. Sorted.
+        """Deleted files that are still open, and so keep their space on the disk, by their last
+        names; once for each open File. Sorted.
         """
         named = {id(self._find(path)) for path in self.paths(Path("/"))}
         return sorted(file.path for file in self._open if not file.is_any_of(named))

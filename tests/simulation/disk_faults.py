@@ -1,7 +1,7 @@
-"""What can go wrong with a simulated disk, and when: crashes and failing operations.
+"""Faults of the simulated disk: crashes and failing operations, at counted operations.
 
-Owns the words (PowerCut, Moment, Fault) and nothing of the disk's state. Every fault strikes at
-a counted operation, so that the same script meets it at the same place every time.
+Owns the types (PowerCut, Moment, Fault) and no state of the disk. Every fault comes at a counted
+operation, so that the same script meets it at the same place every time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One open file of a simulated disk.
+"""One open file of the simulated disk.
 
 Owns the way from a call of `File` to a change of a FileState; counting, crashing and failing
-is the disk's. Keeps its bytes when the name goes, as a descriptor does.
+is the disk's. Keeps its bytes when its name is removed, as a descriptor does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a simulated disk holds: files and directories, each as the kernel sees it and as it is safe.
+"""The loss model of the simulated disk: cached, durable and pending state of files and directories.
 
 Owns the loss model. Every node has a cached side (what a reader sees), a durable side (what the
 device surely holds) and the pending operations that lead from one to the other. A power cut keeps
@@ -51,7 +51,7 @@ class Truncate(NamedTuple):
 
 
 class FileState:
-    """The bytes of one file, whatever its name is."""
+    """The bytes of one file, under any name."""
 
     def __init__(self, content: bytes | bytearray = b"") -> None:
         self.cached = bytearray(content)
@@ -78,7 +78,7 @@ class FileState:
         self._pending = [change for change in self._pending if isinstance(change, Truncate)]
 
     def lose_dirty_unnoticed(self) -> None:
-        """The same in a sync of everything: whoever syncs this file next is told, once."""
+        """The same in a sync of everything: the next sync of this file fails, once."""
         self.owes_error = any(isinstance(change, Write) for change in self._pending)
         self.lose_dirty()
 

@@ -1,4 +1,4 @@
-"""Let one operation of a script fail, restart the broker, and look what is left.
+"""The failure sweep of partition logs: let one disk operation fail, restart, and examine.
 
 Owns the failures: a full disk for writes and new files, an I/O error for everything else, where
 a failed sync also loses the bytes. What is owed is only what was reported durable: after a failure
@@ -47,7 +47,7 @@ class FailingDisk:
         try:
             run(f"{self._case.seed}/script", partial(self._script.run, OPERATIONS))
         except StorageError:
-            pass  # whoever used the log is told
+            pass  # the user of the log got the error
         except Exception as error:
             return Failure(self._case, error)
         return self._photograph().examine()

@@ -1,8 +1,8 @@
-"""A random life of one voter's journal, and beside it a plain list that says what is owed.
+"""The random script of a voter's journal, and a model (a plain list) that says what is owed.
 
-Owns the script and the model. The script does what a Raft node may do, and no more; the model
-knows nothing of files. What is owed at any moment: the picture of the last completed batch, or
-of the one whose write is under way, and nothing else.
+The script does what a Raft node may do, and no more; the model knows nothing of files. Owed at any
+moment is the state after the last completed batch, or after the one that is being written, and
+nothing else.
 """
 
 from __future__ import annotations

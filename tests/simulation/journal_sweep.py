@@ -1,8 +1,8 @@
-"""Crash a voter's journal at every operation of its life, or let that one fail, and restart it.
+"""The crash sweep of a voter's journal: crash, fail or flip bits at every operation, and restart.
 
 Owns the crashes and the verdict: a restart finds exactly what was owed (no batch in part, no term
 or vote that went back, nothing invented), what it found survives a power cut from then on, and
-the journal goes on. `flips` turns single bits instead, and expects to be told.
+the journal goes on. `flips` flips single bits instead, and expects an error.
 
     python -m tests.simulation.journal_sweep --seeds 100
     python -m tests.simulation.journal_sweep --seed S --mode M --at N
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # kill -9; a power cut; one that scatters sectors; an operation that fails, and then one of those.
 Mode = Literal["kill", "power", "reorder", "failure"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-STEPS = 200
+STEPS = 200  # of a script: several segments
 
 
 class JournalCase(NamedTuple):

@@ -1,4 +1,4 @@
-"""A network in memory that misbehaves on demand: the twin of TcpNetwork, on trio's MockClock.
+"""The simulated network: links with delays, cuts and resets on MockClock, the fake of TcpNetwork.
 
 Owns nodes, links, listeners and faults; what a connection does is decided in `network_stream.py`
 and `network_pipe.py`. Passes the same conformance suite as TcpNetwork
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIRST_FREE_PORT = 49_152
 WINDOW_BYTES = 65_536
-PROMPT_SECONDS = 0.05  # a reset of which nothing else is said is noticed within so much
+PROMPT_SECONDS = 0.05  # the default time until an end notices a reset
 
 
 class SimulatedNetwork:
@@ -143,10 +143,10 @@ class SimulatedNetwork:
                     )
 
     def crash(self, name: str, *, power_lost: bool = False) -> None:
-        """This incarnation is over: whatever it still tries raises PowerCut.
+        """This incarnation is over: all its operations raise PowerCut.
 
         A killed process leaves a kernel that closes its connections, so peers learn of it soon.
-        A machine without power says nothing, and answers nobody until its node is started again.
+        A machine without power sends nothing, not even resets, until its node is started again.
         """
         node = self._nodes[name]
         ends = [
@@ -307,7 +307,7 @@ class Listener:
         self._changed.notify()
 
     def close(self) -> None:
-        """Whoever was not accepted yet finds the connection ended."""
+        """Connections that were not accepted yet are ended."""
         for stream in self._offered:
             stream.close()
         self._offered.clear()

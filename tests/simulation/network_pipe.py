@@ -1,7 +1,7 @@
-"""One direction between two nodes: the link, and the bytes of one connection on it.
+"""One direction of a simulated connection: link state, bytes in flight, windows, arrival times.
 
-Owns when bytes arrive, in which pieces, and how many may be under way. Nothing here runs by
-itself: whoever asks looks at the clock. Bytes keep their order; a cut holds them up but loses
+Owns when bytes arrive, in which pieces, and how many may be in flight. Nothing here runs by
+itself: each call reads the clock. Bytes keep their order; a cut holds them up but loses
 none, as TCP's retransmission would have it; what arrives is acknowledged over the link back, so
 that a cut there stops the sender once its window is full.
 """
@@ -38,7 +38,7 @@ class Link:
     """The way from one node to another; `is_cut` and `is_dark` both stop everything on it.
 
     Attributes:
-        is_cut: somebody pulled the cable.
+        is_cut: the cable is pulled.
         is_dark: one of the two machines has no power.
         refuses: who dials over the cut link is told so at once, as by a firewall.
     """
@@ -149,7 +149,7 @@ class Pipe:
         self._is_orphan = True
 
     def lose_connection(self, *, late_seconds: float) -> None:
-        """Nobody sends again what gets lost: the first few pieces arrive, up to so much later."""
+        """Without retransmission: only the first few pieces arrive, up to so much later."""
         self.absorb(trio.current_time())
         pieces = [data for _, data in self._travelling] + list(self._waiting)
         self._travelling.clear()

@@ -1,8 +1,8 @@
 """One end of a simulated connection: a trio stream over two pipes.
 
-Owns what an end knows: that it is closed, and from when on it knows that the connection is broken.
-The two ends learn of a break each in its own time. An end that is gone answers bytes with a reset,
-as a kernel does; whether the answer gets through is a matter of the links.
+Owns what an end knows: whether it is closed, and from when on it sees that the connection is
+broken. The two ends learn of a break each in its own time. An end that is gone answers bytes with a
+reset, as a kernel does; whether the answer gets through is a matter of the links.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SimulatedStream(trio.abc.Stream):
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody will read here any more."""
+        """Whether no task will read here any more."""
         return self._is_closed or self.process.is_dead or self.is_broken
 
     @property
@@ -189,7 +189,7 @@ class SimulatedStream(trio.abc.Stream):
         self._notify()
 
     def _peer_may_be_gone(self) -> None:
-        """Bytes that nobody will read are answered by a reset, if they and it get through."""
+        """Bytes to a closed end are answered by a reset, if both get through."""
         links = self._outgoing.link, self._incoming.link
         if (
             self._peer.is_gone

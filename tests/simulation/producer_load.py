@@ -1,7 +1,6 @@
-"""A few producers that write one log, drawn from chance: which batch is whose, and its number.
+"""The load of a few idempotent producers on one log: epochs, sequence numbers, drawn by chance.
 
-Owns the load only. A producer goes on where the log says that it is, which whoever checks must find
-out in another way.
+A producer continues from the log's own state, so the checks must derive it in another way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a log says of its producers, found out slowly and in another way: to compare with.
+"""A reference for the log's producer state, computed slowly and in another way, to compare with.
 
-Owns a second reading of the rules: look back from each producer's last batch as far as everything
-continues, and no further than to the last fence. Knows nothing of snapshots, nor of how the log
-keeps its knowledge up to date.
+A second reading of the rules: back from each producer's last batch as far as everything continues,
+and no further than to the last fence. Uses neither snapshots nor the log's own state.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The metadata quorum in memory: several nodes, one log, and mishaps on demand.
+"""The fake of the metadata quorum: several nodes, one log in memory, and faults on demand.
 
-For tests of what stands upon the quorum. `FakeCluster` owns the log, who leads, and what goes
-wrong; a `FakeQuorum` is one node's view and keeps the promises of `MetadataQuorum`. Nothing runs
-by itself: whoever looks first at a time moves everything that was due by then (`settle`). One side
+For tests of users of the quorum. `FakeCluster` owns the log, the leader, and the faults; a
+`FakeQuorum` is one node's view and keeps the promises of `MetadataQuorum`. Nothing runs by itself:
+the first access at a time performs everything that was due by then (`settle`). One side
 always has a majority, and every answer that is allowed to be uncertain can be made so.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
 
-CUT_OFF_SECONDS = 1.0  # after which a node that hears nobody stops believing in its leader
+CUT_OFF_SECONDS = 1.0  # without messages, after which a node has no leader any more
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Proposal:
     is_answer_lost: bool = False
 
     def settle(self, fate: Fate) -> None:
-        """Whoever has been told something is not told anything else."""
+        """A proposal with an outcome keeps it."""
         if self.fate is Fate.WAITING:
             self.fate = Fate.UNCERTAIN if self.is_answer_lost else fate
 
@@ -112,7 +112,7 @@ class FakeCluster:
         return self.leader
 
     def depose(self, *, keep_pending: bool = True) -> None:
-        """Nobody leads from now on; nothing is committed until `elect`."""
+        """There is no leader from now on; nothing is committed until `elect`."""
         self.settle()
         self._last_leader_id = self.leader_id or self._last_leader_id
         self.term, self.leader_id = self.term + 1, None

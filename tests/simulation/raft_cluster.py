@@ -1,7 +1,7 @@
-"""Three voters as they run in a broker, on simulated disks and a simulated network.
+"""Three real voters on simulated disks and a simulated network, for tests of one scenario.
 
 Owns what is done to them from outside: start, crash, isolate, heal. Everything between the
-quorum's interface and the disk is real. Time is that of the clock that jumps; chance is seeded.
+quorum's interface and the disk is real. Time is that of MockClock; chance is seeded.
 For tests of what one scenario should do; the sweep over seeds has a world of its own.
 """
 
@@ -82,7 +82,7 @@ class RaftCluster:
         return QuorumSettings(DIRECTORY, timing=self.timing, limits=self.limits, **values)
 
     def _border(self, node_id: int) -> dict[str, Any]:
-        """The start counts, too: nobody may draw the same chance after every restart."""
+        """The start counts, too: a node must not draw the same numbers after every restart."""
         self._starts += 1
         random = Random(f"{self.seed}/{node_id}/{self._starts}")
         return {"files": self.disk(node_id), "random": random, "run_sync": self.run_sync}
@@ -126,7 +126,7 @@ class RaftCluster:
     # Looking at them
 
     async def leader_id(self) -> int:
-        """Of the voter that leads those who hear each other."""
+        """Of the leader of the voters that are connected to each other."""
         with trio.fail_after(PATIENCE_SECONDS):
             while True:
                 for node_id in self.nodes.keys() - self._isolated:

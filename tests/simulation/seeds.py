@@ -1,7 +1,7 @@
-"""The command of a simulation: replay a seed, or sweep many.
+"""The command line of a simulation: replay a seed, or sweep many, with a verdict.
 
-Owns its options and its verdict. A world in which too little happened proves nothing: such worlds
-are counted apart, and where there are too many of them the sweep has failed.
+A world in which too little happened proves nothing: such worlds are counted apart, and where there
+are too many of them the sweep has failed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main(
     kinds: Sequence[str],
     parents: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
-    """`parents`: of what only this command has; whoever calls has parsed them."""
+    """`parents`: options that only this command has; the caller has parsed them."""
     options = _parser(garden, description, parents, seconds=seconds, kinds=kinds).parse_args()
     sweep, began_at = Sweep(make, garden, options), time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):

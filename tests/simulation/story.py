@@ -1,8 +1,7 @@
-"""What every simulated world has, whatever lives in it: a seed, a trace, and how to play it again.
+"""The frame of a simulated world: seed, trace, virtual time, network, repair, replay.
 
-Owns the frame: the lines that are traced, what the code under test logs among them, the network,
-virtual time, the repair of machines and links, and more time for a world in which little happened.
-Knows nothing of what is promised: that is judged in the worlds.
+Owns the lines that are traced, with the log of the code under test, the repair of machines and
+links, and more time for a world in which little happened. Promises are judged in the worlds.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from tests.simulation.raft.hosts import Host
     from tests.simulation.raft.plots import Nemesis
 
-SILENCE_SECONDS_MAX = 8.0
-PROLONGATIONS_MAX = 4
+SILENCE_SECONDS_MAX = 8.0  # until an end of a silent connection notices that it is broken
+PROLONGATIONS_MAX = 4  # of a world in which little happened; then it counts as idle
 
 
 class StoryPlan(Protocol):
@@ -48,7 +47,7 @@ class StoryPlan(Protocol):
 class Story:
     """Attributes:
     module: the command that plays a world of this kind.
-    logger: whatever it says is part of the trace.
+    logger: its lines are part of the trace.
     seed: everything else follows from it, and from the faults, if they are not drawn.
     is_closing: clients finish what they do, and begin nothing.
     heal_seconds: from the repairs until all was as it should be.
@@ -60,7 +59,7 @@ class Story:
     nemesis: Nemesis
 
     def __init__(self, seed: int, plan: StoryPlan, *, wanted: tuple[str, ...]) -> None:
-        """`wanted`: the faults, if somebody chose them."""
+        """`wanted`: the faults, if they were chosen."""
         self.seed, self.plan, self._wanted = seed, plan, wanted
         self.lines: list[str] = []
         self.network = SimulatedNetwork(
@@ -97,7 +96,7 @@ class Story:
     def play(self) -> None:
         """
         Raises:
-            Violation: a promise was broken; or whatever the code under test raised.
+            Violation: a promise was broken; or any error of the code under test.
             TooLittle: what happened proves nothing.
         """
         try:
@@ -130,7 +129,7 @@ class Story:
         raise NotImplementedError
 
     def mend(self) -> None:
-        """Links and machines; whoever is down stays so."""
+        """Links and machines; machines that are down stay down."""
         self.trace("repair")
         self.network.heal()
         for host in self.hosts:

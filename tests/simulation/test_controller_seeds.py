@@ -1,4 +1,4 @@
-"""Whatever happens to brokers and controllers: nothing breaks, and afterwards everything heals.
+"""Random faults of brokers and controllers: no invariant breaks, and afterwards everything heals.
 
 Here a few worlds; `python -m tests.simulation.controller_world --seeds N` goes on from there. A
 failure prints the command that replays it.

@@ -29,7 +29,7 @@ MARKED = [
 
 @pytest.mark.parametrize("sweep", MARKED, ids=str)
 def test_no_crash_breaks_a_promise(sweep: Sweep) -> None:
-    """Whatever the moment: what was durable is there, what is there was appended, life goes on."""
+    """At any operation: what was durable is there, what is there was appended, the log goes on."""
     failure = first_failure(sweep)
     assert failure is None, str(failure)
 

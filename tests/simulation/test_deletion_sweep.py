@@ -1,8 +1,8 @@
 """A broker is crashed at every operation of deletions: a log is there, or it was never there.
 
-One partition is written, deleted, begun anew and deleted again, beside one that stays. Whatever
-the moment, the next start finds each log whole or as a new one, misses nothing, and the checkpoints
-name nobody who is gone.
+One partition is written, deleted, begun anew and deleted again, beside one that stays. After a
+crash at any operation the next start finds each log whole or as a new one, misses nothing, and the
+checkpoints name no log that is gone.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CASES = [
 
 @pytest.mark.parametrize(("seed", "mode"), CASES)
 def test_no_crash_takes_anything_back(seed: int, mode: Mode) -> None:
-    """Whatever the moment: exactly what was completed is found, or with it the batch under way."""
+    """At any operation: exactly what was completed is found, or with it the batch in progress."""
     assert sweep(seed, mode) >= operations(seed)
 
 

@@ -1,4 +1,4 @@
-"""The command of the simulation of whole brokers: replay a seed, or sweep many.
+"""Command of the simulation of whole brokers: replay a seed, sweep many, plant a bug.
 
 python -m tests.simulation.brokers --seed 7 --trace          one world, and all that happened
 python -m tests.simulation.brokers --seeds 400               many, for soak

@@ -1,7 +1,7 @@
-"""Programs that use the cluster: producers, consumers, and somebody who makes and deletes topics.
+"""Simulated programs on the wire protocol: producers, consumers, and one that makes topics.
 
-Owns their ways. Each is a real client on a node of its own; what an error says of the outcome is
-taken at its word, and all is noted in the ledger.
+Each is a real client on a node of its own; an error's `definite` is taken as the outcome, and
+everything is recorded in the ledger.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.world import World
 
 BURST_MAX, BURST_SHARE = 12, 0.05
-RECREATE_TRIES = 4
+RECREATE_TRIES = 4  # a deletion may be in progress; more would only delay the world
 
 
 class Program:
@@ -268,7 +268,7 @@ class Operator(Program):
         return True
 
     async def delete_topic(self, name: str) -> None:
-        """Whatever is answered, nobody may rely on it any more."""
+        """Any answer counts as unknown: the record may be deleted meanwhile."""
         self.world.deleted.add(name)
         await self._delete(name)
 

@@ -1,7 +1,6 @@
-"""Whether everything is as it should be once all is repaired: logs, roles, memory.
+"""The final examination of simulated brokers: logs, roles and tasks after everything is repaired.
 
-Owns the looks into brokers. `what_is_missing` says why a cluster is not whole yet; the rest judges
-one that is, and at rest.
+`what_is_missing` says why a cluster is not whole yet; the rest judges one that is, and idle.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.hosts import BrokerHost
     from tests.simulation.brokers.world import World
 
-TASKS_MAX = 150  # of one broker at rest
-READ_BYTES = 1 << 20
+TASKS_MAX = 150  # of one idle broker: more are leaked ones
+READ_BYTES = 1 << 20  # of one read: a whole log of a world
 
 
 def what_is_missing(world: World, *, is_busy: bool = False) -> str:

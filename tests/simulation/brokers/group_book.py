@@ -1,14 +1,14 @@
-"""What members of one group were handed, have finished, have committed; and what follows.
+"""The judge of one consumer group: ownership, hand-outs, finished records and commits.
 
 Owns the promises to groups, judged at once and at the end:
 
-* No two members have a partition at the same moment, by their own clocks; but for whoever goes on
-  with an old generation as a coordinator has it that was replaced, and does not know it yet.
-* Whoever gets a partition begins where it is committed, or behind.
-* What one of them gets of a partition, while it has it, comes in order and without gaps.
-* Nothing is committed that nobody has finished, and each record is finished by somebody; what is
-  committed never goes back.
-* Where commits come first, what is handed out is committed by then, and no record comes twice.
+* No two members own a partition at the same moment, by their own clocks; except a member that goes
+  on in an old generation of a coordinator that was replaced, and does not know it yet.
+* A new owner begins at the committed offset, or behind.
+* What an owner gets of a partition comes in order and without gaps.
+* Only finished records are committed, and each record is finished by some member; the committed
+  offset never goes back.
+* Where commits come first, records are committed before they are handed out, and none comes twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.group_plan import GroupPlan
     from tests.simulation.brokers.world import World
 
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.05  # between checks of the ownerships
 BEFORE = "before"
 
 
@@ -95,7 +95,7 @@ class GroupBook:
             demand(is_committed, f"{who}: {spot} {offset} is handed out, committed is {found}")
 
     def on_done(self, found: list[tuple[Spot, int]]) -> None:
-        """Somebody has finished these."""
+        """A member has finished these records."""
         for spot, offset in found:
             self._done[spot].add(offset)
         found.clear()
@@ -113,11 +113,11 @@ class GroupBook:
         return self._world.newest_image().offsets.get(self.plan.name, {})
 
     def _is_all_known(self) -> bool:
-        """Nobody has died since all knew the same: whatever was answered, somebody knows."""
+        """No broker has died since all knew the same: some broker knows each answer."""
         return bool(self._runs) and self._runs == self._runs_of_all()
 
     def _runs_of_all(self) -> list[int]:
-        """Nothing where somebody is down."""
+        """Nothing while a broker is down."""
         hosts = self._world.hosts
         are_all_up = all(host.quorum is not None and not host.end for host in hosts)
         return [host.runs for host in hosts] if are_all_up else []
@@ -150,7 +150,7 @@ class GroupBook:
 
     def _look_at_commits(self) -> None:
         image = self._world.newest_image()
-        if image.version <= self._version:  # whoever knew more is dead
+        if image.version <= self._version:  # the broker that knew more has died
             return
         self._version = image.version
         for (topic_id, partition), found in self._offsets().items():

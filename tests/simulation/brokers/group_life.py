@@ -1,6 +1,6 @@
-"""One member of a group, while it is there: what it has, what it has in hand, whom it hears.
+"""One group member's own view: owned partitions, records in flight, and contact to coordinators.
 
-Owns what its own clock and its own view say; what that means for the group, its book judges.
+By its own clock and its own events; `group_book` judges what that means for the group.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Life:
     """Of one member: what it has in hand.
 
     Attributes:
-        topics: that it subscribes to; None: whatever matches a pattern.
+        topics: that it subscribes to; None: all that match a pattern.
         expected: the offset that comes next, of what it has.
         committed: by the group, when a partition was dealt out to this member.
         hand: what it was handed and has not finished; held: what it works on beside that.
@@ -88,8 +88,8 @@ class Life:
 def may_share(one: Life, other: Life) -> bool:
     """One of them is behind, and cannot know it; none of its commits is accepted any more.
 
-    What counts is when its part was dealt out: whoever has replaced its coordinator knows nothing
-    of generations since.
+    What counts is when its partitions were assigned: a coordinator that has replaced its own knows
+    nothing of generations since.
     """
     generations = [life.membership._member.holdings._generation for life in (one, other)]
     if generations[0] == generations[1]:

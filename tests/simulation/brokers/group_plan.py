@@ -1,4 +1,4 @@
-"""What groups a world has: how many members, how patient they are, and what becomes of them.
+"""The plan of a world's consumer groups: members, session timeouts, fates, drawn from the seed.
 
 Owns that part of the draw. Where the faults are those of coordinators, the world is small, and its
 only group is never left alone.
@@ -29,7 +29,7 @@ class GroupPlan(NamedTuple):
     is_static: members have names of their own.
     fates: what may become of a member, as often as it stands there; empty: nothing.
     fate_seconds: one of them, from one thing that happens to a member to the next.
-    cut_seconds: one of them, for which a member hears nobody.
+    cut_seconds: one of them, for which a member is cut off.
     work_share: of the times that a member gets something, which then takes it `work_seconds`.
     """
 
@@ -105,8 +105,8 @@ def _restless(plan: Plan, random: Random) -> Plan:
 
 
 def _patient(group: GroupPlan) -> GroupPlan:
-    """Who outlasts a broker's session, and goes on while the group deals anew; nobody leaves, so
-    that it deals anew because of the coordinator only.
+    """Members that outlast a broker's session, and read on during rebalances; none leaves, so that
+    only the coordinator's faults cause rebalances.
     """
     return group._replace(
         assignors=("cooperative_sticky",),

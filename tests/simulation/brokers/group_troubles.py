@@ -1,4 +1,4 @@
-"""What goes wrong with the brokers that coordinate the groups of a world."""
+"""Faults of the brokers that coordinate groups in a world: killed, paused, deposed, cut off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.hosts import BrokerHost
 
 
-TAKEOVER_SECONDS_MAX = 5.0  # then the connections of whoever is away still live
+TAKEOVER_SECONDS_MAX = 5.0  # until then connections to the absent broker still live
 SPARSE = Latency(tail_probability=0.3, tail_mean=0.3)
 
 
@@ -57,7 +57,7 @@ class GroupTroubles(Plots):
         """It goes on with some members, and the others find the next one."""
         if not await until(self._are_all_reading):
             return
-        await trio.sleep(self._random.uniform(0.3, 0.6))  # nobody waits for an answer any more
+        await trio.sleep(self._random.uniform(0.3, 0.6))  # requests have timed out by then
         coordinator = self._coordinator()
         if coordinator is None:
             return

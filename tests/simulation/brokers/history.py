@@ -1,7 +1,8 @@
-"""A world's history in the words of the fault suite, so that the same checkers judge both.
+"""A world's history in jepsen-like's format, so that the same checkers judge both.
 
-Owns what is taken down, and under which key. Nothing of it may change the world: it draws nothing,
-waits for nothing, traces nothing. Where the format has no word for what happens in worlds:
+Owns what is recorded, and under which key. It must not change the world: it draws no random
+numbers, waits for nothing, traces nothing. Where the format has no event for what happens in
+worlds:
 
 * A topic is made again under its name: a key says which life of it is meant (`Spot`). A send that
   overlapped the change is a stray: it may stand in its own life, or in a later one. It is told as
@@ -61,7 +62,7 @@ class _Call:
 
     Attributes:
         sents: of the ledger.
-        untold: how many of them nobody was told of yet.
+        untold: how many of them have no recorded outcome yet.
     """
 
     process: int
@@ -70,7 +71,7 @@ class _Call:
 
     @property
     def outcome(self) -> Type:
-        """Where records differ, nobody knows; their offsets say more."""
+        """Unknown where records differ; their offsets say more."""
         outcomes = {sent.outcome for sent in self.sents}
         return _TYPES[outcomes.pop() if len(outcomes) == 1 else Outcome.UNKNOWN]
 
@@ -134,7 +135,7 @@ class History:
         self.recorder.record(RUN, Type.INFO, "phase", name)
 
     def on_leads(self, host: str, log: str, epoch: int) -> None:
-        """`log` is found later: whoever makes the topic may not have heard of it yet."""
+        """`log` is found later: the client that makes the topic may not have its answer yet."""
         value = {"key": log, "epoch": epoch}
         self.recorder.record(NODE, Type.INFO, "leads", value, node=_nodes_in(host)[0])
 
@@ -145,7 +146,7 @@ class History:
 
     @contextmanager
     def plot(self) -> Iterator[None]:
-        """Whatever strikes in here is over at its end."""
+        """Faults that begin within are over at its end."""
         token = _STRUCK.set([])
         try:
             yield
@@ -193,7 +194,7 @@ class History:
         return [] if is_early else [event]
 
     def _parts_of(self, call: _Call) -> list[list[Sent]]:
-        """One by one where nobody can tell the order: the first of two copies may be deleted."""
+        """One by one where the order cannot be known: the first of two copies may be deleted."""
         if len(call.sents) == 1:
             return [call.sents]
         spot = call.sents[0].spot
@@ -261,7 +262,9 @@ class _Texts(dict[bytes, list[str | None]]):
         found = RecordBatch.decode(batch)
         values = found.values if not found.is_control else ()
         texts: list[str | None] = [text_of(bytes(value or b"")) for value in values]
-        self[batch] = texts or [None] * found.header.record_count  # nobody's, but for its place
+        self[batch] = (
+            texts or [None] * found.header.record_count
+        )  # not a client's, but it takes offsets
         return self[batch]
 
 

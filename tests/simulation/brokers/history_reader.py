@@ -1,8 +1,8 @@
-"""What one consumer reads of one partition, as a history has it.
+"""One consumer's reads of one partition, as events of a history.
 
-Owns which process reads: a number stands for one stretch of reading, in which every record follows
-on the one before. Who goes on elsewhere is another process, of which nothing is promised but where
-it begins; and who reads several partitions is one process for each.
+Owns which process reads: a number stands for one continuous stretch, in which every record follows
+the one before. After a jump it is another process, of which only the beginning is promised; a
+consumer of several partitions is one process for each.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reader:
         """Offsets and values, none before what was asked for.
 
         `high_watermark`: as a consumer of the SDK says. That of a single fetch may go back when
-        somebody else leads.
+        the leader changes.
         """
         told = [] if high_watermark is None else [[self._key, high_watermark]]
         value = {"records": [[self._key, records]] if records else [], "high_watermarks": told}
@@ -60,7 +60,7 @@ class Reader:
             self.following = records[-1][0] + 1
 
     def skip(self, offset: int) -> None:
-        """What is before it, and was not told of, is no record of anybody's."""
+        """Offsets before it that were not recorded hold no record."""
         if self.following != NOWHERE:
             self.following = max(self.following, offset)
 

@@ -1,8 +1,7 @@
-"""What one run of a producer with a name was to send and was told, as a history has it.
+"""One run of a named producer, as events of a history.
 
-Owns its events: one send for each partition, each by a process of its own, which says all rows that
-the generation has there. A run that was broken off has an unknown outcome; of single rows their
-offsets say more.
+One send for each partition, each by a process of its own, with all rows that the generation has
+there. A run that was broken off has an unknown outcome; the offsets of single rows are known.
 """
 
 from __future__ import annotations

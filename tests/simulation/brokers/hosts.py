@@ -1,7 +1,7 @@
-"""One machine with a broker on it: the whole node, from `open_broker` to a stop in order.
+"""One simulated machine with a whole broker on it, from `open_broker` to a stop in order.
 
-Owns what a whole broker needs beyond a `Host` of the quorum's world: the stop in order and what it
-promises, a disk that freezes, and whose log lines these are.
+Owns what a broker needs beyond a `Host` of the quorum's world: the stop in order and what it
+promises, a disk that freezes, and the broker's name in log lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 DIRECTORY = Path("/data")
 CLUSTER = "simulated"
 CLIENTS_PORT = 9292
-LEAVING_SECONDS_MAX = 30.0
+LEAVING_SECONDS_MAX = 30.0  # for a stop in order, as a supervisor's before it kills
 GROUPS = CoordinatorSettings(
     GroupSettings(session_timeout_ms_min=1000, initial_rebalance_delay_ms=200)
 )
@@ -69,7 +69,7 @@ class BrokerHost(Host):
 
     @property
     def leads(self) -> bool:
-        """The quorum: whoever leads it is the controller."""
+        """The quorum, whose leader is the controller."""
         return self.quorum is not None and self.quorum.leadership.is_leader
 
     @property
@@ -105,7 +105,7 @@ class BrokerHost(Host):
         super()._die(power_lost=power_lost)
 
     async def leave(self) -> None:
-        """Stop in order, as a supervisor has it: whoever takes too long is killed."""
+        """Stop in order, as a supervisor does: a broker that takes too long is killed."""
         self.leaving.set()
         with trio.move_on_after(LEAVING_SECONDS_MAX):
             await self.ended.wait()
@@ -200,7 +200,7 @@ class BrokerHost(Host):
             nursery.cancel_scope.cancel()
 
     def _judge_leaving(self) -> None:
-        """Whoever is let go leads nothing that another one in sync could."""
+        """A broker that has stopped in order leads nothing that another in-sync replica could."""
         image = self.world.newest_image()
         left = [
             f"{key}: {state}"

@@ -1,9 +1,9 @@
-"""What producers were told and consumers saw, and what that obliges everybody to.
+"""The ledger: acknowledged and consumed values by offset, and the promises that follow.
 
-Owns the promises to users. Every value is sent by one call, so wherever it is seen says enough. It
-stands at one offset, unless a producer that repeats by itself says that there may be two. What was
-acknowledged by all, or was read once, stands at its offset for ever; it is compared at once with
-all that was known before, so that a trace ends where a promise is broken.
+Every value is sent by one call, so that its place identifies it. It is at one offset, unless the
+producer reports that a retry may have made two. A value that was acknowledged by all, or read once,
+stays at its offset for ever; each observation is compared at once with all earlier ones, so that a
+trace ends where a promise is broken.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Sent:
     leader_epoch: the newest one that the sender knew: it was appended in that one or a later one.
     sent_at, answered_at: by the book's own clock.
     is_stray: the topic got a successor of the same name meanwhile: it may be that one that has it.
-    may_stand_twice: as far as anybody was told.
+    may_stand_twice: as far as clients know.
     line: who has handed in other records, too, one after the other, which is their order.
     """
 
@@ -102,7 +102,7 @@ class SpotBook:
     Attributes:
         stands: what is at which offset for ever.
         empty: where nothing of users is, and who says so: control batches are stepped over.
-        deleted_to: somebody has asked to delete everything before.
+        deleted_to: a client has requested to delete everything before.
         expires: the topic forgets by itself.
         predecessor: of the topic that had the same name before.
     """
@@ -150,7 +150,7 @@ class SpotBook:
         return sent if sent is not None and (sent.is_stray or sent.answered_at < 0) else None
 
     def skip(self, start: int, end: int, who: str) -> None:
-        """Somebody has gone from one to the other, and was handed out nothing."""
+        """A consumer has gone from one to the other without a record."""
         for offset in range(start, end):
             known = self.stands.get(offset)
             demand(known is None, f"{who}: steps over {known!r} at {self.spot} {offset}")
@@ -181,7 +181,7 @@ def place(sent: Sent, spot: Spot, who: str) -> None:
 
 class Ledger:
     """Attributes:
-    acknowledged: how many times somebody was told "done".
+    acknowledged: the number of acknowledgements.
     unknown, failed: the same of the other outcomes.
     reads: records that consumers got.
     lost_lightly: acknowledged by fewer than all, and gone with a leader.
@@ -214,7 +214,7 @@ class Ledger:
         return sent
 
     def on_unknown(self, sent: Sent, *, is_stray: bool, why: str = "") -> None:
-        """Done, or not; or done by which topic of that name, nobody can say."""
+        """Done or not, or done on which topic of that name: unknown."""
         self.unknown += 1
         sent.is_stray, sent.answered_at = is_stray, next(self._clock)
         self._history.on_told(sent, why)

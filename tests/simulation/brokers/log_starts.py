@@ -1,7 +1,7 @@
-"""Where logs start: only what is committed may go, and what has gone does not come back.
+"""The judge of log start offsets: only committed records are deleted, and never come back.
 
-Owns the checks of single replicas: they are looked at while all is under way, and from one process
-of a broker to its next. What clients were told of deletions holds on every leader from then on.
+Checks single replicas continuously, and from one process of a broker to its next. Deletions that
+clients were told of hold on every leader from then on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.hosts import BrokerHost
     from tests.simulation.brokers.world import World
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25  # between checks of all replicas
 
 
 class PromisedStarts:
@@ -30,7 +30,7 @@ class PromisedStarts:
         self._starts.setdefault(key, []).append((leader_epoch, start))
 
     def judge(self, host: BrokerHost) -> None:
-        """Whoever was deposed, and does not know, may show what its successor has deleted."""
+        """A deposed leader that does not know it may show what its successor has deleted."""
         for replica in host.broker.replicas.all() if host.broker else ():
             leader, log = replica.leader, replica.log
             if leader is None or not log.is_sound:
@@ -65,7 +65,7 @@ def judge_committed(host: BrokerHost) -> None:
 
 
 def log_starts(host: BrokerHost) -> dict[str, int]:
-    """Of all logs that nothing happens to: they are durable before anybody sees them."""
+    """Of all logs without faults: start offsets are durable before they are visible."""
     if host.broker is None:
         return {}
     return {

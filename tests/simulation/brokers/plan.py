@@ -1,4 +1,4 @@
-"""What kind of world a seed is: how many brokers, which topics, how fast, and what may go wrong.
+"""The plan of a world of brokers, drawn from its seed: size, topics, timing, kinds of faults.
 
 Owns the draw, and the list of sizes and times of the real code that a short world makes smaller.
 Each seed has its own handful of faults and its own pace (swarm testing).
@@ -47,7 +47,7 @@ POWER_KINDS = ("power_midway", "power_of_all", "blink", "darkness", "amnesia", "
 SLOW_SESSION_KINDS = ("newcomer", "secession")
 BUSY_PAIRS = 4  # of producers and partitions
 SDK_SHARE = 0.5  # of worlds in which programs use the SDK, too
-RETENTION_SHARE = 0.25
+RETENTION_SHARE = 0.25  # of topics that have a retention
 RETENTIONS = ({"retention.bytes": "3000"}, {"retention.ms": "4000", "segment.ms": "1500"})
 
 
@@ -144,7 +144,7 @@ def _with_sdk(plan: Plan, random: Random) -> Plan:
 
 
 def _staged(plan: Plan, random: Random) -> Plan:
-    """Small and quick: whoever chooses the faults wants to see them.
+    """Small and quick, for worlds with chosen faults.
 
     There are four brokers and as many partitions, so that each broker is without one of them: it
     may be the controller, and survive the others.

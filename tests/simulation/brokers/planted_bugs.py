@@ -1,13 +1,12 @@
-"""Bugs that a cluster of brokers is known to have, to be planted into ours one at a time.
+"""Planted bugs of whole brokers: the list of them, each with the faults that expose it.
 
-Owns the list of them, with the faults that bring each to light. The seeds of worlds in which they
-do stand in `planted_seeds.json`. One bug is none: `HARMLESS` shows that worlds do not cry at
-everything. How many worlds find one says
+The seeds of worlds that find them are in `planted_seeds.json`. One bug is none: `HARMLESS` shows
+that worlds do not fail for everything. To count the worlds that find one:
 
     python -m tests.simulation.brokers.planted_bugs --seeds 20 --bug NAME
 
-Whoever changes the code shifts the worlds; where a bug slips through afterwards, this looks for
-other seeds and writes them down:
+A change of the code changes the worlds; where a bug is not found afterwards, this searches for
+other seeds and writes them to the file:
 
     python -m tests.simulation.brokers.planted_bugs --reseed --seeds 40
 """
@@ -23,7 +22,7 @@ from tests.simulation.brokers.world import World
 from tests.simulation.planting import Case, Garden
 from tests.simulation.replication import planted_bugs as rules
 
-SECONDS = 8.0
+SECONDS = 8.0  # of virtual time for each world: enough for the faults of one bug
 SEEDS_FILE = Path(__file__).with_name("planted_seeds.json")
 
 

@@ -1,7 +1,7 @@
-"""Bugs of groups beyond those that are planted in real clusters as well, one at a time.
+"""Planted bugs of groups, in the SDK or a broker, that are not planted in real clusters as well.
 
-Owns the bugs, each a function that patches the SDK or a broker. A bug takes away one rule, or one
-step; never a check. Only worlds with members of groups can find them.
+Each is a function that patches the code. A bug takes away one rule, or one step; never a check.
+Only worlds with members of groups can find them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def commit_what_is_in_hand(patch: Patch) -> None:
-    """Whatever was handed out counts as done."""
+    """Records count as finished when they are handed out."""
     done = GroupReader.done
 
     def all_done(
@@ -49,7 +49,7 @@ def hand_out_while_revoking(patch: Patch) -> None:
 
 
 def revoke_without_waiting(patch: Patch) -> None:
-    """Nobody waits for what the program has in hand."""
+    """A revocation does not wait for records that the program is processing."""
 
     async def wait_finished(self: GroupReader, keys: Collection[Key]) -> None:
         pass
@@ -58,7 +58,7 @@ def revoke_without_waiting(patch: Patch) -> None:
 
 
 def begin_anew_after_a_move(patch: Patch) -> None:
-    """Where the one before has stopped nobody asks."""
+    """A new owner does not fetch the committed offset."""
 
     async def find_nothing(self: RebalanceListeners, change: Assign) -> dict[Key, Any]:
         return {}
@@ -73,7 +73,7 @@ def commit_in_vain(patch: Patch) -> None:
     async def commit_or_not(self: MemberOffsets, *given: Any, **named: Any) -> None:
         try:
             await commit(self, *given, **named)
-        except Exception:  # whatever it was
+        except Exception:  # of any kind
             return
 
     patch.setattr(MemberOffsets, "commit", commit_or_not)
@@ -94,7 +94,7 @@ def a_new_coordinator_knows_no_members(patch: Patch) -> None:
 
 
 def tell_the_plan_before_it_is_saved(patch: Patch) -> None:
-    """Members are told their parts at once; whoever coordinates next may not know them."""
+    """Members get assignments before these are saved; the next coordinator may not know them."""
     plan = GroupRebalance.plan
 
     def plan_and_tell(self: GroupRebalance, assignments: Mapping[str, bytes]) -> None:
@@ -109,5 +109,5 @@ def tell_the_plan_before_it_is_saved(patch: Patch) -> None:
 
 
 def nobody_is_waited_for(patch: Patch) -> None:
-    """A rebalance is over for those who have joined, whatever the others still have in hand."""
+    """A rebalance completes without members that still own partitions and have not joined."""
     patch.setattr(Members, "rebalance_seconds", property(lambda self: 0.1))

@@ -1,7 +1,7 @@
-"""Bugs of producers with names, one at a time: what a fence does, who knows of it, when it counts.
+"""Planted bugs of named producers: fences, their replication, and the generations they check.
 
-Owns the bugs, each a function that patches a broker. A bug takes away one rule, or one step; never
-a check. Only worlds with tasks that are run again can find them.
+Each is a function that patches a broker. A bug takes away one rule, or one step; never a check.
+Only worlds with tasks that are run again can find them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def an_old_epoch_is_accepted(patch: Patch) -> None:
-    """Whoever was fenced goes on, if what he sends comes next."""
+    """A fenced producer goes on, if its sequence number is the next one."""
     original_offset = Admission.original_offset
 
     def of_any_epoch(
@@ -49,7 +49,7 @@ def a_fence_begins_the_generation_anew(patch: Patch) -> None:
 
 
 def a_lower_generation_may_begin(patch: Patch) -> None:
-    """Whoever comes last writes, whatever has begun since."""
+    """The producer that sends last writes, also of an older generation."""
 
     def fenced(known: ProducerState | None, generation: int, **given: Any) -> ProducerState:
         if known is not None and generation < known.generation:

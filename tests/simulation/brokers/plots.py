@@ -1,8 +1,8 @@
-"""Several things that go wrong in the order that hurts: the nemesis of a world of brokers.
+"""Fault scripts: several faults in the order that hurts, for worlds of whole brokers.
 
-Owns the plots, each a story of three or four faults that chance alone would hardly ever tell, and
-each aimed at one rule: without that rule, records that were acknowledged are lost or changed.
-A plot gives up where its cast is not to be had.
+Owns the scripts, each of three or four faults that chance alone would hardly ever combine, and each
+aimed at one rule: without that rule, acknowledged records are lost or changed. A script is given up
+where the roles that it needs are not filled in time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.hosts import BrokerHost
     from tests.simulation.brokers.ledger import Spot
 
-CAST_SECONDS_MAX = 4.0
-CHANGE_SECONDS_MAX = 5.0
+CAST_SECONDS_MAX = 4.0  # for the roles of a script to be filled
+CHANGE_SECONDS_MAX = 5.0  # for one step of a script to take effect
 SLUGGISH_DISK = (0.1, 0.3)
 CRAWLING = Latency(0.5, 1.0, 0.0, 0.0)
 
@@ -126,7 +126,7 @@ class Plots(Troubles):
         return await until(is_so, seconds=seconds)
 
     async def _succeed(self, cast: Cast) -> None:
-        """The leader dies, somebody takes over, and the leader comes back."""
+        """The leader dies, another replica takes over, and the old leader comes back."""
         await self._die(cast.leader, power_lost=False)
         for host in cast.hosts:
             self._rejoin(host, self.world.hosts)
@@ -216,7 +216,7 @@ class Plots(Troubles):
         await self._bring_back(dying)
 
     async def blink(self) -> None:
-        """A leader loses its power, and is back before anybody has noticed."""
+        """A leader loses its power, and is back before its session has expired."""
         cast = await self._cast("blink")
         if cast is not None:
             await self._die(cast.leader, power_lost=True)

@@ -1,8 +1,7 @@
-"""What one producer of the SDK was handed, and what it said became of it.
+"""The judge of one SDK producer: records handed in, outcomes reported, statistics.
 
-Owns the judgement of one producer's life; what is true of the cluster, the ledger says. Promises:
-each record is told of once and in time, a failure about which nobody was told is raised, and the
-statistics add up.
+What is true of the cluster, the ledger says. Promises: each record's outcome is reported once and
+in time, a failure that was not reported to a caller is raised, and the statistics add up.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.ledger import Sent, Spot
     from tests.simulation.brokers.world import World
 
-LATE_SECONDS_MAX = 0.05  # of who hears of something, after it has happened
+LATE_SECONDS_MAX = 0.05  # from an outcome until it is reported
 
 
 @dataclass(eq=False)
@@ -61,7 +60,7 @@ class Account:
         self._producer, self._options, self._name = producer, options, name
         self._parcels: list[Parcel] = []
         self._told: Counter[str] = Counter()
-        self._lost = 0  # calls that were cancelled, whose records may go on without anybody
+        self._lost = 0  # cancelled calls, whose records may still be sent
         self._lines = count()
 
     def new_line(self) -> str:
@@ -105,7 +104,7 @@ class Account:
         self._world.ledger.on_failed(parcel.sent, why)
 
     def lose(self, parcels: Iterable[Parcel]) -> None:
-        """Whoever waited for them was cancelled: they may go on."""
+        """Their caller was cancelled: they may still be sent."""
         self._lost += 1
         for parcel in parcels:
             self._forget(parcel)
@@ -156,7 +155,7 @@ class Account:
     def on_sent_many(
         self, parcels: list[Parcel], told: list[BatchMetadata] | RaftmqError, places: list[int]
     ) -> None:
-        """`places`: the partitions. If the call has failed, nobody knows with which records."""
+        """`places`: the partitions. If the call has failed, its records are not known."""
         if isinstance(told, RaftmqError):
             for parcel in parcels:
                 self._forget(parcel)
@@ -177,8 +176,8 @@ class Account:
             self._deliver(parcel, place, offset, is_repeated=is_repeated)
 
     def on_flushed(self, error: RaftmqError | None, since: float) -> None:
-        """The producer was flushed, or closed after all was delivered. Whatever has failed, and was
-        not told to anybody, has to be told now.
+        """The producer was flushed, or closed after all was delivered. Failures that were not
+        reported to a caller must be raised now.
         """
         self._judge_duration(since)
         silent = [one for one in self._open() if not one.is_told]
@@ -254,7 +253,7 @@ class Account:
         demand(seconds <= most, f"{self._name}: told after {seconds:.2f} s, {self._options}")
 
     def _judge_statistics(self) -> None:
-        """Of lost calls nobody knows in how many records they ended."""
+        """The number of records of lost calls is unknown."""
         told, statistics = self._told, self._producer.statistics
         known = {"records": told["delivered"], "failed_records": told["failed"]}
         found = {name: getattr(statistics, name) for name in known}

@@ -1,7 +1,4 @@
-"""Programs that use the cluster through the SDK: what those that write and those that read share.
-
-Owns the way in, and the way to begin anew: whatever cannot be reached now may be later.
-"""
+"""What simulated programs on the SDK share: connecting, and beginning anew after errors."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from tests.simulation.brokers.hosts import NAME, now_ms
 from tests.simulation.client_network import ClientNetwork
 
 # The SDK is judged at the end, when all is well; then it has to get along within so long.
-HEALED_SECONDS_MAX = 30.0
+HEALED_SECONDS_MAX = 30.0  # for a program to get its work done, once everything is repaired
 # A world that does not heal is watched for long; it is not worth much of a real machine's time.
-REPAIRED_PAUSE_SECONDS = 0.5
+REPAIRED_PAUSE_SECONDS = 0.5  # between attempts
 
 
 class SdkProgram(Program):

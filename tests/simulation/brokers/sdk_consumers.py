@@ -1,7 +1,7 @@
-"""Programs that read through the SDK, in all the ways that it has.
+"""Simulated programs that read through the SDK, in all the ways that it has.
 
-Owns their ways: which options a consumer gets, records or batches, who is cancelled or breaks off
-in between, where somebody seeks. What they get is judged by `sdk_reading.py`, and by the ledger.
+Owns their options, records or batches, cancellations and seeks. What they get is judged by
+`sdk_reading.py`, and by the ledger.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class _Life:
     # When all is well
 
     async def _catch_up(self) -> None:
-        """Whatever this consumer has gone through, it comes to the end of all its partitions."""
+        """After all its faults this consumer reaches the end of all its partitions."""
         consumer = self._consumer
         consumer.resume(*consumer.paused)
         ends: dict[Key, int] = {}

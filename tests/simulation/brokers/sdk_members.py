@@ -1,7 +1,7 @@
-"""Programs that read as members of a group: they join, leave, crash, are cut off, take their time.
+"""Simulated programs that read as group members: they join, leave, crash, are cut off, are slow.
 
-Owns their ways. What each group owes to its members is judged by `group_book.py`. In the end all
-members are there at once, and have to come to the end of everything together.
+What each group owes to its members is judged by `group_book.py`. In the end all members run at
+once, and must reach the end of everything together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.world import World
 
 GONE = (UnknownTopicId, UnknownTopicOrPartition)
-HEARTBEATS = 5  # in a session
+HEARTBEATS = 5  # in a session: several may be lost before it expires
 PATTERN = "topic-.*"
 _BY_HAND_FROM = {"manual": 0.7, "batch": 0.9}  # who commits by hand, and how often does not
 
@@ -73,7 +73,7 @@ class SdkGroup:
 
     async def _wait_settled(self, ends: dict[Spot, int]) -> None:
         """As long as it takes, where each record is committed for itself on a slow disk; but time
-        in which nobody gets anything new is short.
+        in which no member gets new partitions is short.
         """
         book, handed, until = self.book, -1, 0.0
         while problem := book.unsettled(ends, self.plan.member_count):
@@ -176,7 +176,7 @@ class FailedError(Exception):
 
 
 class MemberLife:
-    """From joining to the end, whatever that is.
+    """From joining to the end, of any kind.
 
     Attributes:
         fate: what it shall do next time that it looks.
@@ -234,7 +234,7 @@ class MemberLife:
     # Work
 
     async def _work(self, consumer: Consumer, life: Life) -> None:
-        """Whoever leaves in order has finished; an error leaves things undone."""
+        """A member that leaves in order has finished its records; after an error some are left."""
         ways = (self._read_records, self._read_records, self._read_batches, self._hold)
         try:
             while not self._is_done:

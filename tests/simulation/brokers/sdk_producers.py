@@ -1,7 +1,7 @@
-"""Programs that write through the SDK, in all the ways that it has.
+"""Simulated programs that write through the SDK, in all the ways that it has.
 
-Owns their ways: which options a producer gets, by which call a record is handed in, who waits, who
-is cancelled, and how a producer ends. What they are told goes to their account.
+Owns their options, the calls by which records are handed in, waits, cancellations, and how a
+producer ends. Outcomes go to their account (`sdk_account.py`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Life:
     # Ways to hand in
 
     async def _enqueue_all(self, waits: trio.Nursery) -> None:
-        """Some records; somebody waits for each, or is called, or nobody cares."""
+        """Some records, with a wait for each, a callback, or neither."""
         for _ in range(self._random.randint(1, 8)):
             if (place := self._draw_place()) is None:
                 return
@@ -210,7 +210,7 @@ class _Life:
             self._account.on_flushed(told, began_at)
 
     async def _wait(self, parcel: Parcel) -> None:
-        """Now and then by somebody who loses patience."""
+        """Now and then cancelled by a time-out."""
         with self._impatient():
             await self._account.wait(parcel)
 
@@ -268,7 +268,7 @@ class _Life:
         return options.delivery_seconds > 10.0 and options.retries is None
 
     async def _probe(self) -> None:
-        """Every partition takes records from this producer, whatever it has gone through."""
+        """Every partition takes records from this producer, after all its faults."""
         world = self._world
         for spot in world.spots():
             if world.topic_plans[spot.topic].configs["record.format"] != "columns":

@@ -1,9 +1,8 @@
-"""What one consumer of the SDK has handed out, and what has to come next.
+"""The judge of one SDK consumer: records handed out, positions, seeks, pauses, resets.
 
-Owns the judgement of one consumer's life; which values may stand where, the ledger says. Promises:
-a partition is read without gaps from where reading begins, whoever is cancelled or breaks off in
-between; nothing comes from what is paused; reading goes on elsewhere only where records were
-deleted, or somebody has said so.
+Which values may be at which offset, the ledger says. Promises: a partition is read without gaps
+from where reading begins, also after cancellations; nothing comes from paused partitions; reading
+goes on elsewhere only where records were deleted, or after a seek.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Reading:
     """Of the consumer that `consumer` is.
 
     Attributes:
-        expected: the offset that comes next, by partition; missing where nobody knows.
+        expected: the offset that comes next, by partition; missing where it is not known.
     """
 
     def __init__(self, world: World, consumer: Consumer, name: str, *, reset: str) -> None:
@@ -83,11 +82,11 @@ class Reading:
         self._from_start.discard(key)
 
     def _step_over(self, key: Key, expected: int, offset: int, book: SpotBook | None) -> None:
-        """What producers with names leave in front of their rows is handed out to nobody."""
+        """Control records of named producers are handed out to no consumer."""
         may_be = self._world.plan.tasks and book is not None and expected < offset
         demand(may_be, f"{self._name}: {key} goes on at {offset}, expected {expected}")
         assert book is not None
-        if self._reset != "none":  # whoever is sent elsewhere goes on behind what was deleted
+        if self._reset != "none":  # after a reset it goes on behind what was deleted
             expected = max(expected, book.deleted_to)
         book.skip(expected, offset, self._name)
 
@@ -104,7 +103,7 @@ class Reading:
     # For the history
 
     def _write_down(self, key: Key, book: SpotBook, offset: int, value: bytes) -> None:
-        """Before it is judged. Whoever was sent elsewhere, or may have gone there, begins anew."""
+        """Before it is judged. After a reset, or a possible one, its expectations begin anew."""
         expected = self.expected.get(key)
         has_gone = expected is not None and offset != expected
         may_be_here = has_gone and self._may_go_on(key, offset, expected or 0, book)
@@ -169,7 +168,7 @@ class Reading:
             self._topic_ids[key] = topic_id
 
     def _is_another_topic(self, key: Key) -> bool:
-        """Whoever has sought a place may find it in a topic that was created meanwhile."""
+        """A seek may take effect in a topic that was created meanwhile."""
         return self._topic_ids.get(key, self._topic_id(key)) != self._topic_id(key)
 
     def _book(self, key: Key) -> SpotBook | None:

@@ -1,8 +1,8 @@
-"""Programs that send the same rows again until they have come to the end: producers with names.
+"""Simulated tasks of named producers: runs of the same rows until one ends without an error.
 
-Owns their ways: run after run of one generation, each on a machine of its own, broken off at some
-moment, by a mistake of the program or with its machine, or overtaken while it goes on; until one
-run ends without an error. What is promised of all that, `task_book.py` and `task_logs.py` judge.
+Run after run of one generation, each on a machine of its own, broken off at some moment, by an
+error of the program or with its machine, or overtaken while it goes on. The promises are judged by
+`task_book.py` and `task_logs.py`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SdkTask(SdkProgram):
     """One generation after the other.
 
     Attributes:
-        succession: somebody wants the next run to begin now, while this one goes on.
-        gives_up: somebody wants that one to be of the next generation.
+        succession: a fault wants the next run to begin now, while this one goes on.
+        gives_up: it wants that one to be of the next generation.
     """
 
     def __init__(self, world: World, number: int, plan: TaskPlan) -> None:
@@ -67,7 +67,7 @@ class SdkTask(SdkProgram):
         return self.book.draw(self._random, topic, self.plan.rows_max)
 
     async def _work_off(self, generation: Generation, runs: trio.Nursery) -> None:
-        """Until a run has ended, nobody wants it any more, or there is no such topic."""
+        """Until a run has completed, the generation is given up, or the topic is gone."""
         while not generation.is_finished and generation.topic not in self.world.deleted:
             run = Run(self, generation)
             runs.start_soon(run.live)
@@ -158,7 +158,7 @@ class Run:
 
     @property
     def is_fenced(self) -> bool:
-        """Whoever has written under the name before writes no more."""
+        """Earlier producers of the name write no more."""
         if self._producer is None:
             return False
         topic = self._producer._accumulator.topics.get(self.generation.topic)
@@ -223,7 +223,7 @@ class Run:
                 await trio.sleep(self._random.choice(self._task.plan.break_seconds))
 
     async def _enqueue(self, rows: list[Row]) -> None:
-        """Now and then somebody waits for what has become of it."""
+        """Now and then the task waits for its outcome."""
         assert self._producer is not None
         for row in rows:
             is_late = self._is_late
@@ -250,10 +250,10 @@ class Run:
     # Being told
 
     def _settle(self) -> None:
-        """What is known by now of rows that nobody has waited for.
+        """The outcomes by now of rows without a wait.
 
         Raises:
-            RaftmqError: what became of one: whoever is told must not take the run for finished.
+            RaftmqError: the outcome of one: the run must not be taken for finished.
         """
         known = [one for one in self._waiting if one[1].is_done]
         self._waiting = [one for one in self._waiting if not one[1].is_done]

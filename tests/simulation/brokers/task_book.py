@@ -1,9 +1,8 @@
-"""What the runs of one task were to send, and what that obliges the cluster to.
+"""The judge of one task of named producers: rows of its generations, and what consumers saw.
 
-Owns the rows of each generation, drawn once, and the judgement of what clients saw: once a run has
-ended without an error, each row of its generation stands exactly once in its partition, in order,
-and behind all generations before; and whoever goes on after a later run was fenced gets nothing in.
-What stands in logs, `task_logs.py` judges.
+Owns the rows of each generation, drawn once. Once a run has ended without an error, each row of its
+generation is exactly once in its partition, in order, and behind all generations before; a producer
+that goes on after a later run has fenced it gets nothing in. Logs are judged by `task_logs.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Producers with names, as logs have them: what a fence obliges everybody to who comes after it.
+"""The judge of named producers in a log: fences, epochs, generations and sequence numbers.
 
 Owns the rules of a whole log, from its first batch to its last. Of each name: fences begin epochs,
 and every batch behind one is of its epoch and generation, until the next; a fence of the same
-generation says how many records of it stand there, one of a higher one none, and there is none of a
-lower one; records are numbered without a hole, and are the rows of their numbers.
+generation says how many records of it are there, one of a higher one none, and there is none of a
+lower one; records are numbered without gaps, and are the rows of their numbers.
 """
 
 from __future__ import annotations

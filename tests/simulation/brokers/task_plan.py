@@ -1,8 +1,8 @@
-"""What tasks a world has that are run again until they end: how long they are, how they fare.
+"""The plan of a world's named producers (tasks that are run again until they end).
 
-Owns that part of the draw, which is its own: other worlds know nothing of it. There is a topic of
-columns for tasks, which does not expire. Worlds with groups have no tasks: what members are handed
-out is judged without gaps, and fences leave such.
+Owns that part of the draw, which is its own: other worlds are not changed by it. There is a topic
+of columns for tasks, which does not expire. Worlds with groups have no tasks: what members are
+handed out is judged without gaps, and fences leave such.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TASK_KINDS = ("late_run", "late_fence", "kill_fenced", "pause_fenced")
 TASK_SHARE = 0.2  # of worlds without groups that have any, where faults are not chosen
-# A topic that is made anew knows of no name, and whoever was in the middle of it begins again.
+# A recreated topic knows no names, and a task in the middle of it begins again.
 UNFIT_KINDS = ("recreate",)
 
 

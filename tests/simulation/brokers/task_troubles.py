@@ -1,6 +1,4 @@
-"""What goes wrong with tasks that are run again: runs and fences that come late, leaders that have
-just fenced and are gone.
-"""
+"""Faults of named producers: late runs and fences, leaders that have just fenced and are gone."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.hosts import BrokerHost
     from tests.simulation.brokers.sdk_tasks import Run, SdkTask
 
-CAST_SECONDS_MAX = 4.0
-TAKEOVER_SECONDS_MAX = 5.0  # then the connections of whoever is away still live
-ALONE_SECONDS_MAX = 1.5  # of a leader that does not drop who lags yet
+CAST_SECONDS_MAX = 4.0  # for the roles of a script to be filled
+TAKEOVER_SECONDS_MAX = 5.0  # until then connections to the absent broker still live
+ALONE_SECONDS_MAX = 1.5  # of a cut-off leader, which then has not shrunk its ISR yet
 
 
 class TaskTroubles(GroupTroubles):
@@ -50,8 +48,8 @@ class TaskTroubles(GroupTroubles):
         self.world.network.heal(target=away.machine)
 
     async def kill_fenced(self) -> None:
-        """A run has overtaken another one, which goes on. Whoever leads after the one that has
-        fenced must know of it; and where nobody else does, it was not answered.
+        """A run has overtaken another one, which goes on. The leader after the one that has fenced
+        must know the fence; a fence that no other replica has was not acknowledged.
         """
         found = await self._find_run(lambda run: run.is_fenced)
         leader = self._leader_of(self._random.choice(found[1].generation.spots)) if found else None

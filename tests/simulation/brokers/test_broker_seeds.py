@@ -1,4 +1,4 @@
-"""Whatever happens to brokers, disks and network: no promise is broken, and afterwards all heals.
+"""Random faults of brokers, disks and network: no promise is broken, and afterwards all heals.
 
 Here a few worlds, which are short; `python -m tests.simulation.brokers --seeds N` goes on from
 there. A failure prints the command that replays it.

@@ -125,7 +125,7 @@ async def test_records_wait_for_a_broker_that_is_gone(autojump_clock: MockClock)
         with trio.move_on_after(0.5):
             await write_and_fail(client)
         await delete(client)
-        await trio.sleep(60.0)  # whoever waited has been told
+        await trio.sleep(60.0)  # waiting requests have been answered
         assert not watched.alive
         assert not removed_open(whole)
 

@@ -1,4 +1,4 @@
-"""One follower's disk is full, for as long as the world has troubles: nobody else is to suffer.
+"""One follower's disk is full, for as long as the world has faults: no other broker is to suffer.
 
 A full disk can be read, so the log that failed is soon open again, and fails at the next append.
 What producers must not notice is asked here, where `full_disk` among the faults of other worlds is
@@ -97,7 +97,7 @@ class Loader(Program):
 
 
 class FullDisks(World):
-    """Somebody who only follows has no room; nothing else is wrong."""
+    """A broker that only follows has no space left; nothing else is wrong."""
 
     def __init__(self, seed: int, *, room_every: int) -> None:
         super().__init__(seed)

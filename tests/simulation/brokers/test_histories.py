@@ -32,7 +32,7 @@ TOPIC = "topic-0"
 
 
 def make_world() -> World:
-    """With one topic, and nobody in it."""
+    """With one topic, and no programs."""
     world = World(4)
     world.on_topic(TOPIC, 0, world.plan.topics[0]._replace(partition_count=2), b"a" * 16)
     return world
@@ -55,7 +55,7 @@ def told(events: list[Event]) -> list[tuple[Type, str, Any]]:
 
 
 async def test_a_send_is_told_as_the_ledger_has_it() -> None:
-    """One send is acknowledged, one fails, of one nobody knows."""
+    """One send is acknowledged, one fails, one is of unknown outcome."""
     world = make_world()
     sents = [
         world.ledger.on_send(Spot(TOPIC, 0), (value,), acks=ACKS_ALL, leader_epoch=0)

@@ -59,7 +59,7 @@ async def leading(client: Client, broker_id: int) -> int:
 async def test_a_new_client_of_a_broker_without_a_quorum(
     left: int, is_cut_off: bool, autojump_clock: MockClock
 ) -> None:
-    """Two of three are killed, or the third is cut off with a client: whatever it led, it leads.
+    """Two of three are killed, or the third is cut off with a client: it still leads what it led.
     A client that has never been there sends with acks=1, as one of hundreds of new producers, and
     reads what is committed."""
     async with whole_brokers() as whole:
@@ -77,7 +77,7 @@ async def test_a_new_client_of_a_broker_without_a_quorum(
             for number in NODES:
                 if number != left:
                     whole.nodes[number].kill()
-        await trio.sleep(30.0)  # nobody is elected, and nobody fences it where it is
+        await trio.sleep(30.0)  # no leader is elected, and it is not fenced in its own view
         async with client_of(whole, "late", [left]) as client:
             with trio.fail_after(SOON_SECONDS):
                 async with client.producer(acks=1) as producer:

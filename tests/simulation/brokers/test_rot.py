@@ -1,7 +1,7 @@
 """Bits that flip on leaders, below their recovery points, while whole brokers are at work.
 
-A2.3, G6, R7. Another replica in sync has them right. Whoever reads, a program through the SDK or a
-follower that begins anew, makes the leader look; nobody who reads is told an error.
+A2.3, G6, R7. Another replica in sync has them right. A reader, a program through the SDK or a
+follower that begins anew, makes the leader check its disk; no reader gets an error.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class EachRotten(RottingDisks):
 def test_two_replicas_that_rot_at_different_places_mend_each_other(
     order: tuple[int, ...], at_once: bool
 ) -> None:
-    """A2.3, R7: of each record somebody has a copy that is right. It is never given up."""
+    """A2.3, R7: of each record some replica has a sound copy. It is never given up."""
     EachRotten(1, order, at_once=at_once).play()
 
 

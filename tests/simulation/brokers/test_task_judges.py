@@ -150,7 +150,7 @@ async def test_rows_of_a_generation_that_is_finished() -> None:
 
 
 async def test_what_somebody_has_stepped_over() -> None:
-    """It must be nobody's record, as is known then or in the end."""
+    """It must be no client's record, as is known then or in the end."""
     book = make_book()[0]._world.ledger.book(SPOT)
     book.skip(2, 4, "c")
     assert book.empty == {2: "c", 3: "c"}

@@ -1,7 +1,6 @@
-"""What goes wrong with whole brokers, and with whom: leaders, the controller, a lone follower.
+"""Faults of whole brokers by role: leader, controller, lone follower; disks, topics, operators.
 
-Owns the faults that know the parts which brokers play, those of disks under partitions, and what
-operators do. Faults of machines and links are those of the quorum's world.
+Faults of machines and links are those of the quorum's world.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.brokers.ledger import Spot
     from tests.simulation.brokers.world import World
 
-TOPICS_MAX = 5
-RECOVERY_SECONDS_MAX = 20.0
+TOPICS_MAX = 5  # of a world, so that clients meet at them
+RECOVERY_SECONDS_MAX = 20.0  # for an ISR to be whole again before a disk may be lost
 OPERATIONS = ("write", "write", "sync", "sync", "truncate", "create", "sync_directory", "rename")
 PATTERNS = ("*.log", "*.log", "*", "*.json", "*epoch*", "*.index")
 
@@ -40,7 +39,7 @@ class Troubles(Nemesis):
     # Who
 
     def _victim(self, *, with_observer: bool = True) -> BrokerHost:
-        """Whoever has something to lose, more often than chance would have it."""
+        """A broker with records to lose, more often than chance would have it."""
         draw = self._random.random()
         if draw < 0.3:
             return self._leader_of(self._spot()) or self._random.choice(self.world.hosts)
@@ -197,7 +196,7 @@ class Troubles(Nemesis):
         await until(self._may_lose_a_disk, seconds=RECOVERY_SECONDS_MAX)
 
     async def _lose_disk(self, victim: BrokerHost) -> None:
-        """It stays down, if nobody else has started it."""
+        """It stays down, unless another fault has started it."""
         await self._die(victim, power_lost=True)
         victim.lose_disk()
 
@@ -242,7 +241,7 @@ class Troubles(Nemesis):
             await operator.make_topic(plan._replace(partition_count=1))
 
     async def recreate(self) -> None:
-        """A topic gets a successor of the same name; somebody may miss it all."""
+        """A topic is recreated under the same name; a broker may miss both changes."""
         topics = [name for name in self.world.living_topics() if name not in self.world.reborn]
         if not topics:
             return

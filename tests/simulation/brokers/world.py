@@ -1,8 +1,8 @@
-"""A cluster, its clients and its troubles, under virtual time: one seed, one story.
+"""The world of whole brokers under virtual time: one seed replays everything.
 
-Owns the acts: brokers start, topics are made, clients work while the nemesis strikes; then all is
-repaired, the cluster must be whole within HEAL_SECONDS_MAX, and every promise is judged. Brokers,
-quorum and clients are the real ones; only disks, network and clock are simulated.
+Owns the acts: brokers start, topics are made, clients work while the nemesis injects faults; then
+everything is repaired, the cluster must be whole within HEAL_SECONDS_MAX, and every promise is
+judged. Brokers, quorum and clients are the real ones; only disks, network and clock are simulated.
 
     python -m tests.simulation.brokers --seed N
 """
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from raftmq.metadata.image import MetadataImage, PartitionState
     from tests.simulation.brokers.plan import Plan, TopicPlan
 
-SECONDS = 20.0
-HEAL_SECONDS_MAX = 60.0
+# Virtual seconds
+SECONDS = 20.0  # of faults: several sessions of 9 s, and some seconds of real time
+HEAL_SECONDS_MAX = 60.0  # after the repair: sessions expire, replicas catch up
 REST_SECONDS = 12.0  # longer than any client waits
 PROBES_MAX = 2  # for each partition
 DONE_MIN = 20  # in a world that is SECONDS long
@@ -55,11 +56,11 @@ FORBIDDEN_WORDS = ("committed records cut", "protocol_error")
 
 class World(Story):
     """Attributes:
-    topics: how many partitions each has, by name; 0 if nobody knows whether it was made.
+    topics: how many partitions each has, by name; 0 if it is unknown whether it was made.
     topic_plans, lives: of the newest topic of each name; how many had that name before.
     topic_ids: by name and life.
     formats: of the records of each topic.
-    deleted: topics that somebody has asked to delete.
+    deleted: topics that a client has requested to delete.
     reborn: those of them that get a successor; clients go on meanwhile.
     promised_starts: what was told of deleted records.
     is_repaired: nothing bad happens any more.
@@ -153,7 +154,7 @@ class World(Story):
         ]
 
     def on_topic(self, name: str, life: int, plan: TopicPlan, topic_id: bytes | None) -> None:
-        """Somebody made it."""
+        """A client has made it."""
         assert topic_id is not None, "whoever made it knows"
         self.topics[name], self.lives[name] = plan.partition_count, life
         self.topic_plans[name], self.topic_ids[name, life] = plan, topic_id
@@ -217,7 +218,7 @@ class World(Story):
                 self.nursery.cancel_scope.cancel()
 
     def _wake(self) -> None:
-        """Whoever stands still cannot end, either."""
+        """A paused or frozen broker is resumed first, as it could not end."""
         for host in self.hosts:
             host.thaw()
             if host.is_up and host.is_paused:
@@ -284,7 +285,7 @@ class World(Story):
             self.nursery.start_soon(self._bring_up, host)
 
     async def _bring_up(self, host: BrokerHost) -> None:
-        """Also whoever was stopping. What a disk has done to logs, brokers repair themselves."""
+        """Also brokers that were stopping. Damage of their disks brokers repair themselves."""
         if host.leaving.is_set() and host.is_up:
             await host.ended.wait()
         await host.wait_dead()

@@ -1,4 +1,4 @@
-"""The command of the groups' simulation: replay a seed, or sweep many.
+"""Command of the simulation of consumer groups: replay a seed, sweep many, plant a bug.
 
 python -m tests.simulation.groups --seed 7 --trace          one world, and all that happened
 python -m tests.simulation.groups --seeds 5000              many, for soak

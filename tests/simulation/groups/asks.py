@@ -1,4 +1,4 @@
-"""What members ask of coordinators in the world of groups, and commits as little as they can be."""
+"""Requests of members to coordinators in the world of groups; commits have few fields."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A broker of the world: the coordinator that it believes to be, and its line to the quorum.
+"""A broker of the world of groups: the real coordinator rules, and its connection to the quorum.
 
-Owns the part that the rules leave to others: tokens, one command at a time, loading, and giving up.
-What it believes may be outdated: then the quorum refuses whatever it wants changed.
+Owns what the rules leave to their shell: tokens, one command at a time, loading, and giving up. Its
+view may be outdated: then the quorum refuses its commands.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Coordinator:
         connection.answer(ask, body, slot_epoch=self.slot_epoch)
 
     def _is_put_out(self, token: int) -> bool:
-        """Whether it waited, and its answer does not come from somebody who leaves."""
+        """Whether it waited, and its answer is not that of a member that leaves."""
         return token != self._asking and not self._is_leaving
 
     def _plan_tick(self) -> None:
@@ -229,7 +229,7 @@ class Coordinator:
             self._pump()
 
     def _apply(self) -> None:
-        """The command reaches the quorum, whatever has become of whoever sent it."""
+        """The command reaches the quorum, also if its sender has died meanwhile."""
         save = self._line.popleft()
         assert isinstance(save, SavePlan), f"{save}"
         result: object = Refused(ErrorCode.INVALID_REQUEST, "too large, says chance")

@@ -1,8 +1,8 @@
-"""What must hold whatever happens, judged by somebody who sees all members and the metadata.
+"""The invariants of consumer groups, checked with a view of all members and the metadata.
 
-Owns the promises to programs: nobody works on what somebody else works on, offsets are committed by
-current members only, and of each in their order, a generation has one plan, and that one is saved
-before anybody hears of it; whoever asks is told once.
+Owns the promises to programs: no two members work on one partition, offsets are committed by
+current members only, and by each in order, a generation has one assignment, which is saved before
+any member gets it; each request is answered once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Checks:
 
     def on_commit(self, commit: Commit, group: GroupState | None) -> None:
         """It is about to be applied. Its generation may be one that is not saved and never will:
-        then nobody was given anything since the one before.
+        then no member was given a partition since the one before.
         """
         members = {member.member_id for member in group.members} if group else set[str]()
         generation = group.generation if group else 0
@@ -74,7 +74,7 @@ class Checks:
         self.commits += 1
 
     def on_answer(self, ask: Ask, body: Body, *, is_put_out: bool) -> None:
-        """A coordinator says so, whether or not anybody hears it."""
+        """A coordinator answers so, whether or not the answer arrives."""
         error = getattr(body, "error", ErrorCode.NONE)
         if isinstance(body, SyncGroupReply) and not error:
             self._on_part(ask, body)
@@ -105,11 +105,11 @@ class Checks:
         return saved_by is not None and process.told_by < saved_by
 
     def after_event(self, processes: Iterable[Process]) -> None:
-        """By the true clock, nobody works on what another one works on; also nobody who is paused,
-        until its own clock says that its time is over.
+        """By the true clock no two members work on one partition, paused members included, until
+        their own clock says that their session is over.
 
-        Not looked at: who has been replaced under its name and does not know yet; whose coordinator
-        is none any more and does not know yet. Their commits fail.
+        Not checked: static members that were replaced and do not know it yet; members of a
+        coordinator that was replaced and does not know it yet. Their commits fail.
         """
         processes = list(processes)
         owners: dict[Key, Process] = {}

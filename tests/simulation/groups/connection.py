@@ -1,8 +1,8 @@
-"""The line between a process and a broker: in order, until it breaks.
+"""A simulated connection between a member's process and a broker: in order, until it breaks.
 
 Owns what a network does: delays, silence, ends that one side notices before the other, and proxies
-that deliver what they were sent when its sender has long turned to another line. Whoever asks hears
-once: the answer, or that there is none.
+that deliver requests after their sender has moved to another connection. Each request completes
+once: with the answer, or without one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PATIENCE_SECONDS = 2.0  # beyond what the request itself may take
 class Heard(NamedTuple):
     """Attributes:
     outcome: an answer, or why there is none.
-    slot_epoch: of who answered; -1: nobody who coordinates.
-    is_outdated: the slot was somebody else's when it was answered.
+    slot_epoch: of the coordinator that answered; -1: it was none.
+    is_outdated: the slot was another broker's when it was answered.
     """
 
     outcome: Body | Committed | RaftmqError
@@ -64,7 +64,7 @@ class Connection:
         self._timeline.at(self._back_at, self._return, ask, heard)
 
     def mute(self) -> None:
-        """Nothing passes any more, and nobody notices before it is cut."""
+        """Nothing passes any more, and neither end notices before it is cut."""
         self.is_mute = True
 
     def cut(self) -> None:

@@ -1,6 +1,6 @@
-"""What goes wrong in a world of groups, each kind a method that picks its victim by chance.
+"""Faults of the world of groups, each kind a method that picks its target by chance.
 
-Owns when it strikes and how long it takes. It never asks whether it is a good moment.
+Owns when they come and how long they last. None checks whether it is a good moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.groups.process import Process
     from tests.simulation.groups.world import World
 
-PROCESSES_MAX = 8
+PROCESSES_MAX = 8  # more members than partitions at times
 PARTITIONS_MAX = 9  # of a topic
 SUBSCRIPTIONS = (("a",), ("b",), ("a", "b"), ("a", "b"))
 
@@ -24,7 +24,7 @@ class Faults:
     """Attributes:
     counts: how often each kind struck.
     refuse_share, save_factor: of saves that are refused; how much slower they are.
-    are_lookups_outdated: whoever is asked for the coordinator may name the one before.
+    are_lookups_outdated: FindCoordinator may name the previous one.
     """
 
     def __init__(self, world: World, chance: Random) -> None:
@@ -86,14 +86,14 @@ class Faults:
             victim.leave()
 
     def restart(self) -> None:
-        """It is back before anybody misses it."""
+        """It is back before its session has expired."""
         victim = self._victim()
         if victim is not None:
             victim.kill()
             self._world.timeline.after(self._seconds(0.5), self._restart, victim.instance_id)
 
     def double(self) -> None:
-        """Somebody starts a static member whose process runs, or is only paused."""
+        """A static member is started whose process runs, or is only paused."""
         static = [process for process in self._world.running() if process.instance_id]
         if static:
             victim = self._chance.choice(static)
@@ -126,15 +126,15 @@ class Faults:
             victim.cut()
 
     def mute(self) -> None:
-        """Nothing passes, nobody notices; then the connections break."""
+        """Nothing passes, unnoticed; then the connections break."""
         victim = self._victim()
         if victim is not None:
             victim.mute()
             self._world.timeline.after(self._seconds(12.0), victim.end_silence)
 
     def late(self) -> None:
-        """What it has sent arrives when it has long asked somebody else, or again. It may stall
-        just then, so that it does not contradict.
+        """Its requests arrive after it has turned to another broker, or twice. It may stall just
+        then, so that it does not contradict.
         """
         victim = self._victim()
         self._is_next_late = self._chance.random() < 0.3

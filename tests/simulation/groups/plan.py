@@ -1,7 +1,7 @@
-"""What a seed decides before a world begins: who is in the group, how patient, what goes wrong.
+"""The plan of a world of groups, drawn from its seed: members, timeouts, assignors, faults.
 
-Owns the numbers. A seed draws its own handful of troubles (swarm testing): worlds in which
-everything happens all the time hide what takes a quiet hour.
+Owns the numbers. A seed draws its own handful of faults (swarm testing): worlds in which everything
+happens all the time hide bugs that need a quiet hour.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from random import Random
 
 from raftmq.broker.groups.phases import GroupSettings
 
-SECONDS = 30.0
-HEAL_SECONDS = 5.0  # for all that waits for nobody: rebalances, saves, looking up coordinators
+SECONDS = 30.0  # of faults: several sessions
+HEAL_SECONDS = 5.0  # for steps without a timeout in them: rebalances, saves, coordinator lookups
 KINDS = (
     "crash", "crash_leader", "come", "leave", "restart", "double", "pause", "hang", "cut", "mute",
     "move", "crash_coordinator", "refuse_saves", "slow_saves", "grow", "subscribe",
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def heal_seconds_max(self) -> float:
-        """Whoever is gone is found out by a rebalance that waits for it in vain; a static one stays
+        """A dead member is found by a rebalance that waits for it in vain; a static one stays
         for a session after that. Who hangs gives up by itself, and who is slow comes back.
         """
         member = self.member

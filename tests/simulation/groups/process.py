@@ -1,7 +1,7 @@
-"""A process with one member in it: the real rules of a client, a program, a clock, connections.
+"""A process with one group member: the real client rules, a program, a clock, connections.
 
-Owns what the rules leave to their surroundings: finding the coordinator, being woken in time,
-pauses, death. All that reaches a paused process waits until it goes on.
+Owns what the rules leave to their shell: finding the coordinator, timers, pauses, death. Everything
+that reaches a paused process waits until it goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.simulation.groups.connection import Hear, Heard
     from tests.simulation.groups.world import World
 
-TICK_SECONDS_MAX = 0.05
+TICK_SECONDS_MAX = 0.05  # how late a timer may fire
 
 
 class Process:
@@ -39,8 +39,8 @@ class Process:
     is_up: it runs, or is paused. A member that is over ends its process.
     is_leaving: its program wants to end.
     told_by: slot epoch of who told it of a generation whose plan it has not heard yet.
-    is_misled: who agreed with it last did not know that somebody else coordinates. The time that
-        the group gives it to finish began without its knowledge, so a refusal does not end that.
+    is_misled: the broker that agreed with it last did not know of another coordinator. The time
+        that the group gives it to finish began without its knowledge, so a refusal does not end it.
     entered_at: when it last asked to become a member without being one.
     """
 
@@ -74,7 +74,7 @@ class Process:
         return self.membership.state is State.STABLE
 
     def works_on(self) -> frozenset[Key]:
-        """By its own clock, whatever it would find out if it were awake."""
+        """By its own clock, also while it is paused."""
         return self.program.works_on(self.world.timeline.now)
 
     # -- life ------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""What a program does around its member: it works, commits, finishes what it has to give up.
+"""The program around a group member: it processes, commits, and finishes revoked partitions.
 
-Owns what the program believes to have, by what it was told, and how long it takes over everything.
+Owns which partitions the program believes to own, and how long each step takes.
 It may take too long, or hang: then its member has to do without it.
 """
 

@@ -1,4 +1,4 @@
-"""The metadata, with the real rules: one slot, one group, one order of commands."""
+"""The metadata for the world of groups, with the real rules: one slot, one group, one order."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ def run_until(world: World, is_there: Callable[[], bool]) -> None:
 
 
 def test_a_static_member_restarts_before_it_has_handed_over() -> None:
-    """What it was to give up is nobody's, its new process does not hold it: all of it is read."""
+    """Partitions that it was to give up have no owner, nor does its new process own them: all of
+    them are read.
+    """
     world = World(2, Plan(member=MemberPlan(work_seconds=3.0), settings=SETTINGS))
     world.brokers[0].take_office(world.assign(world.brokers[0]))
     world.start("i0")
@@ -45,8 +47,8 @@ def test_a_static_member_restarts_before_it_has_handed_over() -> None:
 
 
 def test_the_next_coordinator_tells_of_the_same_generation() -> None:
-    """A plan is saved while the group deals anew, and its coordinator dies: whoever claims what it
-    claimed for that plan is told of it again by the next one, and may commit what it has."""
+    """An assignment is saved during a rebalance, and its coordinator dies: a member that claims
+    what it claimed for it gets it again from the next coordinator, and may commit."""
     world = World(0, Plan(settings=SETTINGS, save_seconds_max=0.5))
     world.brokers[0].take_office(world.assign(world.brokers[0]))
     for _ in range(2):
@@ -157,8 +159,8 @@ def test_a_commit_comes_when_the_slot_is_back() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_join_comes_when_its_member_holds_more(seed: int) -> None:
     """A proxy keeps back the JoinGroup with which a member comes, and which claims nothing. It
-    arrives when the member stalls with all that it has by then, and somebody else comes: it counts
-    for nothing, and nobody is given what the member may still work on."""
+    arrives when the member stalls with all that it owns by then, and another member joins: it has
+    no effect, and no member is assigned partitions that the stalled one may still work on."""
     world = World(seed, Plan(member=MemberPlan(session_seconds=12.0), settings=SETTINGS))
     world.brokers[0].take_office(world.assign(world.brokers[0]))
     world.start("leads")

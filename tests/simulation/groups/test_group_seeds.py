@@ -1,4 +1,4 @@
-"""Whatever happens to members, coordinators and saves: no promise is broken, and all settles.
+"""Random faults of members, coordinators and saves: no promise is broken, and all settles.
 
 Here a few worlds; `python -m tests.simulation.groups --seeds N` goes on from there. A failure
 prints the command that replays it.

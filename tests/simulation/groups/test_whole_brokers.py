@@ -50,8 +50,8 @@ async def test_a_group_from_join_to_commit(autojump_clock: MockClock) -> None:
 
 
 async def test_the_coordinator_is_killed(autojump_clock: MockClock) -> None:
-    """Another one takes over: nobody joins anew, commits go on in the same generation, and what
-    was committed before is there. So it is for each broker, whoever leads the quorum."""
+    """Another one takes over: no member rejoins, commits go on in the same generation, and earlier
+    commits are there. So it is for each broker, with any leader of the quorum."""
     async with whole_brokers() as whole:
         for number, node in whole.nodes.items():
             await trio.sleep(10.0)  # slots are spread again

@@ -1,6 +1,6 @@
-"""Three whole brokers on a simulated network, and members of groups that ask them over it.
+"""Three whole brokers on a simulated network, and model members of groups that use them.
 
-Everything of a broker is real but its disk, its network and its clock, which a test has to bring.
+Everything of a broker is real except its disk, its network and its clock, which the test brings.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Whole:
         raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody says")
 
     async def ask_coordinator(self, request: Request, group: str = GROUP) -> Any:
-        """As long as it says to try again: whoever else coordinates by then."""
+        """Retried while the answer says so, at the coordinator of that moment."""
         with trio.fail_after(PATIENCE_SECONDS):
             while True:
                 try:
@@ -219,7 +219,7 @@ class Member:
 
 @asynccontextmanager
 async def whole_brokers() -> AsyncIterator[Whole]:
-    """All of them in service, and every slot somebody's."""
+    """All of them active, and every slot has a coordinator."""
     async with trio.open_nursery() as nursery:
         whole = Whole(nursery)
         for node in whole.nodes.values():

@@ -1,7 +1,8 @@
-"""One consumer group under virtual time: members, coordinators, the metadata. One seed, one story.
+"""The world of one consumer group under virtual time: members, coordinators, metadata, faults.
 
-Owns the acts: members come, things go wrong, then nothing more does, and all must be settled within
-`Plan.heal_seconds_max`. The rules of the group and of the metadata are the real ones.
+Owns the acts: members join, faults are injected, then no more, and all must be settled within
+`Plan.heal_seconds_max`. One seed is one replay. The rules of the group and of the metadata are the
+real ones.
 
     python -m tests.simulation.groups --seed N
 """
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from raftmq.errors import RaftmqError
 
 BROKER_COUNT = 3
-STEP_SECONDS = 0.1
-NOTICE_SECONDS_MAX = 1.0
-LINGER_SECONDS_MAX = 4.0
-NEWS_SECONDS_MAX = 0.2  # until a broker hears that the slot is its own
+STEP_SECONDS = 0.1  # between checks whether all is settled
+NOTICE_SECONDS_MAX = 1.0  # until a broker hears of the end of a connection
+LINGER_SECONDS_MAX = 4.0  # for which a proxy keeps a connection open that it has delivered late
+NEWS_SECONDS_MAX = 0.2  # until a broker learns that the slot is its own
 TOPICS_SECONDS_MAX = 1.0  # until a client hears of partitions
 
 
@@ -39,7 +40,7 @@ class World:
     processes: all that there ever were.
     counts: partitions of each topic.
     is_calm: nothing goes wrong any more.
-    touched: somebody may work on other partitions than before.
+    touched: members may work on other partitions than before.
     """
 
     def __init__(self, seed: int, plan: Plan, wanted: tuple[str, ...] = ()) -> None:
@@ -139,7 +140,7 @@ class World:
 
     def on_failed(self, process: Process, error: RaftmqError) -> None:
         """Only for another process of the same instance, which asked to be it not much earlier; or
-        as a save was refused for good: then somebody starts it again.
+        as a save was refused for good: then it is started again.
         """
         if isinstance(error, InvalidRequest) and "refuse_saves" in self.plan.kinds:
             self.timeline.after(1.0, self.start, process.instance_id)
@@ -151,7 +152,7 @@ class World:
     # -- coordinators ----------------------------------------------------------------------
 
     def find_coordinator(self) -> tuple[Broker, int]:
-        """What somebody says, who may not have heard of the newest one yet, and the slot epoch."""
+        """A lookup's answer, perhaps from an older image, and the slot epoch."""
         told = self._tenures[-2:] if self.faults.are_lookups_outdated else self._tenures[-1:]
         return self._network.choice(told)
 
@@ -190,7 +191,7 @@ class World:
     def play(self) -> None:
         """
         Raises:
-            Violation: a promise was broken; or whatever the code under test raised.
+            Violation: a promise was broken; or any error of the code under test.
         """
         first = self.brokers[self.chance("moves").randrange(BROKER_COUNT)]
         first.take_office(self.assign(first))
@@ -212,7 +213,7 @@ class World:
             self.checks.after_event(self.processes)
 
     def heal(self) -> None:
-        """Everybody who runs and does not hang has a part, and all partitions are somebody's."""
+        """Every live member has its share, and all partitions have owners."""
         self.timeline.say("-- repair")
         self.is_calm = True
         self.faults.repair()

@@ -1,4 +1,4 @@
-"""The command of the quorum's simulation: replay a seed, or sweep many.
+"""Command of the simulation of the quorum: replay a seed, sweep many, plant a bug.
 
 python -m tests.simulation.raft --seed 7 --trace          one world, and all that happened
 python -m tests.simulation.raft --seeds 400               many, for soak

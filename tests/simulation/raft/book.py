@@ -1,7 +1,7 @@
-"""What clients did and were told, and what that obliges the quorum to.
+"""The histories of the quorum's clients: registers, unique writes, producer id blocks.
 
-Owns the histories: registers for the linearizability checker, unique writes that must survive once
-they are acknowledged, and blocks of producer ids, each of which belongs to one who asked.
+Registers are for the linearizability checker; unique writes must survive once they are
+acknowledged; each block of producer ids belongs to one client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTHING = -1  # a register before its first write
 
 
 class Block(NamedTuple):
-    """Producer ids that somebody asked for; `first` is None until it is answered."""
+    """Producer ids that a client requested; `first` is None until it is answered."""
 
     client: int
     epoch: int

@@ -1,7 +1,7 @@
-"""What must hold of a quorum whatever happens: asked after every command and every turn.
+"""The invariants of the quorum, checked after every command and every turn.
 
-Owns the record of what was committed, as the first node that knew it saw it, and compares every
-other node with it: same command, same term, same answer, same image. Raises Violation where it
+Owns the record of committed commands, as the first node applied them, and compares every other
+node with it: same command, same term, same answer, same image. Raises Violation where it
 happens, so that the trace ends there. What clients were promised is judged in `clients.py`.
 """
 

@@ -1,8 +1,8 @@
-"""Clients of the quorum: what they ask for, of whom, and when they give up.
+"""Simulated clients of the quorum: registers, unique writes, producer ids; retries and time-outs.
 
-Owns their ways: registers that they write, compare and read; unique writes; producer ids that are
-allocated with a command id and asked for again until the outcome is known. What an error says of
-the outcome is taken at its word, and all is noted in the book.
+They write, compare and read registers, and allocate producer ids with a command id that is retried
+until the outcome is known. An error's `definite` is taken as the outcome, and everything is
+recorded in the book.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Client:
     # Actions
 
     async def prepare(self) -> None:
-        """A coordinator for every group, without which nobody commits offsets."""
+        """A coordinator for every group, without which no offsets are committed."""
         await self._register()
         groups = ["probe", "log", *(group for group, _ in REGISTERS)]
         await self._insist(UnfenceBroker(100 + self.number, self._epoch))
@@ -98,7 +98,7 @@ class Client:
             await self._insist(AssignSlot(slot, 0, 100 + self.number))
 
     async def _insist(self, command: AnyCommand) -> None:
-        while await self._try(command) is None:  # noqa: ASYNC110  # it asks somebody else
+        while await self._try(command) is None:  # noqa: ASYNC110  # it asks another node
             await trio.sleep(0.02)
 
     async def _register(self) -> None:
@@ -220,7 +220,7 @@ class Client:
             raise
 
     def _choose(self, error: RaftmqError | None) -> None:
-        """Whom to ask next: the leader, if somebody says who that is; else anybody."""
+        """The node to ask next: the leader, if it is known; else any node."""
         voters = self.world.voters
         leader = error.leader_id if isinstance(error, NotController) else None
         known = [voter for voter in voters if voter.node_id == leader]
@@ -256,7 +256,7 @@ def _commits(group: str, commit: StoredOffset) -> CommitOffsets:
 
 
 async def propose_somewhere(voters: list[Voter]) -> bool:
-    """A write that whoever leads acknowledges."""
+    """A write that the leader acknowledges."""
     for voter in voters:
         if voter.quorum is not None and voter.leads:
             try:

@@ -1,8 +1,7 @@
-"""What goes wrong, one thing at a time.
+"""Single faults of the quorum's world: machines, disks and links, each injected and repaired.
 
-Owns the single faults: each is a method that does the damage, waits, and repairs it. Several may be
-under way at a time; `plots.py` says when. Never loses more disks than a minority at a time, which
-no quorum survives.
+Each is a method that injects the fault, waits, and repairs it. Several may be active at a time;
+`plots.py` schedules them. At most a minority loses its disk at a time: no quorum survives more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One machine of the world: its disk, and the process on it that lives, dies and is started again.
+"""One simulated machine of the quorum: its disk and its process, started, killed, paused, armed.
 
 Owns a process from start to end: the real voter or observer on a simulated disk and network, the
 ways to kill it, and which ends are allowed. A crash strikes between two steps, or in the midst of
@@ -93,7 +93,7 @@ class Host:
         self._armed = None
 
     async def wait_dead(self) -> None:
-        """Of a process that was killed: somebody else may have started the next one already."""
+        """Of a process that was killed: another fault may have started the next one already."""
         if self.is_up and self.end:
             await self.ended.wait()
 

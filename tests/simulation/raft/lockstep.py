@@ -1,8 +1,8 @@
-"""Voters without tasks: a test moves their clock, their messages and their turns by hand.
+"""Voters without tasks: a test advances their clock, their messages and their turns by hand.
 
-Owns what the driver, the transport and the snapshotter do in a process, in the same order: nothing
-leaves a voter before its journal is synced, messages are bytes on the way, a disconnected link
-forgets them. Disks are simulated, so that the power can be cut between any two steps.
+Owns what the driver, the transport and the snapshotter do in a process, in the same order: no
+message leaves a voter before its journal is synced, messages are bytes in flight, a disconnected
+link drops them. Disks are simulated, so that the power can be cut between any two steps.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ class Lockstep:
         def is_elected() -> bool:
             for other in self.voters.values():
                 is_it = other is voter
-                other.node._leader_contact = -1e9  # a test may want what nobody needs
+                other.node._leader_contact = -1e9  # a test may want an election that is not needed
                 other.node.election_deadline = self.now + (-1.0 if is_it else 1000.0)
             return self.leaders == [node_id] and voter.node.is_in_office
 

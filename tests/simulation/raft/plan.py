@@ -1,4 +1,4 @@
-"""What kind of world a seed is: how many nodes, how fast, and what may go wrong in it.
+"""The plan of a world of the quorum, drawn from its seed: nodes, timing, kinds of faults.
 
 Owns the draw. Each seed has its own handful of faults and its own pace (swarm testing): a bug that
 shows only where nothing else goes wrong, or only where everything does, is met by some seed.

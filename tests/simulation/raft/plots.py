@@ -1,7 +1,7 @@
-"""When things go wrong, and several of them in the order that hurts: the nemesis of one world.
+"""The nemesis of the quorum's world: the pace of faults, and fault scripts in the order that hurts.
 
-Owns the pace of the faults and the plots: stories of three or four faults that chance alone would
-hardly ever tell, each of which would be the end of a quorum that lacks one of its rules.
+Owns the scripts: three or four faults that chance alone would hardly ever combine, each of which
+would break a quorum that lacks one of its rules.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Nemesis(Faults):
         self._under_way = 0
 
     async def run(self) -> None:
-        """Until cancelled; whoever cancels repairs what is broken then."""
+        """Until cancelled; the caller repairs what is broken then."""
         random, plan = self._random, self.world.plan
         async with trio.open_nursery() as nursery:
             while True:
@@ -128,7 +128,7 @@ class Nemesis(Faults):
         await self._rise(victims)
 
     async def exile(self) -> None:
-        """A leader comes back with entries that nobody else has, after two others have led."""
+        """A leader comes back with entries that no other node has, after two others have led."""
         leader = self._leader()
         if leader is None or len(self.world.voters) == 1:
             return

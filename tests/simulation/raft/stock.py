@@ -1,8 +1,8 @@
-"""PySyncObj as it is, one node at a time: messages are handed in, what it says is written down.
+"""Stock PySyncObj nodes, one at a time, under virtual time: messages in, messages out.
 
-Owns virtual time for stock nodes and their names for what is private. Changes nothing of their
-behaviour. The hazards that the quorum guards against are shown on these; should a new version of
-PySyncObj repair one, the test that shows it fails.
+Owns the names of their private parts. Changes nothing of their behaviour. The hazards that the
+quorum guards against are shown on these; should a new version of PySyncObj repair one, the test
+that shows it fails.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def test_ours_means_the_same_after_a_snapshot() -> None:
 
 
 def test_stock_applies_the_whole_backlog_in_one_tick(make_stock: Callable[..., StockNode]) -> None:
-    """H15: whatever is committed is applied before anything else happens."""
+    """H15: committed entries are applied before anything else happens."""
     node = make_stock("A", "")
     node.lead("")
     for number in range(3000):

@@ -83,7 +83,7 @@ def test_ours_goes_on_behind_a_snapshot_that_was_installed() -> None:
 
 
 def test_stock_counts_the_answer_of_an_old_term(make_stock: Callable[..., StockNode]) -> None:
-    """H5: an answer to this node's earlier reign confirms entries that nobody has."""
+    """H5: an answer to this node's earlier reign confirms entries that no node has."""
     leader = make_stock()
     leader.lead("B")
     for item in "abcd":

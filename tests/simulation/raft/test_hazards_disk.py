@@ -216,7 +216,7 @@ def test_stock_never_syncs(
 
 
 def test_ours_keeps_what_it_promised_when_the_power_goes() -> None:
-    """H6: once a vote or an answer has left, no power cut takes it back, whatever the disk did."""
+    """H6: once a vote or an answer has left, no power cut takes it back, after any disk fault."""
     for seed in range(20):
         world = Lockstep(seed=seed)
         world.connect_all()
@@ -258,7 +258,7 @@ def _first_entries() -> AppendEntries:
 def test_stock_acknowledges_alone_with_a_commit_index_beyond_its_log(
     make_stock: Callable[..., StockNode], tmp_path: Path
 ) -> None:
-    """H6: the commit index survived and the entries did not: new ones need nobody to commit."""
+    """H6: the commit index survived and the entries did not: new ones commit without a majority."""
     path = str(tmp_path / "journal")
     journal = stock_journal.FileJournal(path)
     for index in range(1, 4):

@@ -25,7 +25,7 @@ def test_stock_raises_its_term_without_hope(make_stock: Callable[..., StockNode]
 
 
 def test_ours_keeps_its_term_without_hope() -> None:
-    """H12: cut off from all others, a node keeps its term, and disturbs nobody when it returns."""
+    """H12: cut off from all others, a node keeps its term, and deposes no leader on its return."""
     world = quorum(1)
     world.isolate(3)
     world.run(20)
@@ -46,7 +46,7 @@ def test_ours_disturbs_no_leader_over_a_cut_link() -> None:
 
 
 def test_stock_deposes_a_healthy_leader(make_stock: Callable[..., StockNode]) -> None:
-    """H12: one request of a higher term makes the leader a follower, whoever asks."""
+    """H12: one request of a higher term makes the leader a follower, from any node."""
     leader = make_stock()
     leader.lead("B")
     asked = {"type": "request_vote", "term": 9, "last_log_index": 1, "last_log_term": 0}
@@ -55,7 +55,7 @@ def test_stock_deposes_a_healthy_leader(make_stock: Callable[..., StockNode]) ->
 
 
 def test_ours_is_deaf_while_there_is_a_leader() -> None:
-    """H12: neither a leader nor who hears it takes part in an election that nobody needs."""
+    """H12: neither a leader nor its followers take part in an election that is not needed."""
     world = quorum(1)
     for node_id in (1, 2):
         world[node_id].node.receive(3, RequestVote(term=9, last_log_index=99, last_log_term=8))
@@ -81,12 +81,12 @@ def test_ours_resigns_within_four_seconds() -> None:
     world.isolate(1)
     world[1].node.begin_read(answers.append)
     took = world.run_until(lambda: not world[1].node.is_leader, within=4.0)
-    assert took > 0.5  # but a pause of the network deposes nobody
+    assert took > 0.5  # but a pause of the network deposes no leader
     assert answers == [False]
 
 
 def test_a_deposed_leader_sleeps() -> None:
-    """A commit that it meant to tell its followers of wakes nobody once it is deposed."""
+    """A commit notice that it was about to send wakes no follower once it is deposed."""
     world = quorum(1)
     world[1].submit(b"a")
     world.run_until(lambda: world[1].node.seconds_to_wake(1.0) < 1.0)

@@ -159,7 +159,7 @@ def test_stock_floods_while_a_snapshot_is_written(
 
 
 def test_ours_offers_a_snapshot_once_per_heartbeat() -> None:
-    """H11: a follower behind the log costs one message per heartbeat, whatever else goes on."""
+    """H11: a follower behind the log costs one message per heartbeat, under any load."""
     world = quorum(1)
     world.transfers_snapshots = False
     world.isolate(3)

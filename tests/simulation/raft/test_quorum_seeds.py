@@ -1,4 +1,4 @@
-"""Whatever happens to voters, disks and network: no promise is broken, and afterwards all heals.
+"""Random faults of voters, disks and network: no promise is broken, and afterwards all heals.
 
 Here a few worlds, which are short; `python -m tests.simulation.raft --seeds N` goes on from there.
 A failure prints the command that replays it.

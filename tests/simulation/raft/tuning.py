@@ -1,6 +1,6 @@
-"""Sizes of the real code that only a large quorum would reach, made small for one world.
+"""Size limits of the real code, made small for one world, so that their edges are reached often.
 
-Owns the list of them. Each is a number that nothing promises: bytes in one AppendEntries, in one
+Owns the list of them. Each is a number that is no promise: bytes in one AppendEntries, in one
 chunk of a snapshot, in one segment of the journal. What happens at their edges then happens often.
 """
 

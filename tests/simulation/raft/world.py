@@ -1,7 +1,7 @@
-"""A quorum, its clients and its troubles, under virtual time: one seed, one story.
+"""The world of the Raft quorum under virtual time: one seed is one replay of nodes and faults.
 
-Owns the acts: nodes start, clients work while the nemesis strikes, then all is repaired, the quorum
-must be in service again within HEAL_SECONDS_MAX, and every promise is judged. PySyncObj, voters and
+Owns the acts: nodes start, clients work while the nemesis injects faults, then all is repaired, the
+quorum must serve again within HEAL_SECONDS_MAX, and every promise is judged. PySyncObj, voters and
 observer are the real ones; only disks, network and clock are simulated.
 
     python -m tests.simulation.raft --seed N
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tests.simulation.raft.hosts import Host
     from tests.simulation.raft.plan import Plan
 
-SECONDS = 4.0
-HEAL_SECONDS_MAX = 15.0
-DRAIN_SECONDS_MAX = 10.0
+SECONDS = 4.0  # of faults, some dozen election timeouts
+HEAL_SECONDS_MAX = 15.0  # for an election, a snapshot and a lost disk
+DRAIN_SECONDS_MAX = 10.0  # for clients in their last call
 DONE_MIN, FAULTS_MIN = 30, 3
 
 
@@ -89,7 +89,7 @@ class World(Story):
         ) and all(a.knows(b) for a in voters for b in voters if a is not b)
 
     def propose_in_vain(self, voter: Voter) -> None:
-        """Give an isolated leader something that nobody else will have."""
+        """Give an isolated leader an entry that no other node will have."""
         self.clients.start_soon(Client(self, next(self._strangers)).burst_at, voter)
 
     def send_witnesses(self, leader: Voter) -> None:
@@ -118,7 +118,7 @@ class World(Story):
         await self._heal()
         self._judge()
         await self._stop()
-        self.nursery.cancel_scope.cancel()  # whoever wanted to start a node once more
+        self.nursery.cancel_scope.cancel()  # tasks that would start a node once more
 
     async def _trouble(self) -> None:
         async with trio.open_nursery() as self.clients:

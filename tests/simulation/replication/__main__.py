@@ -1,4 +1,4 @@
-"""The command of the replication's simulation: replay a seed, or sweep many.
+"""Command of the simulation of replication: replay a seed, sweep many, plant a bug.
 
 python -m tests.simulation.replication --seed 7 --trace          one world, and all that happened
 python -m tests.simulation.replication --seeds 5000              many, for soak
@@ -19,7 +19,7 @@ from tests.simulation.replication.plan import KINDS, SECONDS
 from tests.simulation.replication.planted_bugs import BUGS, planted
 from tests.simulation.replication.world import command_of, drawn_world
 
-PROGRESS_SECONDS = 2.0
+PROGRESS_SECONDS = 2.0  # between two lines of progress
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""One simulated broker through all its processes: the machine, its disk and its directory.
+"""One simulated broker over all its processes: machine, disk, directory; crash and restart.
 
-Owns what happens to it from outside. What survives a process stands in `directory`.
+What survives a process is in `directory`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Broker:
             self.world.on_stopped(self)
 
     def put_back(self, copy: Directory) -> None:
-        """Somebody restores a directory of an earlier process."""
+        """An operator restores a directory of an earlier process."""
         self.kill()
         self.say("gets an old directory back")
         missing = self.directory.logs.keys() - copy.logs.keys()

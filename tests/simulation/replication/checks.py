@@ -1,7 +1,7 @@
-"""What must hold after every event, judged by somebody who sees all disks at once.
+"""The invariants of replication (L1 to L5, F1 to F3), checked after every event on all disks.
 
-Owns the promises to users (`Ledger`), and the invariants that the rules name (L1 to L5, F1 to F3)
-as far as they can be seen from outside. Looks only at what an event has touched.
+Owns the promises to users (`Ledger`), and the invariants that the rules name, as far as they can be
+seen from outside. Checks only what an event has touched.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class Checks:
     def _check_trusted(
         self, key: PartitionId, start: int, state: PartitionState | None = None
     ) -> None:
-        """Whoever may be elected cleanly holds all that is committed."""
+        """A replica that may be elected cleanly holds all committed records."""
         state = state or self._state(key)
         for broker_id in (*state.isr, *state.eligible):
             self._check_holder(key, broker_id, f"{broker_id}, trusted by {state},", start)

@@ -1,7 +1,6 @@
-"""Producers and readers, who find any broker that believes to lead, deposed ones included.
+"""Simulated producers and readers, who use any broker that believes to lead, also deposed ones.
 
-Owns the values, each used once, and what their senders were told: "ok", "failed" (it never
-happened) or nothing.
+Owns the values, each used once, and their outcomes: "ok", "failed" (it never happened) or unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a simulated broker has on its disk: the log of each replica, and who it was last.
+"""The disk model of replication: the log of each replica, its synced part, the broker's identity.
 
 Owns which records a crash takes. A process that is killed loses nothing that it wrote; a power cut
 takes what was not synced, but for a prefix of it, as chance will have it. Only a synced log of a

@@ -1,6 +1,6 @@
-"""What goes wrong in a world, each kind a method that picks its victim by chance.
+"""Faults of the world of replication, each kind a method that picks its target by chance.
 
-Owns when it strikes and how long it takes. It likes leaders, and never asks whether it is a good
+Owns when they come and how long they last. Prefers leaders, and never checks whether it is a good
 moment.
 """
 
@@ -48,7 +48,7 @@ class Faults:
         return self._chance.choice(self._world.keys)
 
     def _leader(self) -> Broker:
-        """Of some partition; or anybody."""
+        """Of some partition; or any broker."""
         leader = self._world.quorum.image.partitions[self._key()].leader
         if leader >= 0 and self._chance.random() < 0.6:
             return self._world.brokers[leader]
@@ -67,7 +67,7 @@ class Faults:
         self._back_later(victim, 4.0)
 
     def restart(self) -> None:
-        """It is back before anybody misses it."""
+        """It is back before its session has expired."""
         victim = self._leader()
         victim.kill()
         self._back_later(victim, 0.2)
@@ -93,7 +93,7 @@ class Faults:
             victim.process.wants_shutdown = True
 
     def reset(self) -> None:
-        """A connection breaks, and nobody has died."""
+        """A connection breaks, though both brokers live."""
         self._world.quorum.reset_connection(self._leader().broker_id)
 
     def depose(self) -> None:

@@ -1,4 +1,4 @@
-"""A replica that follows: it asks, appends or cuts, and tells what it holds.
+"""The shell of a follower in the simulation: it fetches, appends or truncates, and reports.
 
 Owns the pace. Every decision is the `Follower`'s, and an answer goes to the object that asked.
 """
@@ -102,7 +102,7 @@ class Following:
         assert answer.base_offset == log.end, f"F1: {answer} does not follow {log.end}"
         log.append(answer.records)
         self.rules.on_appended(answer.high_watermark, log_end_offset=log.end)
-        # Before anything else: where the leader has no records any more nobody can compare.
+        # First of all: where the leader has no records any more, logs cannot be compared.
         log.trim(min(answer.log_start_offset, self.rules.high_watermark))
         self._note_high_watermark()
         if answer.records:

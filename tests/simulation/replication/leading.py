@@ -1,6 +1,6 @@
-"""A replica that leads: it takes what clients send, serves followers, and asks for an ISR.
+"""The shell of a leader in the simulation: produce requests, follower fetches, ISR proposals.
 
-Owns the requests that wait for an acknowledgement and the proposal under way. Every decision is
+Owns the requests that wait for an acknowledgement and the proposal in flight. Every decision is
 the `Leader`'s; what is checked before it is asked stands here, in this order: the epoch, the
 member, the range, the divergence. A proposal that is sent again keeps its command id, so that the
 quorum applies it once or refuses it once and for all.
@@ -174,13 +174,13 @@ class Leading:
         self.perform(self.rules.on_tick(self.process.now))
 
     def retain_from(self, offset: int) -> None:
-        """Retention; only what is committed, and nobody is told."""
+        """Retention; only committed records, without a request."""
         self.log.trim(min(offset, self.rules.high_watermark))
         self.process.checks.on_deleted(self.key, self.log.start)
         self.say(f"retains from {self.log.start}")
 
     def delete_before(self, offset: int) -> None:
-        """Somebody asks for it: the quorum knows first, then the own disk, then whoever asked."""
+        """By request: the quorum records it, then the own disk, then the client is answered."""
         start = max(self.log.start, min(offset, self.rules.high_watermark))
         self.say(f"is to start at {start}")
         command = RaiseLogStart(

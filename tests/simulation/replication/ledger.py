@@ -1,8 +1,7 @@
-"""What was promised of one partition: the committed prefix, as seen by somebody who sees all.
+"""The committed prefix of one partition: the truth that replicas are compared with.
 
-Owns the truth that replicas are compared with. An unclean election is a new beginning: until its
-leader has taken over nothing is promised (`in_limbo`), then its log is the truth, and whatever
-leaders of before go on saying counts no more.
+An unclean election is a new beginning: until its leader has taken over nothing is promised
+(`in_limbo`), then its log is the truth, and answers of earlier leaders count no more.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ def demand(holds: object, what: str) -> None:
 class Ledger:
     """Attributes:
     records: everything that was below a leader's high watermark, from offset 0.
-    unknown_to: what is before was deleted from an unclean leader, nobody knows what it was.
-    deleted_to: retention, or whoever asked for it, may have removed what is before.
+    unknown_to: records before it were deleted from an unclean leader, and are not known.
+    deleted_to: retention, or a client's request, may have removed records before it.
     promised: starts that were answered, by the leader epoch in which they were.
     acknowledged: offsets of values with acks=all; seen: what readers were given.
     unclean_epoch: of the last unclean election; 0 while there was none.

@@ -1,4 +1,4 @@
-"""What replicas say to each other. Data only."""
+"""Messages between replicas in the simulation. Data only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The simulated network: what is on its way may be late, lost, doubled or overtaken.
+"""The network model of replication: messages in flight may be late, lost, doubled or overtaken.
 
-Owns the links, each with a direction. A link keeps the order, as a connection does, but for
-strays: bytes of an older connection that are read when nobody expects them any more. Names are
+Owns the links, each with a direction. A link keeps the order, as a connection does, except for
+strays: bytes of an older connection that are read after their requests have ended. Names are
 broker ids, CONTROLLER and CLIENTS.
 """
 

@@ -1,7 +1,7 @@
-"""What a seed decides before a world begins: its size, its topics, its weather, its troubles.
+"""The plan of a world of replication, drawn from its seed: size, topics, network, kinds of faults.
 
-Owns the numbers. A seed draws its own handful of troubles (swarm testing): worlds in which
-everything happens all the time hide what takes a quiet hour.
+Owns the numbers. A seed draws its own handful of faults (swarm testing): worlds in which everything
+happens all the time hide bugs that need a quiet hour.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One process of a simulated broker: from its registration to its death.
+"""One process of a simulated broker, from its registration to its death.
 
-Owns what dies with it: its view of the metadata, its roles, its flushes under way. It translates
+Owns what dies with it: its view of the metadata, its roles, its flushes in progress. It translates
 an image into assignments, under two rules. It acts on nothing before it knows its own
 registration, and it leads only while it sees itself unfenced: what an older image says of its
 predecessor's leadership is not its own, as a power cut may have taken part of the log since.
@@ -76,7 +76,7 @@ class Process:
         self._world.timeline.after(seconds, self.turn, act, *arguments)
 
     def turn(self, act: Callable[..., None], *arguments: Any) -> None:
-        """Whatever this process does begins here: the dead do nothing, the stopped do it later."""
+        """Every step of this process begins here: not when dead, later when paused."""
         if self.has_ended:
             return
         if self.broker.is_paused:
@@ -113,7 +113,7 @@ class Process:
         self._tick()
 
     def _register(self, registration: RegisterBroker) -> None:
-        """With the epoch that is registered now, so that it replaces nobody if it comes late."""
+        """With the epoch that is registered now, so that it replaces no later process."""
         if self.broker_epoch != NO_EPOCH:
             return
         known = self._world.quorum.image.brokers.get(self.broker_id)
@@ -246,7 +246,7 @@ class Process:
         return self.broker.log(key, self.image.topics[key.topic_id].configs["durability"])
 
     def epoch_in_isr(self, broker_id: int) -> int | None:
-        """The broker epoch of whoever may be in an ISR; a leader that shuts down may stay in it."""
+        """The broker epoch of possible ISR members; a leader that shuts down may stay in it."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
             return None

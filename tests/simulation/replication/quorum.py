@@ -1,4 +1,4 @@
-"""The metadata quorum as an oracle, with the real rules and the real controller.
+"""The metadata quorum as an oracle for replication, with the real rules and the real controller.
 
 Owns the one order of commands, the images, and how they reach the brokers: late, each at its own
 pace, with versions left out, never backwards.
@@ -84,7 +84,7 @@ class Quorum:
     # How brokers learn
 
     def tell(self, broker: Broker) -> None:
-        """Unless news are on their way to it already."""
+        """Unless an image is in flight to it already."""
         if broker.broker_id in self._is_on_its_way or broker.process is None:
             return
         self._is_on_its_way.add(broker.broker_id)
@@ -123,7 +123,7 @@ class Quorum:
             self._world.timeline.after(CONTROLLER_TICK_SECONDS, self._tick, controller)
 
     def _perform(self, controller: Controller, effects: Sequence[Effect]) -> None:
-        """Nobody here has groups, so nobody waits for the coordinators' slots."""
+        """There are no groups here, so coordinators' slots do not matter."""
         for effect in effects:
             if isinstance(effect, ProbeBroker):
                 when = max(self._now, effect.not_before) + self._chance.random() * 0.02

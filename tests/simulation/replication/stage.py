@@ -1,6 +1,6 @@
-"""A world for a script: nothing breaks but what the script breaks, and every check runs.
+"""A world for one script: only the script injects faults, and every check runs.
 
-Owns the words that scripts share. One partition: its replicas are brokers 0, 1 and 2, and 0 leads.
+Owns the steps that scripts share. One partition: its replicas are brokers 0, 1 and 2, and 0 leads.
 """
 
 from __future__ import annotations

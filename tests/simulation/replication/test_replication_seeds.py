@@ -1,4 +1,4 @@
-"""Whatever happens to brokers, disks and network: no promise is broken, and afterwards all heals.
+"""Random faults of replicas, disks and network: no promise is broken, and afterwards all heals.
 
 Here a few worlds; `python -m tests.simulation.replication --seeds N` goes on from there. A failure
 prints the command that replays it.

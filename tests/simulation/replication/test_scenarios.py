@@ -1,4 +1,4 @@
-"""Known dangers, one script each: who leads, what is kept, and what nobody believes.
+"""Known dangers of replication, one script each: elections, truncation, stale directories.
 
 The checks of the simulation run after every event of every script; at the end all must heal.
 """
@@ -35,7 +35,7 @@ def test_a_leader_dies_and_its_successor_has_everything() -> None:
 
 
 def test_logs_that_part_in_several_epochs_meet_again() -> None:
-    """Each of three leaders writes alone, in its own epoch, what nobody else gets (KIP-279)."""
+    """Each of three leaders writes alone, in its own epoch, what no follower gets (KIP-279)."""
     stage = Stage()
     kept = stage.produce(0)
     stage.cut(0, 1, 2)
@@ -103,7 +103,7 @@ def test_the_last_replica_standing_is_waited_for() -> None:
 
 
 def test_a_restored_directory_is_not_electable() -> None:
-    """A broker comes back on the directory of a week ago, alone: nobody leads until others do."""
+    """A broker comes back on a directory of a week ago, alone: no leader until others are back."""
     stage = Stage()
     stage.kill(1)
     stage.broker(1).start()
@@ -236,7 +236,7 @@ def test_a_quiet_partition_does_not_wait_for_the_dead() -> None:
 
 
 def test_a_leader_that_its_followers_do_not_hear_deletes_and_dies() -> None:
-    """It was answered: the successor starts there, though nobody has told it but the quorum."""
+    """It was answered: the successor starts there, though it knows that from the quorum only."""
     stage = Stage()
     for _ in range(3):
         stage.produce(0)

@@ -1,7 +1,7 @@
-"""Virtual time: one heap of events, and what happened, line by line.
+"""Virtual time: one heap of events, and the trace of what happened.
 
-Owns the order of events. Two at the same moment come in the order in which they were asked for, so
-that a seed is one story.
+Owns the order of events. Two at the same moment come in the order in which they were scheduled, so
+that a seed is one replay.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Brokers that replicate partitions, under virtual time: one seed, one story.
+"""The world of replication under virtual time: one seed is one replay of leaders and followers.
 
-Owns the acts: brokers start, clients work while things break, then all is repaired and must heal
-within HEAL_SECONDS_MAX, and every promise is judged. The rules of leaders and followers, of the
-controller and of the metadata are the real ones; disks, network, clock and quorum are simulated.
+Owns the acts: brokers start, clients work while faults are injected, then all is repaired and must
+heal within HEAL_SECONDS_MAX, and every promise is judged. The rules of leaders and followers, of
+the controller and of the metadata are the real ones; disks, network, clock and quorum are
+simulated.
 
     python -m tests.simulation.replication --seed N
 """
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tests.simulation.replication.process import Role
 
 START_SECONDS_MAX, HEAL_SECONDS_MAX = 5.0, 40.0
-STEP_SECONDS = 0.5
+STEP_SECONDS = 0.5  # between checks whether all is healed
 
 
 class World:
@@ -89,7 +90,7 @@ class World:
     def play(self) -> None:
         """
         Raises:
-            Violation: a promise was broken; or whatever the code under test raised.
+            Violation: a promise was broken; or any error of the code under test.
         """
         self.begin()
         self.network.weather, self.is_calm = self.plan.weather, False
@@ -149,7 +150,7 @@ class World:
         self.timeline.after(broker.chance.random() * 3.0, broker.start)
 
     def _elect_the_lost(self) -> None:
-        """What an operator does where nobody is trusted any more."""
+        """An operator's unclean election, where no replica may be elected cleanly."""
         for key in self.keys:
             state = self.state(key)
             active = all(map(self.quorum.image.is_active, state.replicas))
