@@ -91,9 +91,8 @@ def lag_of(progress: StreamingQueryProgress) -> QueryLag:
     partitions: dict[Key, int] = {}
     for source in progress.sources:
         for key, behind in _behind(source.endOffset, source.latestOffset).items():
-            partitions[key] = max(
-                behind, partitions.get(key, 0)
-            )  # two sources may read it: the slower one counts
+            # Two sources may read the same partition: the slower one counts.
+            partitions[key] = max(behind, partitions.get(key, 0))
     name = progress.name or None
     return QueryLag(str(progress.id), name, progress.batchId, partitions)
 

@@ -208,9 +208,8 @@ def open_session(name: str) -> Iterator[SparkSession]:
 
 
 def _new_session(name: str) -> SparkSession:
-    os.environ.setdefault(
-        PYTHON, sys.executable
-    )  # it has raftmq and pyarrow; another python3 may not
+    # This interpreter has raftmq and pyarrow; another python3 may not.
+    os.environ.setdefault(PYTHON, sys.executable)
     builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")
     session = builder.getOrCreate()
     if session.conf.get(LOG_LEVEL, "") == "":

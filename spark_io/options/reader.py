@@ -296,9 +296,8 @@ def _bad_name(name: str) -> str:
     if told := refusal(name):
         return told
     prefixed = [spelling for spelling in client_names(name) if spelling in KNOWN]
-    similar = prefixed or get_close_matches(
-        name, list(KNOWN), n=1, cutoff=0.8
-    )  # stricter than difflib's 0.6: names share words
+    # Stricter than difflib's 0.6, as many names share words.
+    similar = prefixed or get_close_matches(name, list(KNOWN), n=1, cutoff=0.8)
     hint = f"did you mean {KNOWN[similar[0]]}?" if similar else "leave it out"
     return f"there is no option {name}; {hint}"
 

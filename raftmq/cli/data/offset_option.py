@@ -13,11 +13,8 @@ from raftmq.wire.bodies import NUMBER_MAX
 _NUMBER = re.compile(r"(-?)([0-9]{1,19})", re.ASCII)
 TIME_MAX = 253_402_300_799_999  # the last millisecond of 9999, the last year of `datetime`
 WORDS = EARLIEST, LATEST = "earliest", "latest"  # the SDK's words, and no others
-OTHER_WORDS = {
-    "start": EARLIEST,
-    "beginning": EARLIEST,
-    "end": LATEST,
-}  # other programs' words, for the hint
+# What other programs call them, for the hint in the error.
+OTHER_WORDS = {"start": EARLIEST, "beginning": EARLIEST, "end": LATEST}
 
 
 class StartPlace(Enum):

@@ -40,9 +40,8 @@ class NumberRange(click.FloatRange):
         return found
 
 
-SECONDS = NumberRange(
-    min=0, min_open=True, max=1e6
-)  # 11 days: a longer time is a slip of the finger
+# At most 11 days: a longer time is a slip of the finger.
+SECONDS = NumberRange(min=0, min_open=True, max=1e6)
 
 
 def output_option() -> Callable[[Any], Any]:

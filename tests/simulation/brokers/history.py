@@ -262,9 +262,8 @@ class _Texts(dict[bytes, list[str | None]]):
         found = RecordBatch.decode(batch)
         values = found.values if not found.is_control else ()
         texts: list[str | None] = [text_of(bytes(value or b"")) for value in values]
-        self[batch] = (
-            texts or [None] * found.header.record_count
-        )  # not a client's, but it takes offsets
+        # Control batches hold no client's records, but take offsets.
+        self[batch] = texts or [None] * found.header.record_count
         return self[batch]
 
 
