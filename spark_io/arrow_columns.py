@@ -105,9 +105,7 @@ def columns_of(batch: pa.RecordBatch, *, topic: str | None) -> list[TopicColumns
 
 
 def _by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """One stable sort, so that many topics cost no more than a few and each keeps the order of its
-    rows.
-    """
+    """One stable sort: many topics cost no more than a few, and rows keep their order."""
     topics = batch.column("topic")
     if topics.null_count:
         raise InvalidRecord(

@@ -58,9 +58,7 @@ def to_record_batch(
 
 @contextmanager
 def garbage_kept() -> Iterator[None]:
-    """No garbage collection within: thousands of new tuples would trigger full collections
-    in vain.
-    """
+    """No garbage collection within: thousands of new tuples would trigger it in vain."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -247,9 +247,7 @@ def _offsets(options: OptionReader, name: str) -> Position | None:
 def _refuse_mark(
     options: OptionReader, name: str, position: Position, word: str, verb: str
 ) -> None:
-    """Refuse a batch that begins at the end, or ends at the beginning, also of one
-    partition only.
-    """
+    """Refuse a batch that begins at the end, or ends at the beginning, of any partition."""
     marks = flat(position.offsets) if isinstance(position, At) else {}
     marked = [key for key, offset in marks.items() if offset == _MARKS[word]]
     where = f" in {shown(marked)} ({_MARKS[word]})" if marked else ""

@@ -109,9 +109,7 @@ class RangeReader:
         )
 
     def _next(self, consumer: sync.Consumer) -> ConsumedBatch | None:
-        """The next batch; None: the range has ended in offsets without records (control
-        batches).
-        """
+        """The next batch; None: the range ends in offsets without records (control batches)."""
         asked, deadline = self._asked, time.monotonic() + self._options.retry_seconds
         while self._position < asked.end:
             error: RaftmqError | None = None
@@ -133,9 +131,7 @@ class RangeReader:
         self._position = max(self._position, position or 0)
 
     def _silence(self) -> RaftmqError:
-        """The error after a time-out, by where the log ends: the topic may have been deleted or
-        recreated.
-        """
+        """The error after a time-out: the topic may have been deleted or recreated."""
         asked = self._asked
         what = (
             f"{asked.topic}-{asked.partition}: nothing has come for "
@@ -170,9 +166,7 @@ class RangeReader:
         self._position = end
 
     def _end_of_loss(self, error: OffsetOutOfRange) -> int:
-        """The log start offset, if that is beyond the position; else the log ends before the
-        position.
-        """
+        """The log start offset, if it is beyond the position; else the end of the range."""
         # After an unclean election other records have these offsets now: read them.
         if isinstance(error, LogTruncation):
             return self._position

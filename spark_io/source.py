@@ -61,18 +61,14 @@ class BatchWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._name(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All rows are acknowledged already. A job without an id has no earlier attempts to
-        check.
-        """
+        """All rows are acknowledged. A job without an id has no earlier attempts to check."""
         if self._options.transactional_id is not None:
             check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: job=%s records=%d skipped=%d", self._job, count, skipped)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Acknowledged rows stay in the topic; the same job, run again under its name,
-        skips them.
-        """
+        """Acknowledged rows stay in the topic; the same job skips them when it is run again."""
         count, _ = counted(messages)
         logger.warning("failed: job=%s records=%d stay", self._job, count)
 
@@ -129,9 +125,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._options, self._name(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All rows are acknowledged already. With transactions, an epoch would become
-        visible here.
-        """
+        """All rows are acknowledged. With transactions they would become visible here."""
         check_dropped_tasks(self._options, messages)
         count, skipped = counted(messages)
         logger.info("written: batch=%d records=%d skipped=%d", batchId, count, skipped)

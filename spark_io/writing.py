@@ -130,9 +130,7 @@ def connection(options: SinkOptions) -> AbstractContextManager[sync.Client]:
 
 
 def _parts(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[TopicColumns]:
-    """The columns to send. The first part has no rows: sending it waits for the fences of its
-    topic.
-    """
+    """The columns to send. Sending the first part, without rows, waits for its fences."""
     first = options.topic
     # Also for a task without rows: its earlier attempt may have had some, which is a mismatch.
     if first is not None:

@@ -51,9 +51,7 @@ class Noun(click.RichCommand):
 
 
 class Program(click.RichGroup):
-    """Ends every command in the same way: one line on stderr and an exit code, for any expected
-    error.
-    """
+    """Ends every command in the same way: a line on stderr and an exit code."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         """In the order of `NOUNS`, from first use to trouble, instead of by letters."""
@@ -116,9 +114,7 @@ def _end_without_reader() -> int:
 
 
 def _said_of(error: Exception) -> str:
-    """Errors of our files name them; one without a file name comes from the stdout that the shell
-    gave us.
-    """
+    """Errors of our files name them; one without a file name comes from stdout."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         return f"cannot write to stdout: {error.strerror}"
     return str(error)

@@ -347,9 +347,7 @@ class LocalCluster:
             raise
 
     def _forget(self, nodes: Mapping[int, NodeProcess], *, is_all: bool) -> None:
-        """Remove these processes from `running.json`, unless new ones of the same nodes stand
-        there.
-        """
+        """Remove these processes, unless new ones of the same nodes stand there."""
         with changing(self._layout):
             running = read_running(self._layout)
             rest = {each: node for each, node in running.nodes.items() if node != nodes.get(each)}

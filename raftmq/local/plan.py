@@ -123,9 +123,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
             raise BrokerIdNotRegistered(f"there is no broker {node_id}; there {are}")
 
     def settings(self, node_id: int, layout: Layout) -> str:
-        """The TOML of a node. Its texts have no control characters, so that JSON's escapes are
-        TOML's.
-        """
+        """The TOML of a node. Without control characters, so that JSON's escapes are TOML's."""
         port = self.address(node_id).port
         voters = {each: self.address(each).port + VOTERS_OFFSET for each in self.node_ids}
         lines = [

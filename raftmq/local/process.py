@@ -72,9 +72,7 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 
 def _wait_ended(descriptor: int, seconds_max: float | None) -> bool:
-    """By pidfd, which is readable when the process has ended, also as a zombie of a negligent
-    parent.
-    """
+    """By pidfd, which is readable when the process has ended, also as a zombie."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(None if seconds_max is None else seconds_max * 1000))

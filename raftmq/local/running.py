@@ -93,9 +93,7 @@ def replace_json(path: Path, value: msgspec.Struct) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Raises StorageError, which names the file: the system's message about a full disk
-    does not.
-    """
+    """Raises StorageError, which names the file: the system's message may not."""
     try:
         path.write_bytes(data)
     except OSError as error:

@@ -86,9 +86,7 @@ def _candidates() -> range:
 
 
 def _keep(port: int) -> socket.socket | None:
-    """Bind without SO_REUSEADDR, which detects other reservations; then set it, so that a node may
-    listen.
-    """
+    """Bind without SO_REUSEADDR, which detects other reservations; then set it for nodes."""
     keeper = socket.socket()
     try:
         keeper.bind((HOST, port))
@@ -269,9 +267,7 @@ async def open_nodes(count: int) -> AsyncIterator[Nodes]:
 
 @contextmanager
 def _temporary_directory() -> Iterator[Path]:
-    """`tempfile.TemporaryDirectory` also cleans up at the exit of the process: too early, and
-    twice.
-    """
+    """tempfile's own also cleans up at the exit of the process: too early, and twice."""
     directory = Path(mkdtemp(prefix="raftmq-testing-"))
     try:
         yield directory

@@ -94,9 +94,7 @@ def _cause_in(text: str) -> FailureCause:
 
 
 def _last_raised(traceback: str) -> FailureCause:
-    """The last error of a traceback: after the indented lines of code, `module.Class: text` and
-    notes.
-    """
+    """The last error of a traceback: `module.Class: text` after the indented lines of code."""
     lines = _STATE.sub("", traceback).splitlines()
     first = next((at for at, line in enumerate(lines) if not line.startswith(" ")), 0)
     name, _, told = lines[first].partition(": ")

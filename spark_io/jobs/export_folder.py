@@ -80,9 +80,7 @@ class PartitionFolder:
             _sync_folder(self.path)
 
     def _check_free(self, asked: OffsetRange) -> None:
-        """Raises JobError. A file of the very same range holds the same records, and may be
-        replaced.
-        """
+        """Raises JobError. A file of the same range holds the same, and may be replaced."""
         for other in self.ranges():
             if other != asked and other.start < asked.end and asked.start < other.end:
                 raise JobError(

@@ -90,9 +90,7 @@ def _gaps(log: OffsetRange, have: Sequence[OffsetRange]) -> Iterator[OffsetRange
 
 
 def _cut(gap: OffsetRange, size: int) -> Iterator[OffsetRange]:
-    """At multiples of `size`, wherever the gap begins, so that every run cuts at the same
-    offsets.
-    """
+    """At multiples of `size`, so that every run cuts at the same offsets."""
     start = gap.start
     while start < gap.end:
         end = min((start // size + 1) * size, gap.end)

@@ -150,9 +150,7 @@ _REFUSED_LOWER = {name.lower(): name for name in _REFUSED}
 
 
 def refusal(name: str) -> str | None:
-    """A sentence on an unknown name that Kafka has, with or without prefix; None: Kafka has none
-    such.
-    """
+    """A sentence on an option that only Kafka has; None: it is none of Kafka's."""
     prefix = next((each for each in PREFIXES if name.startswith(each)), "")
     base = name.removeprefix(prefix)
     if base.startswith(_SECRET_FAMILIES):
@@ -216,9 +214,7 @@ class OptionReader:
         return given[0] if given else None
 
     def read(self, *names: str, parse: Callable[[str], ValueT]) -> ValueT | None:
-        """The parsed value; None: it is not given. `parse` raises ValueError, which says what is
-        expected.
-        """
+        """The parsed value; None: not given. `parse` raises ValueError: what it expects."""
         name = self.which(*names)
         if name is None:
             return None
@@ -337,8 +333,6 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _respelled(problem: str, spellings: Mapping[str, str]) -> str:
-    """Replace field names by options. A name that is a common word counts only in front of
-    a value.
-    """
+    """Replace field names by options; common words only in front of a value."""
     patterns = [field if "_" in field else rf"{field}(?= = )" for field in spellings]
     return re.sub(rf"\b(?:{'|'.join(patterns)})(?!\w)", lambda found: spellings[found[0]], problem)

@@ -97,9 +97,7 @@ def _absence(random: Random) -> Params:
 
 
 def _clock(random: Random) -> Params:
-    """From ten milliseconds to five minutes, ahead or behind, or ahead by weeks; at once, or to and
-    fro.
-    """
+    """From 10 ms to five minutes, ahead or behind, or weeks ahead; once, or to and fro."""
     if random.random() < 1 / 3:
         params: Params = {"offset_ms": round(random.uniform(15, 30) * 86_400_000)}
     else:

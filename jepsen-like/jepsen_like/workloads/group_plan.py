@@ -54,9 +54,7 @@ class Fate(NamedTuple):
 
 
 def draw_groups(random: Random, topics: Sequence[str], *, count: int) -> list[GroupPlan]:
-    """Of the first all members read all topics; each commits in another way, as long as there
-    is one.
-    """
+    """In the first one all members read all topics; each group has another commit mode."""
     commits = random.sample(COMMITS, len(COMMITS))
     assignors = [ASSIGNORS[0], *(random.choice(ASSIGNORS) for _ in range(count - 1))]
     return [

@@ -93,9 +93,7 @@ class ConsumeBench:
             asked = time.monotonic()
 
     def _note_end(self) -> None:
-        """The end of the work so far: the check that nothing follows takes time that does not
-        count.
-        """
+        """The end of the work so far; the check that nothing follows does not count."""
         self._end, self._cpu_end = time.monotonic(), time.process_time()
 
     def _take(self, batch: ConsumedBatch, rows: slice) -> None:

@@ -17,9 +17,7 @@ QUANTILES = {"p50": 0.5, "p99": 0.99, "p99_9": 0.999}
 
 
 def quantiles_of(seconds: Sequence[float]) -> dict[str, float | None]:
-    """In milliseconds, by nearest rank: the smallest measurement that this share is not above; and
-    the max.
-    """
+    """In milliseconds, by nearest rank; and the largest measurement."""
     if not seconds:
         return dict.fromkeys([*QUANTILES, "max"])
     ordered = sorted(seconds)
@@ -48,9 +46,7 @@ def rates_of(
 
 
 def tell(figures: Row, *, as_json: bool) -> None:
-    """Print one JSON object, or a line for each figure; dicts become a line for each of their
-    entries.
-    """
+    """Print one JSON object, or a line for each figure, and for each entry of a dict."""
     if as_json:
         write_json([figures])
         return

@@ -47,9 +47,7 @@ class Load:
         ]
 
     def rows(self, amount: Amount) -> Iterator[Row]:
-        """The rows to send; the clock is read once for each eighth of the pool instead of for each
-        row.
-        """
+        """The rows to send; the clock is read for each eighth of the pool only."""
         if amount.records is not None:
             return islice(chain.from_iterable(repeat(self.pool)), amount.records)
         return chain.from_iterable(self._until(monotonic() + amount.seconds))

@@ -101,9 +101,7 @@ class ProduceBench:
     def _on_delivery(
         self, turn: float, error: RaftmqError | None, _metadata: RecordMetadata | None
     ) -> None:
-        """A probe's failure is not counted here: what fails it fails `send_many`, which ends the
-        bench.
-        """
+        """Failures are not counted: what fails a probe fails `send_many`, too."""
         if error is None:
             self.latencies.append(anyio.current_time() - turn)
 

@@ -33,9 +33,7 @@ def bootstrap_option(*, is_global: bool = False) -> Callable[[Any], Any]:
 
 
 def bootstrap_addresses(given: str | None) -> tuple[Address, ...]:
-    """Each address once, from the first place that names some: `given` (after the verb),
-    and so on.
-    """
+    """Each address once, from the first place that names some, beginning with `given`."""
     from raftmq.errors import InvalidConfig
     from raftmq.rpc.protocol import parse_address
 

@@ -160,9 +160,7 @@ def problems_of(health: Health) -> list[str]:
 
 
 def warnings_of(health: Health) -> list[str]:
-    """Topics that one broker's failure would stop: a line for each kind. They do not make it
-    unhealthy.
-    """
+    """Topics that the loss of one broker would stop; they do not make it unhealthy."""
     topics: dict[str, list[str]] = {}
     for one in health.fragile:
         topics.setdefault(one.warning, []).append(one.topic)

@@ -132,9 +132,7 @@ def _info_object(details: ClusterDetails) -> Row:
 
 
 def _listener_rows(details: ClusterDetails) -> Iterator[tuple[object, ...]]:
-    """A voter's port is no listener, but belongs among the ports that a firewall has to let
-    through.
-    """
+    """A voter's port is no listener, but a firewall has to let it through, too."""
     for one in details.brokers:
         for name, address in one.listeners.items():
             yield one.broker_id, name, address, one.rack, one.state

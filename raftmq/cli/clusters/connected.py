@@ -143,9 +143,7 @@ def open_client(addresses: Sequence[Address], seconds: float = CONNECT_SECONDS_M
 
 
 async def find_voters(addresses: Sequence[Address]) -> list[str]:
-    """For each address that is a voter's port, which serves no clients, a line with what to do
-    instead.
-    """
+    """A line with advice for each address that is a voter's port and serves no clients."""
     found: dict[Address, str] = {}
 
     async def visit(address: Address) -> None:
@@ -167,9 +165,7 @@ async def find_voters(addresses: Sequence[Address]) -> list[str]:
 
 
 def _only_one(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """KeyboardInterrupt if there is one; the first of expected errors; else the group, as it is a
-    bug.
-    """
+    """KeyboardInterrupt if there is one; else the first expected error; a bug as a group."""
     leaves = list(_leaves(group))
     # Errors of tasks that Ctrl-C has cancelled do not matter then.
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):

@@ -43,9 +43,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ResetSelection(NamedTuple):
-    """`topics` or `partitions`; both None: all partitions for which the group has committed
-    something.
-    """
+    """`topics` or `partitions`; both None: all that the group has committed."""
 
     name: str
     to: To | None

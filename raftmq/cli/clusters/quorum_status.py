@@ -111,9 +111,7 @@ def _via(silence: VoterSilence, broker: VoterSilence) -> VoterSilence:
 async def ask_all(
     network: QuorumNetwork[Address], addresses: Sequence[Address]
 ) -> tuple[list[VoterAnswer], list[VoterSilence]]:
-    """Ask all at the same time. The best answer comes first; failures in the order of
-    `addresses`.
-    """
+    """Ask all at the same time; the best answer first, failures in the order of `addresses`."""
     found: dict[Address, VoterAnswer | VoterSilence] = {}
     async with trio.open_nursery() as nursery:
         for address in addresses:
@@ -144,9 +142,7 @@ async def _ask(
 
 
 def _rank(answer: VoterAnswer) -> tuple[bool, int, int, int]:
-    """Leaders first, and of those the newest: one that is cut off may not know that it was
-    deposed.
-    """
+    """Leaders first, the newest before others, which may not know that they were deposed."""
     status = answer.status
     return status.state != "leader", -status.term, -status.commit_index, status.node_id
 

@@ -110,9 +110,7 @@ class WaitReason:
         return told
 
     async def _find(self) -> str:
-        """The reason; empty for errors that do not pass by waiting, which end the command with
-        their own.
-        """
+        """The reason; empty for errors that end the command, as waiting does not help."""
         try:
             return await self._ask()
         except RaftmqError as error:
@@ -121,9 +119,7 @@ class WaitReason:
             return f"{' '.join(str(error).split())}; {WAY_OUT}"
 
     async def _ask(self) -> str:
-        """The reason, or empty if all is well. Raises RaftmqError: of the first question without an
-        answer.
-        """
+        """The reason, or empty. Raises RaftmqError: of the first question without an answer."""
         admin, wanted = self._admin.with_timeout(ANSWER_SECONDS_MAX), self._wanted
         # The quorum first: without it leaders and coordinators may still answer, but not be
         # replaced.

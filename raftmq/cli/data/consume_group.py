@@ -136,9 +136,7 @@ async def write_all(
     output: Output,
     stopping: Stopping,
 ) -> None:
-    """Until `records_max` are written, the owned partitions have reached `ends`, or a
-    signal comes.
-    """
+    """Until `records_max` are written, the partitions have reached `ends`, or a signal."""
     left = wish.records_max
     batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
     while not stopping.is_wanted:
@@ -189,9 +187,7 @@ async def _commit_passed(consumer: Consumer) -> None:
 async def _write(
     batch: ConsumedBatch, count: int, form: Format, output: Output, stopping: Stopping
 ) -> int:
-    """Write the first `count` records; returns how many, which is all of them unless a signal
-    comes.
-    """
+    """Write the first `count` records; returns their number, less after a signal."""
     data, before = form(batch, slice(0, count)), output.byte_count
     with stopping.breaking_off():
         # Until the reader has taken all of it; a signal breaks it off.
@@ -217,9 +213,7 @@ async def _finish(rest: bytes, output: Output) -> bool:
 
 
 def _is_at_the_end(consumer: Consumer, ends: dict[Key, int]) -> bool:
-    """Whether all owned partitions are read to `ends`. Without any it waits: others may leave the
-    group.
-    """
+    """Whether its partitions are read to `ends`; without any it waits for a rebalance."""
     positions = {key: consumer.position(*key) for key in consumer.assignment}
     return bool(positions) and all(
         position is not None and position >= ends.get(key, 0) for key, position in positions.items()

@@ -216,9 +216,7 @@ class Sink:
         self.blocks += 1
 
     async def watch(self) -> None:
-        """Raises BrokenPipeError once the reader has closed its end; returns where that cannot be
-        known.
-        """
+        """Raises BrokenPipeError once the reader of a pipe has gone; returns for other files."""
         if not stat.S_ISFIFO(self._mode):
             return
         # The writing end of a pipe never has data to read: it becomes "readable" by an error, when
@@ -227,9 +225,7 @@ class Sink:
         raise BrokenPipeError
 
     async def _write_whole(self, data: bytes) -> None:
-        """In a worker thread; a file is written to its end even when cancelled, so that the count
-        is right.
-        """
+        """In a worker thread, a file to its end even when cancelled: the count is right then."""
         is_file = stat.S_ISREG(self._mode)
         await run_sync(_write_all, self._file, data, abandon_on_cancel=not is_file)
         self.byte_count += len(data)

@@ -246,9 +246,7 @@ class Feed:
         return Burst(self)
 
     async def next_rows(self, deadline: float) -> list[Row]:
-        """The next rows; none if nothing has come by the deadline. A file has no pauses, hence no
-        deadline.
-        """
+        """The next rows; none by the deadline, which a file does not have."""
         with anyio.CancelScope() as scope:
             while not self._queue and not self._is_over:
                 if not self._is_prompt:
@@ -392,9 +390,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 
 def _check(order: ProduceOrder) -> None:
-    """Fail before any input is read for what the first record would fail for: input cannot be put
-    back.
-    """
+    """Fail as the first record would, but before any input is read and lost."""
     compress(producer_options(order.options).codec, b"")
     try:
         checked_extras(order.headers, order.tags, order.partition)
@@ -451,9 +447,7 @@ class ProduceRun:
     # -- progress and summary --------------------------------------------------------------
 
     def _undelivered(self) -> int | None:
-        """Grows with each delivery; None: all that was read is delivered, so that nothing is waited
-        for.
-        """
+        """Grows with each delivery; None: nothing that was read is undelivered."""
         delivered = self._statistics.records
         return delivered if self._feed.read_records > delivered else None
 

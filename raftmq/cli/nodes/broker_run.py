@@ -172,8 +172,6 @@ class _Process:
 
 
 def _counts(image: MetadataImage, node_id: int, broker_epoch: int) -> bool:
-    """Whether the cluster has registered this very process (its broker epoch) and counts it as
-    active.
-    """
+    """Whether this very process (by its broker epoch) is registered and active."""
     me = image.brokers.get(node_id)
     return me is not None and me.broker_epoch == broker_epoch and image.is_active(node_id)

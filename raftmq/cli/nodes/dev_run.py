@@ -48,9 +48,7 @@ def run_cluster(directory: Path, *, brokers: int | None, port: int | None, detac
 
 @contextmanager
 def _interrupted() -> Iterator[None]:
-    """Make SIGTERM and a hangup raise KeyboardInterrupt, as SIGINT does, so that there is one way
-    to end.
-    """
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does."""
     numbers = [signal.SIGINT, signal.SIGTERM]
     # Under `nohup` it is ignored, and stays so.
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

@@ -45,9 +45,7 @@ def dev_command(verb: str, directory: Path) -> str:
 
 @contextmanager
 def telling() -> Iterator[None]:
-    """Turn errors into exit codes. The last lines of a broker's log come first, indented, then the
-    error.
-    """
+    """Turn errors into exit codes; the last lines of a broker's log come before the error."""
     try:
         yield
     except RaftmqError as error:

@@ -23,9 +23,7 @@ class InOrder(click.RichGroup):
 
 
 class NumberRange(click.FloatRange):
-    """A range without `nan`, which click accepts in every range as it compares false with both
-    ends.
-    """
+    """A range without `nan`, which click accepts in every range."""
 
     def convert(
         self,

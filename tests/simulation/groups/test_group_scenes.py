@@ -30,9 +30,7 @@ def run_until(world: World, is_there: Callable[[], bool]) -> None:
 
 
 def test_a_static_member_restarts_before_it_has_handed_over() -> None:
-    """Partitions that it was to give up have no owner, nor does its new process own them: all of
-    them are read.
-    """
+    """Partitions that it was to give up have a new owner in the end: all of them are read."""
     world = World(2, Plan(member=MemberPlan(work_seconds=3.0), settings=SETTINGS))
     world.brokers[0].take_office(world.assign(world.brokers[0]))
     world.start("i0")
