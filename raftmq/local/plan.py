@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 HOST = "127.0.0.1"
 NODES_MAX = 9  # all of them vote; below the distance of the port ranges
 NODES_DEFAULT = 3  # the fewest of which one may be down
-PORT_DEFAULT = 9292  # next to Kafka's 9092
+PORT_DEFAULT = 9292  # not 9092, so that a Kafka may run beside it
 DIRECTORY_DEFAULT = Path("raftmq-data")  # in the working directory
 BROKERS_OFFSET, VOTERS_OFFSET = 10, 20  # round numbers: node 2's ports are 9293, 9303 and 9313
 PORT_MAX = 65_535 - VOTERS_OFFSET - NODES_MAX + 1  # then the last node's voter port is 65,535
