@@ -36,7 +36,7 @@ from raftmq.broker.replication.replica_repair import DamageReports, ReplicaRepai
 from raftmq.broker.replication.replicas import HighWatermarks, Replicas
 from raftmq.broker.replication.rot_watch import RotWatch
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
-from raftmq.broker.requests.fetch_sessions import WaitingFetches
+from raftmq.broker.requests.fetch_sessions import FetchPurgatory
 from raftmq.broker.requests.metadata import MetadataRequests, TopicDescriptions
 from raftmq.broker.requests.offsets import ListOffsetsRequests, RecordDeletion
 from raftmq.broker.requests.produce import ProduceRequests
@@ -238,7 +238,7 @@ class Broker:
         self._rot_watch = RotWatch(self.replicas, directory, self._repairs.watch)
         self.replicas.connect(self._fetchers, self._proposals, self._repairs, self._rot_watch.doubt)
         self.lifetime = self._make_lifetime()
-        self._waiting_fetches = WaitingFetches()
+        self._waiting_fetches = FetchPurgatory()
         self._server = RpcServer(
             ServerIdentity(settings.cluster_id, node_id),
             table_of(self._families()),

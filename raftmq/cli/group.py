@@ -109,9 +109,9 @@ def lag(name: str, watch: bool, output: str, timeout: float, bootstrap: str | No
 
     Exit code 3 if there is no such group.
     """
-    from raftmq.cli.clusters.group_reads import GroupListOptions, show_lag, watch_lag
+    from raftmq.cli.clusters.group_reads import GroupLagOptions, show_lag, watch_lag
 
-    look = GroupListOptions(name, bootstrap, timeout, as_json=output == "json")
+    look = GroupLagOptions(name, bootstrap, timeout, as_json=output == "json")
     return watch_lag(look) if watch else show_lag(look)
 
 

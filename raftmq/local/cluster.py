@@ -332,7 +332,8 @@ class LocalCluster:
         self, kind: type[BrokerNotAvailable | RequestTimedOut], what: str, node_id: int
     ) -> BrokerNotAvailable | RequestTimedOut:
         log = self._layout.log(node_id)
-        lines = last_lines(log, read_running(self._layout).nodes[node_id].log_position)
+        node = read_running(self._layout).nodes.get(node_id)  # None: stopped from elsewhere since
+        lines = last_lines(log, 0 if node is None else node.log_position)
         error = kind(f"{what}: {lines[-1] if lines else 'it has said nothing'} ({log})")
         error.add_note("\n".join(lines))
         return error

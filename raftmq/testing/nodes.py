@@ -183,12 +183,18 @@ class Nodes:
         self._nursery.start_soon(run.live, self._settings[node_id])
 
     async def stop(self, node_id: int) -> None:
-        await self._run_of(node_id).leave()
-        self.running.pop(node_id, None)
+        run = self._run_of(node_id)
+        await run.leave()
+        self._remove(node_id, run)
 
     async def kill(self, node_id: int) -> None:
-        await self._run_of(node_id).die()
-        self.running.pop(node_id, None)
+        run = self._run_of(node_id)
+        await run.die()
+        self._remove(node_id, run)
+
+    def _remove(self, node_id: int, run: NodeRun) -> None:
+        if self.running.get(node_id) is run:  # else another thread has started the node again
+            del self.running[node_id]
 
     def _run_of(self, node_id: int) -> NodeRun:
         self._check_known(node_id)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from raftmq.broker.replication.followed_partition import FollowedPartition
 from raftmq.broker.replication.leader_fetcher import LeaderFetcher
 from raftmq.broker.replication.replicas import HighWatermarks
+from raftmq.broker.requests.delayed_fetch import PartitionView
 from raftmq.broker.requests.fetch import FetchRequests
 from raftmq.broker.requests.fetch_sessions import AnsweredBounds
-from raftmq.broker.requests.fetch_turn import PartitionView
 from raftmq.broker.requests.offsets import RecordDeletion
 from raftmq.broker.requests.produce import ProduceRequests
 from raftmq.errors import NotLeaderOrFollower

@@ -32,7 +32,7 @@ CHANGE_BYTES = 1_000  # estimate of anything else; there are few, so it need not
 Outcome: TypeAlias = AnyResult | RaftmqError
 
 
-class CommitEntry:
+class PipelineEntry:
     """Attributes:
     tell: called once with the outcome, unless the entry was withdrawn.
     size: about how many bytes it takes.
@@ -46,7 +46,7 @@ class CommitEntry:
         self.is_sent = self.is_withdrawn = False
 
 
-class Commits(CommitEntry):
+class Commits(PipelineEntry):
     """Offsets of one group, each partition once. `OffsetsCommitted` names those refused."""
 
     __slots__ = ("commits", "group")
@@ -58,7 +58,7 @@ class Commits(CommitEntry):
         self.group, self.commits = group, tuple(commits)
 
 
-class GroupChange(CommitEntry):
+class GroupChange(PipelineEntry):
     """One command, alone."""
 
     __slots__ = ("command",)
@@ -68,7 +68,7 @@ class GroupChange(CommitEntry):
         self.command = command
 
 
-class Decision(CommitEntry):
+class Decision(PipelineEntry):
     """A command that depends on the state: `decide` gets an image with everything that was in line
     before it, and nothing comes in between. It returns None if there is nothing to do.
     """
@@ -141,7 +141,7 @@ class CommitBatch:
         return CommitOffsets(slot, slot_epoch, tuple(groups))
 
 
-def batch_of(line: Iterable[CommitEntry]) -> CommitBatch:
+def batch_of(line: Iterable[PipelineEntry]) -> CommitBatch:
     """As much of the front of the line as goes into one command."""
     batch = CommitBatch()
     for entry in line:

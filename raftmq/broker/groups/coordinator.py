@@ -77,7 +77,7 @@ def is_of_another_tenure(slot_epoch: int, own: int) -> bool:
     return slot_epoch not in (NOT_SAID, own)
 
 
-class CoordinatedGroups:
+class CoordinatedGroup:
     """A group in memory, with its timer.
 
     Attributes:
@@ -152,7 +152,7 @@ class OwnedSlot:
 
     def __init__(self, *, slot: int, slot_epoch: int, broker_epoch: int) -> None:
         self.slot, self.slot_epoch, self.broker_epoch = slot, slot_epoch, broker_epoch
-        self.groups: dict[str, CoordinatedGroups] = {}
+        self.groups: dict[str, CoordinatedGroup] = {}
         self.outsiders, self.order = Outsiders(), ChangeOrder()
         self.is_loaded = False
 
@@ -251,13 +251,13 @@ REST_SECONDS_MAX = 3.0  # then read requests that arrived meanwhile before any s
 class GroupClock:
     """`look` ticks a group of a slot. Nothing is ticked before `run`."""
 
-    def __init__(self, look: Callable[[OwnedSlot, CoordinatedGroups], None]) -> None:
+    def __init__(self, look: Callable[[OwnedSlot, CoordinatedGroup], None]) -> None:
         self._look = look
-        self._alarms: list[tuple[float, int, OwnedSlot, CoordinatedGroups]] = []  # a heap
+        self._alarms: list[tuple[float, int, OwnedSlot, CoordinatedGroup]] = []  # a heap
         self._numbers = count()
         self._sleep = trio.CancelScope()
 
-    def set(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
+    def set(self, slot: OwnedSlot, hosted: CoordinatedGroup) -> None:
         """After an input that may have brought the group's deadline forward."""
         deadline = hosted.group.deadline
         # After the slot was lost the groups are not ticked any more: the deadline of one that was
@@ -499,8 +499,8 @@ class GroupCoordinator:
             return Group(name, rules, slot_epoch=epoch)
         return Group.loaded(name, state, rules, now=trio.current_time(), slot_epoch=epoch)
 
-    def _host(self, slot: OwnedSlot, group: Group) -> CoordinatedGroups:
-        hosted = slot.groups[group.name] = CoordinatedGroups(group)
+    def _host(self, slot: OwnedSlot, group: Group) -> CoordinatedGroup:
+        hosted = slot.groups[group.name] = CoordinatedGroup(group)
         self._clock.set(slot, hosted)
         return hosted
 
@@ -523,7 +523,7 @@ class GroupCoordinator:
 
     # Groups
 
-    def joined_group(self, slot: OwnedSlot, name: str) -> CoordinatedGroups:
+    def joined_group(self, slot: OwnedSlot, name: str) -> CoordinatedGroup:
         """The group that a member joins: in memory, as it was saved, or new.
 
         Raises:
@@ -548,7 +548,7 @@ class GroupCoordinator:
         return self._host(slot, self._group(slot, name, self.image))
 
     def perform(
-        self, slot: OwnedSlot, hosted: CoordinatedGroups, effects: Iterable[GroupEffect]
+        self, slot: OwnedSlot, hosted: CoordinatedGroup, effects: Iterable[GroupEffect]
     ) -> None:
         """Perform a group's effects; then set its timer, and drop it from memory if possible."""
         for effect in effects:
@@ -568,7 +568,7 @@ class GroupCoordinator:
             assert isinstance(effect.token, PendingReply), f"{effect.token}"
             effect.token.settle(Reply(effect.body))
 
-    def _save(self, slot: OwnedSlot, hosted: CoordinatedGroups, save: SavePlan) -> None:
+    def _save(self, slot: OwnedSlot, hosted: CoordinatedGroup, save: SavePlan) -> None:
         command = save.command(slot_epoch=slot.slot_epoch, changed_at_ms=self.now_ms())
         # Nothing is saved any more: the next coordinator loads what was saved before.
         if not slot.pipeline.is_lost:
@@ -578,7 +578,7 @@ class GroupCoordinator:
             slot.order.note(save.group, slot.pipeline.newest)
 
     def _on_saved(
-        self, slot: OwnedSlot, hosted: CoordinatedGroups, save: SavePlan, outcome: Outcome
+        self, slot: OwnedSlot, hosted: CoordinatedGroup, save: SavePlan, outcome: Outcome
     ) -> None:
         # The group was abandoned, and its members answered.
         if slot.pipeline.is_lost:
@@ -596,11 +596,11 @@ class GroupCoordinator:
             effects = hosted.group.on_saved(save, now=now)
         self.perform(slot, hosted, effects)
 
-    def _tick(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
+    def _tick(self, slot: OwnedSlot, hosted: CoordinatedGroup) -> None:
         if not slot.pipeline.is_lost:  # lost: the new coordinator keeps the timers
             self.perform(slot, hosted, hosted.group.on_tick(trio.current_time()))
 
-    def _maybe_drop(self, slot: OwnedSlot, hosted: CoordinatedGroups) -> None:
+    def _maybe_drop(self, slot: OwnedSlot, hosted: CoordinatedGroup) -> None:
         group = hosted.group
         # The object may be the group's next one.
         if group.is_idle and slot.groups.get(group.name) is hosted and self._is_shown(group):

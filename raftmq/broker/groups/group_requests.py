@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Iterator
     from random import Random
 
-    from raftmq.broker.groups.coordinator import CoordinatedGroups, GroupCoordinator, OwnedSlot
+    from raftmq.broker.groups.coordinator import CoordinatedGroup, GroupCoordinator, OwnedSlot
     from raftmq.broker.groups.phases import GroupEffect
     from raftmq.metadata.image import MetadataImage
     from raftmq.rpc.context import RequestContext
@@ -353,7 +353,7 @@ class MemberRequests:
         effects = hosted.group.on_leave(request, pending, now=trio.current_time())
         return self._performed(slot, hosted, effects, pending)
 
-    def _find(self, name: str, slot_epoch: int) -> tuple[OwnedSlot, CoordinatedGroups]:
+    def _find(self, name: str, slot_epoch: int) -> tuple[OwnedSlot, CoordinatedGroup]:
         """
         Raises:
             NotCoordinator, CoordinatorLoadInProgress: see `Slots.find`.
@@ -369,20 +369,20 @@ class MemberRequests:
     def _performed(
         self,
         slot: OwnedSlot,
-        hosted: CoordinatedGroups,
+        hosted: CoordinatedGroup,
         effects: list[GroupEffect],
         pending: PendingReply,
     ) -> PendingReply:
         self._coordinator.perform(slot, hosted, effects)
         return pending
 
-    def _parked(self, hosted: CoordinatedGroups) -> PendingReply:
+    def _parked(self, hosted: CoordinatedGroup) -> PendingReply:
         """An answer that may take minutes; the group is notified if the connection ends."""
         pending = PendingReply()
         pending.on_dropped = partial(self._forget, hosted, pending)
         return pending
 
-    def _forget(self, hosted: CoordinatedGroups, pending: PendingReply) -> None:
+    def _forget(self, hosted: CoordinatedGroup, pending: PendingReply) -> None:
         hosted.group.forget(pending, now=trio.current_time())
 
     def _new_member_id(self, client_id: str) -> str:

@@ -39,7 +39,7 @@ from raftmq.metadata.commands import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from raftmq.broker.groups.batches import CommitEntry, Outcome
+    from raftmq.broker.groups.batches import Outcome, PipelineEntry
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage
 
@@ -111,7 +111,7 @@ class Pipeline:
     ) -> None:
         self._broker_id, self._ownership, self._proposer = broker_id, ownership, proposer
         self._sequences, self._look, self._on_lost = sequences, look, on_lost
-        self._line: deque[CommitEntry] = deque()
+        self._line: deque[PipelineEntry] = deque()
         self._bytes = 0
         self._woken, self._scope = trio.Event(), trio.CancelScope()
         self.settled, self.is_lost = 1, False
@@ -125,7 +125,7 @@ class Pipeline:
         """Number of the entry that was put in line last."""
         return self.settled + len(self._line)
 
-    def put(self, entry: CommitEntry, *, is_owed: bool = False) -> None:
+    def put(self, entry: PipelineEntry, *, is_owed: bool = False) -> None:
         """Append to the line. What the rules of a group owe to their members always fits.
 
         Raises:
@@ -144,14 +144,14 @@ class Pipeline:
         self._bytes += entry.size
         self._woken.set()
 
-    def _is_full(self, entry: CommitEntry) -> bool:
+    def _is_full(self, entry: PipelineEntry) -> bool:
         # A single entry larger than the limit must be possible.
         if not self._line:
             return False
         too_long = len(self._line) >= LINE_ENTRIES_MAX
         return too_long or self._bytes + entry.size > LINE_BYTES_MAX
 
-    def withdraw(self, entry: CommitEntry) -> bool:
+    def withdraw(self, entry: PipelineEntry) -> bool:
         """Whether it certainly was not and never will be applied. Its callback is not called."""
         entry.is_withdrawn = True
         return not entry.is_sent
@@ -316,7 +316,7 @@ class Pipeline:
         return QuorumBusy(f"slot {self._ownership.slot}: the quorum takes nothing for the moment")
 
 
-def _tell(entry: CommitEntry, outcome: Outcome) -> None:
+def _tell(entry: PipelineEntry, outcome: Outcome) -> None:
     if not entry.is_withdrawn:  # a withdrawn sender was answered already
         entry.tell(outcome)
 
@@ -347,7 +347,7 @@ def _is_idempotent(command: AnyCommand) -> bool:
 class PendingEntry:
     """`make` gets the callback for the entry's outcome."""
 
-    def __init__(self, make: Callable[[Callable[[Outcome], None]], CommitEntry]) -> None:
+    def __init__(self, make: Callable[[Callable[[Outcome], None]], PipelineEntry]) -> None:
         self.entry = make(self._on_outcome)
         self._outcome: Outcome | None = None
         self._told = trio.Event()

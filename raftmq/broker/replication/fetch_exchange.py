@@ -25,7 +25,7 @@ class LeaderPeers(Protocol):
     def send_one_way(self, broker_id: int, body: Request) -> bool: ...
 
 
-class FetchEnvironment(LeaderPeers, Protocol):
+class LeaderRequests(LeaderPeers, Protocol):
     """Requests to leaders, see `rpc.peers.Peers`."""
 
     def ask(
@@ -52,7 +52,7 @@ class FollowerIdentity(NamedTuple):
 
     broker_id: int
     broker_epoch: Callable[[], int]
-    peers: FetchEnvironment
+    peers: LeaderRequests
     random: Random
     settings: FetchSettings
 

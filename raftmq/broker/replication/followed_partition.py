@@ -23,7 +23,7 @@ from raftmq.wire.messages.fetch import FetchPartition
 if TYPE_CHECKING:
     from random import Random
 
-    from raftmq.broker.replication.fetch_exchange import FetchEnvironment
+    from raftmq.broker.replication.fetch_exchange import LeaderRequests
     from raftmq.partition.follower import Follower
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
@@ -148,7 +148,7 @@ class FollowedPartition:
         self._problem = ""
         self._backoff.reset()
 
-    def report(self, error: RaftmqError | None, peers: FetchEnvironment) -> None:
+    def report(self, error: RaftmqError | None, peers: LeaderRequests) -> None:
         """Report bytes of the leader that failed their check: it should check its disk. The
         outcome shows in its next answers; each refusal is reported again.
         """

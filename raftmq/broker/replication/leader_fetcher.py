@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.replication.fetch_exchange import (
-    FetchEnvironment,
     FetchExchange,
     FetchSettings,
     FollowerIdentity,
+    LeaderRequests,
 )
 from raftmq.broker.replication.followed_partition import NOWHERE, FollowedPartition
 from raftmq.broker.replication.progress_reports import ProgressReports
@@ -498,7 +498,7 @@ class Fetchers:
     def __init__(
         self,
         broker_id: int,
-        peers: FetchEnvironment,
+        peers: LeaderRequests,
         *,
         broker_epoch: Callable[[], int],
         random: Random,

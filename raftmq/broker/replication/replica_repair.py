@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from raftmq.broker.replication.fetch_exchange import FetchEnvironment
+    from raftmq.broker.replication.fetch_exchange import LeaderRequests
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.partition.leader import Assignment
@@ -55,7 +55,7 @@ TELLING_SECONDS_MAX = 2.0
 _UNREADABLE = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 
-class Ward(Protocol):
+class RepairableReplicas(Protocol):
     """The replicas under repair and their metadata, see `replicas.Replicas`."""
 
     def find(self, key: PartitionKey) -> Replica | None: ...
@@ -70,9 +70,9 @@ class Ward(Protocol):
         """Raises StorageError."""
 
 
-class RepairPeers(Protocol):
+class LossReporter(Protocol):
     async def tell(self, key: PartitionKey, loss: Loss) -> None:
-        """Returns once the report is applied and `Ward.state_of` shows it."""
+        """Returns once the report is applied and `RepairableReplicas.state_of` shows it."""
 
 
 class _Case:
@@ -105,10 +105,10 @@ class ReplicaRepair:
     def __init__(
         self,
         broker_id: int,
-        ward: Ward,
+        ward: RepairableReplicas,
         directory: LogDirectory,
-        reports: RepairPeers,
-        peers: FetchEnvironment,
+        reports: LossReporter,
+        peers: LeaderRequests,
         random: Random,
     ) -> None:
         self._broker_id, self._ward, self._directory = broker_id, ward, directory

@@ -37,7 +37,7 @@ from raftmq.wire.messages.fetch import Fetch, FetchPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from raftmq.broker.replication.fetch_exchange import FetchEnvironment
+    from raftmq.broker.replication.fetch_exchange import LeaderRequests
     from raftmq.partition.leader import Assignment
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
@@ -252,7 +252,7 @@ ANSWER_SECONDS_MAX = 10.0  # the leader reads from its disk, and does not wait f
 
 
 class RotRepair:
-    def __init__(self, peers: FetchEnvironment, directory: LogDirectory) -> None:
+    def __init__(self, peers: LeaderRequests, directory: LogDirectory) -> None:
         self._peers, self._directory = peers, directory
 
     async def put_right(self, replica: Replica, known: Assignment) -> None:

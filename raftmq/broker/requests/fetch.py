@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from raftmq.broker.requests.delayed_fetch import AnswerLimits, DelayedFetch, PartitionView
 from raftmq.broker.requests.fetch_sessions import AnsweredBounds, FetchSessions
-from raftmq.broker.requests.fetch_turn import AnswerLimits, FetchTurn, PartitionView
 from raftmq.errors import (
     InvalidRequest,
     OffsetOutOfRange,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
-    from raftmq.broker.requests.fetch_sessions import SessionPartition, WaitingFetches
-    from raftmq.broker.requests.fetch_turn import HostedReplicas
+    from raftmq.broker.requests.delayed_fetch import HostedReplicas
+    from raftmq.broker.requests.fetch_sessions import FetchPurgatory, SessionPartition
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
@@ -55,7 +55,7 @@ class FetchRequests:
         self,
         hosting: HostedReplicas,
         directory: LogDirectory,
-        waiting: WaitingFetches,
+        waiting: FetchPurgatory,
         random: Random,
     ) -> None:
         self._hosting, self._directory, self._waiting = hosting, directory, waiting
@@ -71,7 +71,7 @@ class FetchRequests:
         for wanted in request.partitions:
             session.name(wanted)
         limits = AnswerLimits(request.max_wait_ms, request.bytes_min, request.bytes_max)
-        return FetchTurn(
+        return DelayedFetch(
             session, self, self._hosting, self._directory, self._waiting, limits
         ).start()
 
@@ -116,7 +116,7 @@ class ReplicaFetchRequests:
         self,
         hosting: HostedReplicas,
         directory: LogDirectory,
-        waiting: WaitingFetches,
+        waiting: FetchPurgatory,
         random: Random,
         *,
         registered_epoch: Callable[[int], int | None],
@@ -148,7 +148,7 @@ class ReplicaFetchRequests:
             partition.verdict = self._verdict(request, wanted)
         self._take_all(request, request.held)
         limits = AnswerLimits(request.max_wait_ms, request.bytes_min, request.bytes_max)
-        return FetchTurn(
+        return DelayedFetch(
             session, self, self._hosting, self._directory, self._waiting, limits
         ).start()
 

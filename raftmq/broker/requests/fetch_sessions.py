@@ -273,7 +273,7 @@ class WaitingFetch(Protocol):
         """`look` raised this."""
 
 
-class WaitingFetches:
+class FetchPurgatory:
     """Nothing is woken before `run`."""
 
     def __init__(self) -> None:

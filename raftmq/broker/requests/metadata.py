@@ -265,7 +265,6 @@ def _fields(endpoint: Endpoint) -> tuple[str, str, int]:
 # between two pages show as they happen. Each page gets further than the one before.
 
 
-PAGE_BYTES = 1 << 19  # of one answer, estimated: a quarter of `header_bytes_max`
 DESCRIBED_TOPIC_BYTES = 50
 DESCRIBED_PARTITION_BYTES = 40
 BROKER_ID_BYTES = 5  # a 32-bit integer in msgpack, at most

@@ -14,8 +14,8 @@ import anyio
 from raftmq.cli.benching.figures import quantiles_of, rates_of
 from raftmq.cli.data.consume_run import (
     ConsumeOrder,
-    Extent,
     Progress,
+    RemainingRecords,
     begin,
     find_ranges,
     next_batch,
@@ -50,7 +50,9 @@ async def bench_consume(client: Client, plan: ConsumePlan) -> Row:
     wish = ConsumeOrder((plan.topic,), From(StartPlace.START), (), plan.records_max, until_end=True)
     ranges = await find_ranges(client, wish)
     there = sum((one.end or one.start) - one.start for one in ranges.values())
-    run = ConsumeBench(Extent(ranges, plan.records_max), min(there, plan.records_max or there))
+    run = ConsumeBench(
+        RemainingRecords(ranges, plan.records_max), min(there, plan.records_max or there)
+    )
     # A consumer of nothing but empty partitions would wait for ever.
     if there:
         async with open_consumer(client, wish, ranges) as consumer:
@@ -65,7 +67,7 @@ class ConsumeBench:
     waits: for each batch, in seconds.
     """
 
-    def __init__(self, extent: Extent, total: int) -> None:
+    def __init__(self, extent: RemainingRecords, total: int) -> None:
         self._extent, self._total = extent, total
         self._count = self._byte_count = 0
         self._start = self._end = time.monotonic()

@@ -244,7 +244,7 @@ def delete_groups(
 TITLES = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
 
 
-class GroupListOptions(NamedTuple):
+class GroupLagOptions(NamedTuple):
     """The options of one call."""
 
     name: str
@@ -253,7 +253,7 @@ class GroupListOptions(NamedTuple):
     as_json: bool
 
 
-def show_lag(look: GroupListOptions) -> int:
+def show_lag(look: GroupLagOptions) -> int:
     check_group(look.name)
 
     async def ask(client: Client) -> tuple[PartitionLag, ...]:
@@ -264,7 +264,7 @@ def show_lag(look: GroupListOptions) -> int:
     return ExitCode.OK
 
 
-def watch_lag(look: GroupListOptions) -> int:
+def watch_lag(look: GroupLagOptions) -> int:
     """Print the lag every second until Ctrl-C."""
     check_group(look.name)
     is_screen = sys.stdout.isatty() and not look.as_json
@@ -286,7 +286,7 @@ def watch_lag(look: GroupListOptions) -> int:
     return ExitCode.OK
 
 
-async def _try(client: Client, look: GroupListOptions) -> tuple[Sequence[PartitionLag] | None, str]:
+async def _try(client: Client, look: GroupLagOptions) -> tuple[Sequence[PartitionLag] | None, str]:
     """The rows; or None, and why no coordinator has answered."""
     try:
         return await _ask(client, look, min(look.timeout, ANSWER_SECONDS_MAX)), ""
@@ -296,13 +296,13 @@ async def _try(client: Client, look: GroupListOptions) -> tuple[Sequence[Partiti
         return None, f"no answer: {error}"
 
 
-async def _ask(client: Client, look: GroupListOptions, seconds: float) -> tuple[PartitionLag, ...]:
+async def _ask(client: Client, look: GroupLagOptions, seconds: float) -> tuple[PartitionLag, ...]:
     admin = client.admin.with_timeout(seconds)
     async with hinting(admin, look.name):
         return await admin.group_lag(look.name)
 
 
-def _report(rows: Sequence[PartitionLag], look: GroupListOptions) -> None:
+def _report(rows: Sequence[PartitionLag], look: GroupLagOptions) -> None:
     if look.as_json:
         write_json(_object(look.name, row) for row in rows)
         return

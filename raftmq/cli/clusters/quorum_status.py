@@ -20,7 +20,7 @@ from raftmq.cli.terminal.exits import ExitCode
 from raftmq.cli.terminal.output import Row, write_json, write_prose, write_table
 from raftmq.errors import RaftmqError, RemoteProtocolError, Unreachable
 from raftmq.metadata.raft.net.observer_service import ask_status
-from raftmq.metadata.raft.status import ESTABLISHED, Sight, explain
+from raftmq.metadata.raft.status import ESTABLISHED, VoterView, explain
 from raftmq.rpc.network import TcpNetwork
 from raftmq.rpc.protocol import format_address
 
@@ -176,9 +176,9 @@ def judge(answers: Sequence[VoterAnswer]) -> QuorumVerdict:
     return QuorumVerdict(True, status.leader_id, status.term, f"{what}; ask it for the lags")
 
 
-def _sight(status: QuorumStatus) -> Sight:
+def _sight(status: QuorumStatus) -> VoterView:
     standings = {v.node_id: v.standing if v.is_connected else None for v in status.voters}
-    return Sight(status.term, standings)
+    return VoterView(status.term, standings)
 
 
 # -- the report --------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def range_of(wanted: From, bounds: LogBounds, *, until_end: bool) -> Range:
             return Range(bounds.end if bounds.at_time is None else bounds.at_time, end)
 
 
-class Extent:
+class RemainingRecords:
     """The records that one command still has to take.
 
     Args:
@@ -354,7 +354,7 @@ async def _write_wanted(
     for topic in wish.topics:
         await check_there(client, topic, () if wish.needs_bounds else wish.partitions)
     ranges = await find_ranges(client, wish) if wish.needs_bounds else {}
-    extent = Extent(ranges, wish.records_max)
+    extent = RemainingRecords(ranges, wish.records_max)
     # Empty partitions, or -n 0: no consumer is opened, as it would wait for records.
     if extent.is_over:
         return
@@ -373,7 +373,10 @@ async def _write_wanted(
 
 
 async def write_all(
-    consumer: Consumer, extent: Extent, form: Format, write: Callable[[bytes], Awaitable[None]]
+    consumer: Consumer,
+    extent: RemainingRecords,
+    form: Format,
+    write: Callable[[bytes], Awaitable[None]],
 ) -> None:
     batches = consumer.batches(max_records=BATCH_RECORDS_MAX)
     while (batch := await next_batch(consumer, batches, extent)) is not None:
@@ -388,7 +391,7 @@ async def write_all(
 
 
 async def next_batch(
-    consumer: Consumer, batches: AsyncIterator[ConsumedBatch], extent: Extent
+    consumer: Consumer, batches: AsyncIterator[ConsumedBatch], extent: RemainingRecords
 ) -> ConsumedBatch | None:
     """The next batch; None: the extent is over.
 
@@ -404,7 +407,7 @@ async def next_batch(
     return None
 
 
-def take(consumer: Consumer, batch: ConsumedBatch, extent: Extent) -> slice:
+def take(consumer: Consumer, batch: ConsumedBatch, extent: RemainingRecords) -> slice:
     """Which of its records are wanted, the batch having been handed out last."""
     position = consumer.position(batch.topic, batch.partition) or batch.end_offset
     return extent.take((batch.topic, batch.partition), batch.offsets, position)

@@ -17,7 +17,7 @@ from raftmq.client.consumer.fetch_collector import FetchCollector
 from raftmq.client.consumer.fetch_plan import FetchPlan
 from raftmq.client.consumer.fetch_response import FetchResponses
 from raftmq.client.consumer.fetcher import Fetcher
-from raftmq.client.consumer.group_consumption import GroupConsumption, Way
+from raftmq.client.consumer.group_consumption import GroupConsumption, HandOutForm
 from raftmq.client.consumer.group_reader import GroupReader
 from raftmq.client.consumer.options import consumer_options
 from raftmq.client.consumer.partition_state import FROM_LATEST, seek_start
@@ -82,11 +82,11 @@ class Consumer:
         self._reader = GroupReader(
             self._subscription, self._one, self._on_change, self._fetcher.on_topics
         )
-        self._as_records: Way[Iterator[ConsumerRecord]] = Way(
+        self._as_records: HandOutForm[Iterator[ConsumerRecord]] = HandOutForm(
             self._delivery.open, iter, is_whole=False
         )
-        self._as_batch = Way(self._delivery.take, _same, is_whole=True)
-        self._as_shared = Way(
+        self._as_batch = HandOutForm(self._delivery.take, _same, is_whole=True)
+        self._as_shared = HandOutForm(
             lambda count: self._delivery.open_as(count, SharedBatch), SharedBatch, is_whole=False
         )
         self._membership = self._member_of(random or Random())
@@ -247,7 +247,7 @@ class Consumer:
             state.take_back(offset, epoch=batch.epoch_before(offset))
             self._fetcher.on_change(state)
 
-    async def _next_open(self, way: Way[Found]) -> Found:
+    async def _next_open(self, way: HandOutForm[Found]) -> Found:
         """As `_next`, for a batch that stays open: a rebalance may close it before this task runs
         again.
         """
@@ -256,7 +256,7 @@ class Consumer:
             if self._one.is_open:  # else a rebalance has closed it: wait for another
                 return found
 
-    async def _next(self, way: Way[Found], records_max: int | None = None) -> Found:
+    async def _next(self, way: HandOutForm[Found], records_max: int | None = None) -> Found:
         """The next records, once there are any; what was handed out before is finished now."""
         self._check_open()
         if self._is_waiting:  # positions would depend on which task is faster

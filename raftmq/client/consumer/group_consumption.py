@@ -194,7 +194,7 @@ LOOKS_PER_POLL = 20  # checks in one max_poll_interval_ms: late by 5 % at most
 Found = TypeVar("Found")
 
 
-class Way(NamedTuple, Generic[Found]):
+class HandOutForm(NamedTuple, Generic[Found]):
     """How records are handed out: taken as they are, or made from a batch.
 
     Attributes:
@@ -290,7 +290,7 @@ class GroupConsumption:
 
     # -- records ---------------------------------------------------------------------------
 
-    async def next(self, way: Way[Found], records_max: int, wait_for: BatchWait) -> Found:
+    async def next(self, way: HandOutForm[Found], records_max: int, wait_for: BatchWait) -> Found:
         """What `wait_for` finds, committed before or after as the commit mode says."""
         self._is_waiting = True
         self._member.on_asked()
@@ -345,7 +345,7 @@ class GroupConsumption:
             await self._opened.wait()
 
     async def _committed_first(
-        self, way: Way[Found], records_max: int, wait_for: BatchWait
+        self, way: HandOutForm[Found], records_max: int, wait_for: BatchWait
     ) -> Found:
         """Commit a batch, then hand it out. If its partition is revoked, or sought, meanwhile, the
         batch is closed, and its records are lost to the group, as "before" allows.
@@ -387,7 +387,7 @@ class GroupConsumption:
         return Processing(self._reader.in_hand, work, self._member.on_asked, self._on_busy)
 
 
-def _made(way: Way[Found], batch: ConsumedBatch) -> Found:
+def _made(way: HandOutForm[Found], batch: ConsumedBatch) -> Found:
     """Raises RaftmqError: a batch that cannot be decoded must not be committed."""
     try:
         return way.of_batch(batch)

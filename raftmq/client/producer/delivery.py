@@ -107,7 +107,7 @@ class Delivery:
         self._held()[0].watch(watcher)
 
 
-class EarlyDelivery(Delivery):
+class PendingDelivery(Delivery):
     """Of a record without a batch, as the number of partitions of its topic is not known yet."""
 
     __slots__ = ("_error", "_watchers")

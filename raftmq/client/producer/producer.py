@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from raftmq.client.administration.checks import check_topic
 from raftmq.client.producer.bulk import Bulk
-from raftmq.client.producer.delivery import Delivery, EarlyDelivery
+from raftmq.client.producer.delivery import Delivery, PendingDelivery
 from raftmq.client.producer.dispatcher import Dispatcher
 from raftmq.client.producer.record import (
     NO_EXTRAS,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 EARLY_OVERHEAD_BYTES = 256
 
 
-class EarlyRecord:
+class PendingRecord:
     """A record in `TopicQueues.waiting`.
 
     Attributes:
@@ -80,7 +80,7 @@ class EarlyRecord:
         """`record`: value, key, timestamp, size and extras."""
         self._dispatcher, self._topic, self._on_delivery = dispatcher, topic, on_delivery
         self._value, self._key, self._timestamp, self._size, self._extras = record
-        self.since, self.delivery = since, EarlyDelivery()
+        self.since, self.delivery = since, PendingDelivery()
         dispatcher.room.take_anyway(EARLY_OVERHEAD_BYTES)
         if on_delivery is not None:  # the callback will report a failure
             self.delivery.claim()
@@ -479,7 +479,7 @@ class Producer:
         self, topic: TopicQueues, record: _Record, on_delivery: OnDelivery | None
     ) -> Delivery:
         """Let the record wait for the number of partitions of its topic."""
-        early = EarlyRecord(self._dispatcher, topic, record, on_delivery, anyio.current_time())
+        early = PendingRecord(self._dispatcher, topic, record, on_delivery, anyio.current_time())
         topic.waiting.append(early)
         self._dispatcher.wake()
         return early.delivery

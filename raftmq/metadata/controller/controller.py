@@ -8,10 +8,10 @@ proposal changes nothing, and neither does a controller that was deposed without
 Invariants:
   1. Nothing is proposed before `on_office`, which is called after a read barrier.
   2. Images that are passed in never go back, and contain every result that was passed in.
-  3. For each subject at most one proposal is in flight (`UnderWay`).
+  3. For each subject at most one proposal is in flight (`InFlightProposals`).
   4. A broker is fenced only if its session expired, its process is dead, or it is unfit (frozen
      disk, metadata too old) while another broker is fit.
-  5. No call visits more than a few thousand partitions (`Looks`): the next call continues.
+  5. No call visits more than a few thousand partitions (`ScanBudget`): the next call continues.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from raftmq.metadata.commands import (
     SetFeatureLevel,
     UnfenceBroker,
 )
-from raftmq.metadata.controller.effects import Looks, UnderWay, subject_of
+from raftmq.metadata.controller.effects import InFlightProposals, ScanBudget, subject_of
 from raftmq.metadata.controller.elections import (
     BALANCE_SECONDS,
     ELECTIONS_MAX,
-    Drains,
+    ControlledShutdowns,
     Elections,
     PreferredLeaders,
     Reviews,
@@ -122,7 +122,7 @@ class Controller:
         self._survey: Survey | None = None  # a scan of all partitions in progress
         self._balances = False  # whether preferred leaders are elected when the survey is over
         self._frozen_disks, self._versions = FrozenDisks(), Versions()
-        self._drains, self._under_way = Drains(), UnderWay()
+        self._drains, self._under_way = ControlledShutdowns(), InFlightProposals()
         self._active: dict[int, int] = {}  # broker epochs of the brokers active at the last call
         self._version = -1  # of the newest image that was passed in; -1: before `on_office`
         self._ticked_at = self._balance_at = 0.0
@@ -226,12 +226,14 @@ class Controller:
 
     def _act(self, image: MetadataImage, *, now: float) -> Iterator[ProposeCommand]:
         self._follow_actives(image)
-        for command in self._commands(image, Looks(), now=now):
+        for command in self._commands(image, ScanBudget(), now=now):
             # Its last proposal has no result yet, or failed a moment ago.
             if self._under_way.is_free(subject_of(command), now=now):
                 yield self._under_way.propose(command)
 
-    def _commands(self, image: MetadataImage, looks: Looks, *, now: float) -> Iterator[Proposal]:
+    def _commands(
+        self, image: MetadataImage, looks: ScanBudget, *, now: float
+    ) -> Iterator[Proposal]:
         self._elections.assign(image, looks)
         unfit = self._unfit(image, looks, now=now)
         for broker in _brokers(image):
@@ -255,7 +257,7 @@ class Controller:
         self,
         image: MetadataImage,
         broker: BrokerState,
-        looks: Looks,
+        looks: ScanBudget,
         *,
         is_unfit: bool,
         now: float,
@@ -280,7 +282,7 @@ class Controller:
 
     # Unfit brokers: alive, but with a frozen disk or stale metadata
 
-    def _unfit(self, image: MetadataImage, looks: Looks, *, now: float) -> set[int]:
+    def _unfit(self, image: MetadataImage, looks: ScanBudget, *, now: float) -> set[int]:
         """Brokers that must be fenced, or stay fenced, although they are alive."""
         sessions, expected = self._sessions, self._versions.expected
         fit = {it for it in self._active if sessions.is_fit(it, expected=expected, now=now)}
@@ -305,7 +307,7 @@ class Controller:
     def _go_on_with_survey(self, image: MetadataImage) -> None:
         if self._survey is None:  # between two surveys
             return
-        for key in self._survey.go(image, Looks()):
+        for key in self._survey.go(image, ScanBudget()):
             self._elections.add(image, key)
         if self._survey.is_over:
             # The survey at the begin of a term only looks for leaderless partitions.
@@ -325,7 +327,7 @@ class Controller:
     # Controlled shutdown
 
     def _drain(self, image: MetadataImage) -> None:
-        looks = Looks()
+        looks = ScanBudget()
         for broker in image.brokers.values():
             # After its own review, which moves most of them.
             if self._sessions[broker.broker_id].wants_shutdown and _has_left(image, broker):

@@ -73,14 +73,14 @@ LOOKS_MAX = 5_000
 T = TypeVar("T")
 
 
-class Looks:
+class ScanBudget:
     """How many partitions may still be visited in this call."""
 
     def __init__(self, left: int = LOOKS_MAX) -> None:
         self.left = left
 
 
-class Walk(Generic[T]):
+class ResumableScan(Generic[T]):
     """An iteration that continues where the previous call stopped.
 
     Attributes:
@@ -91,7 +91,7 @@ class Walk(Generic[T]):
         self._keys = iter(keys)
         self.is_over = False
 
-    def go(self, looks: Looks) -> Iterator[T]:
+    def go(self, looks: ScanBudget) -> Iterator[T]:
         """The next keys, until the budget is used up or the caller stops iterating."""
         for key in islice(self._keys, looks.left):
             looks.left -= 1
@@ -117,7 +117,7 @@ RETRY_SECONDS = 0.5
 Subject: TypeAlias = tuple[str, int | PartitionId]
 
 
-class UnderWay:
+class InFlightProposals:
     """The in-flight proposals of one term, by subject."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from raftmq.metadata.commands import (
     PartitionId,
     ReviewPartitions,
 )
-from raftmq.metadata.controller.effects import Looks, Walk
+from raftmq.metadata.controller.effects import ResumableScan, ScanBudget
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -41,7 +41,7 @@ class _Candidate:
         command: the review in flight, if any.
     """
 
-    def __init__(self, hosted: Walk[PartitionId]) -> None:
+    def __init__(self, hosted: ResumableScan[PartitionId]) -> None:
         self._hosted = hosted
         self._given: dict[PartitionId, None] = {}  # found elsewhere; a dict as each is kept once
         self.command: ReviewPartitions | None = None
@@ -49,7 +49,7 @@ class _Candidate:
     def give(self, key: PartitionId) -> None:
         self._given[key] = None
 
-    def next_keys(self, image: MetadataImage, looks: Looks) -> tuple[PartitionId, ...]:
+    def next_keys(self, image: MetadataImage, looks: ScanBudget) -> tuple[PartitionId, ...]:
         found = []
         for key in self._candidates(looks):
             partition = image.partitions.get(key)
@@ -60,7 +60,7 @@ class _Candidate:
                     break
         return tuple(sorted(set(found)))
 
-    def _candidates(self, looks: Looks) -> Iterator[PartitionId]:
+    def _candidates(self, looks: ScanBudget) -> Iterator[PartitionId]:
         # First those that were found elsewhere, then the scan of what the broker hosts.
         while self._given and looks.left > 0:
             looks.left -= 1
@@ -83,7 +83,7 @@ class Elections:
 
     def on_active(self, image: MetadataImage, broker_id: int) -> None:
         """It may lead partitions without a leader: scan all that it hosts."""
-        self._candidates[broker_id] = _Candidate(Walk(image.hosted_by(broker_id)))
+        self._candidates[broker_id] = _Candidate(ResumableScan(image.hosted_by(broker_id)))
 
     def on_inactive(self, broker_id: int) -> None:
         """Another host must elect the partitions that were given to it."""
@@ -101,10 +101,10 @@ class Elections:
         for broker_id in sorted(active[:2], key=lambda host: host == but)[:1]:
             # Active since before this term, or `on_active` is still to come.
             if broker_id not in self._candidates:
-                self._candidates[broker_id] = _Candidate(Walk(()))
+                self._candidates[broker_id] = _Candidate(ResumableScan(()))
             self._candidates[broker_id].give(key)
 
-    def assign(self, image: MetadataImage, looks: Looks) -> None:
+    def assign(self, image: MetadataImage, looks: ScanBudget) -> None:
         """Find other hosts for partitions whose host became inactive or was refused."""
         while self._unassigned and looks.left > 0:  # the rest in the next call
             looks.left -= 1
@@ -112,7 +112,7 @@ class Elections:
             self.add(image, key, but=left_by)
 
     def of(
-        self, image: MetadataImage, broker: BrokerState, looks: Looks
+        self, image: MetadataImage, broker: BrokerState, looks: ScanBudget
     ) -> ReviewPartitions | None:
         """The next review of leaderless partitions of this broker, if there is one."""
         candidate = self._candidates.get(broker.broker_id)
@@ -152,18 +152,20 @@ def is_leaderless(image: MetadataImage, partition: PartitionState) -> bool:
 @dataclass
 class _Drain:
     broker_epoch: int
-    walk: Walk[PartitionId]
+    walk: ResumableScan[PartitionId]
     has_found: bool = False
     version: int | None = None  # of the image in which it was found to be drained
 
 
-class Drains:
+class ControlledShutdowns:
     """The scans, one for each broker epoch that is stopping, after its review."""
 
     def __init__(self) -> None:
         self._drains: dict[int, _Drain] = {}
 
-    def look(self, image: MetadataImage, broker: BrokerState, looks: Looks) -> list[PartitionId]:
+    def look(
+        self, image: MetadataImage, broker: BrokerState, looks: ScanBudget
+    ) -> list[PartitionId]:
         """Continue the scan; the partitions found that another broker could lead now."""
         drain = self._drains.get(broker.broker_id)
         # The first call for this process.
@@ -195,7 +197,7 @@ class Drains:
 
 
 def _begun(image: MetadataImage, broker: BrokerState) -> _Drain:
-    return _Drain(broker.broker_epoch, Walk(image.hosted_by(broker.broker_id)))
+    return _Drain(broker.broker_epoch, ResumableScan(image.hosted_by(broker.broker_id)))
 
 
 def _could_move(image: MetadataImage, partition: PartitionState | None, broker_id: int) -> bool:
@@ -230,7 +232,9 @@ class Survey:
     """A scan of all partitions, in many calls, as they were when it began."""
 
     def __init__(self, image: MetadataImage) -> None:
-        self._walk: Walk[tuple[PartitionId, PartitionState]] = Walk(image.partitions.items())
+        self._walk: ResumableScan[tuple[PartitionId, PartitionState]] = ResumableScan(
+            image.partitions.items()
+        )
         self._preferred: dict[int, int] = {}
         self._missed: dict[int, list[PartitionId]] = {}
 
@@ -238,7 +242,7 @@ class Survey:
     def is_over(self) -> bool:
         return self._walk.is_over
 
-    def go(self, image: MetadataImage, looks: Looks) -> Iterator[PartitionId]:
+    def go(self, image: MetadataImage, looks: ScanBudget) -> Iterator[PartitionId]:
         """Continue the scan; yields partitions without an active leader."""
         for key, partition in self._walk.go(looks):
             first = partition.replicas[0]
@@ -273,7 +277,7 @@ class PreferredLeaders:
         self._queue = survey.misplaced()
         heapify(self._queue)
 
-    def take(self, image: MetadataImage, looks: Looks) -> ElectLeader | None:
+    def take(self, image: MetadataImage, looks: ScanBudget) -> ElectLeader | None:
         """The next election that is still needed, or None."""
         # Entries that are not needed any more cost budget, too.
         while self._queue and looks.left > 0:
@@ -289,7 +293,7 @@ class PreferredLeaders:
 def misplaced(image: MetadataImage) -> list[PartitionId]:
     """The misplaced partitions of a survey of the whole image in one call; in order."""
     survey = Survey(image)
-    for _ in survey.go(image, Looks(len(image.partitions) + 1)):
+    for _ in survey.go(image, ScanBudget(len(image.partitions) + 1)):
         pass
     return sorted(survey.misplaced())
 
@@ -327,7 +331,7 @@ class Review:
 
     def __init__(self, image: MetadataImage, broker: BrokerState) -> None:
         self.broker = broker
-        self._walk: Walk[PartitionId] = Walk(image.hosted_by(broker.broker_id))
+        self._walk: ResumableScan[PartitionId] = ResumableScan(image.hosted_by(broker.broker_id))
         self._others: deque[PartitionId] = deque()  # scanned; follower roles, less urgent
         self._command: AnyReview | None = None  # without a result yet
 
@@ -339,13 +343,13 @@ class Review:
             mine.pending_since,
         )
 
-    def next_command(self, image: MetadataImage, looks: Looks) -> AnyReview | None:
+    def next_command(self, image: MetadataImage, looks: ScanBudget) -> AnyReview | None:
         """The command to propose, the same until `on_applied`; None if the budget is used up."""
         if self._command is None:  # the last one has a result: make the next
             self._command = self._made(image, looks)
         return self._command
 
-    def _made(self, image: MetadataImage, looks: Looks) -> AnyReview | None:
+    def _made(self, image: MetadataImage, looks: ScanBudget) -> AnyReview | None:
         name = (self.broker.broker_id, self.broker.broker_epoch)
         keys = self._led(image, looks)
         # Fill the slice with less urgent ones.
@@ -356,7 +360,7 @@ class Review:
             return ReviewPartitions(*name, tuple(sorted(keys)))
         return FinishReview(*name, self.broker.pending_since) if self._walk.is_over else None
 
-    def _led(self, image: MetadataImage, looks: Looks) -> list[PartitionId]:
+    def _led(self, image: MetadataImage, looks: ScanBudget) -> list[PartitionId]:
         """Partitions that the broker leads: these are unavailable until another leads. Others in
         which it has a role are kept in `_others`.
         """
@@ -391,7 +395,7 @@ class Reviews:
     def __init__(self) -> None:
         self._reviews: dict[int, Review] = {}
 
-    def of(self, image: MetadataImage, broker: BrokerState, looks: Looks) -> AnyReview | None:
+    def of(self, image: MetadataImage, broker: BrokerState, looks: ScanBudget) -> AnyReview | None:
         """The next command of the broker's review; a new review if more has become pending."""
         review = self._reviews.get(broker.broker_id)
         if review is None or not review.is_about(broker):  # more has become pending: begin again

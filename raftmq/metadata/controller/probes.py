@@ -25,14 +25,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.config import min_isr_in
-from raftmq.metadata.controller.effects import ProbeBroker, ProbeOutcome, Walk
+from raftmq.metadata.controller.effects import ProbeBroker, ProbeOutcome, ResumableScan
 from raftmq.metadata.election import min_isr_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from raftmq.metadata.commands import PartitionId
-    from raftmq.metadata.controller.effects import Looks
+    from raftmq.metadata.controller.effects import ScanBudget
     from raftmq.metadata.image import BrokerState, MetadataImage
 
 
@@ -156,7 +156,7 @@ class FrozenDisks:
     def __init__(self) -> None:
         self._checks: dict[int, _Check] = {}
 
-    def choose(self, image: MetadataImage, frozen: Iterable[int], looks: Looks) -> int | None:
+    def choose(self, image: MetadataImage, frozen: Iterable[int], looks: ScanBudget) -> int | None:
         """The first one without which no partition falls below min ISR; None: none, or the check
         needs more calls.
         """
@@ -180,10 +180,10 @@ class _Check:
 
     def __init__(self, image: MetadataImage, broker_id: int) -> None:
         self._broker_id = broker_id
-        self._walk: Walk[PartitionId] = Walk(image.hosted_by(broker_id))
+        self._walk: ResumableScan[PartitionId] = ResumableScan(image.hosted_by(broker_id))
         self._stopped_at: PartitionId | None = None
 
-    def is_needed(self, image: MetadataImage, looks: Looks) -> bool | None:
+    def is_needed(self, image: MetadataImage, looks: ScanBudget) -> bool | None:
         """Whether a partition would fall below min ISR without it; None: not known yet."""
         # Cheap at each tick: the partition that needed it before probably still does.
         if self._stopped_at is not None and self._is_needed_for(image, self._stopped_at):

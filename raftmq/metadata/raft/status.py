@@ -133,7 +133,7 @@ PATIENCE_SECONDS = 5.0
 BLANK, ESTABLISHED = "blank", "established"
 
 
-class Sight(NamedTuple):
+class VoterView(NamedTuple):
     """What one voter knows of the others.
 
     Attributes:
@@ -144,7 +144,7 @@ class Sight(NamedTuple):
     standings: dict[int, str | None]
 
 
-def explain(sight: Sight) -> str:
+def explain(sight: VoterView) -> str:
     """Why no leader is elected, or none is heard.
 
     1. There has never been a leader, as far as this voter knows: the first needs all voters.
@@ -174,7 +174,7 @@ def explain(sight: Sight) -> str:
     return "; ".join(facts)
 
 
-def _with(sight: Sight, standing: str | None) -> list[int]:
+def _with(sight: VoterView, standing: str | None) -> list[int]:
     return sorted(voter for voter, found in sight.standings.items() if found == standing)
 
 
@@ -212,9 +212,9 @@ class LeaderWatch:
             logger.warning("no leader: %s for_seconds=%.0f reason=%s", where, seconds, reason)
 
 
-def sight_of(node: RaftNode) -> Sight:
+def sight_of(node: RaftNode) -> VoterView:
     standings: dict[int, str | None] = {node.node_id: node.membership.standing.name.lower()}
     for peer in node.peers:
         standing = node.membership.standing_of(peer)
         standings[peer] = None if standing is None else standing.name.lower()
-    return Sight(node.term, standings)
+    return VoterView(node.term, standings)

@@ -14,7 +14,7 @@ import trio
 
 from raftmq.broker.replication.leader_fetcher import Fetchers
 from raftmq.broker.requests.fetch import FetchRequests, ReplicaFetchRequests
-from raftmq.broker.requests.fetch_sessions import WaitingFetches
+from raftmq.broker.requests.fetch_sessions import FetchPurgatory
 from raftmq.errors import UnknownTopicOrPartition
 from raftmq.model import Address
 from raftmq.partition.replica import Replica
@@ -109,7 +109,7 @@ class Copier:
             random=random,
             settings=settings,
         )
-        self.waiting = WaitingFetches()
+        self.waiting = FetchPurgatory()
         self.fetching = FetchRequests(self.hosted, directory, self.waiting, random)
         self.replicating = ReplicaFetchRequests(
             self.hosted, directory, self.waiting, random, registered_epoch=self.epochs.get

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from raftmq.broker.requests.fetch_sessions import STALE_ALARMS_MIN, WaitingFetches
+from raftmq.broker.requests.fetch_sessions import STALE_ALARMS_MIN, FetchPurgatory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,8 +31,8 @@ class Fetch:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[WaitingFetches]:
-    waiting = WaitingFetches()
+async def running() -> AsyncIterator[FetchPurgatory]:
+    waiting = FetchPurgatory()
     async with trio.open_nursery() as nursery:
         await nursery.start(waiting.run)
         yield waiting

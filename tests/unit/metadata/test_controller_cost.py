@@ -12,7 +12,7 @@ from immutables import Map
 
 from raftmq.metadata.commands import FenceBroker, FinishReview, PartitionId, ReviewPartitions
 from raftmq.metadata.controller.controller import PAUSE_SECONDS
-from raftmq.metadata.controller.effects import LOOKS_MAX, Looks, Walk
+from raftmq.metadata.controller.effects import LOOKS_MAX, ResumableScan, ScanBudget
 from raftmq.metadata.controller.elections import BALANCE_SECONDS, ELECTIONS_MAX
 from raftmq.metadata.image import MetadataImage, PartitionState, SlotState, Tally
 from tests.unit.metadata.office import FENCED, TOPIC, Office, broker, commands_in, with_broker
@@ -79,18 +79,18 @@ def live(office: Office, **first: Any) -> None:
 
 def test_a_walk_goes_on_where_it_stopped() -> None:
     """Ten keys, four looks a call, and a caller that has enough after two of them."""
-    walk = Walk(Map(dict.fromkeys(range(10))))
-    found = list(walk.go(Looks(4)))
-    looks = Looks(4)
+    walk = ResumableScan(Map(dict.fromkeys(range(10))))
+    found = list(walk.go(ScanBudget(4)))
+    looks = ScanBudget(4)
     steps = walk.go(looks)
     found += [next(steps), next(steps)]
     assert looks.left == 2
     steps.close()
     assert not walk.is_over
-    found += walk.go(Looks(5))
+    found += walk.go(ScanBudget(5))
     assert sorted(found) == list(range(10))
     assert walk.is_over
-    assert list(walk.go(Looks(0))) == []
+    assert list(walk.go(ScanBudget(0))) == []
     assert walk.is_over
 
 

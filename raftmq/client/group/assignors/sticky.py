@@ -48,7 +48,7 @@ class Pool:
         return key
 
 
-class Dealing:
+class AssignmentDraft:
     """A plan in the making. Begins with what the members claim, as far as the claim stands and is
     allowed.
 
@@ -138,7 +138,7 @@ class StickyAssignor:
         a quota becomes free. 3. Free partitions go to the members with the fewest. 4. Otherwise the
         surplus moves.
         """
-        dealing = Dealing(partitions, in_order(members))
+        dealing = AssignmentDraft(partitions, in_order(members))
         if len(dealing.pools) == 1:  # equal subscriptions: quotas suffice
             dealing.trim(dealing.pools[0], _quotas(dealing.pools[0]))
         for pool in sorted(dealing.pools, key=lambda pool: len(pool.subscribers)):
@@ -174,7 +174,7 @@ class StickyMove(NamedTuple):
     pool: int
 
 
-def balance(dealing: Dealing) -> None:
+def balance(dealing: AssignmentDraft) -> None:
     search = _Search(dealing)
     poorest = [(load, member) for member, load in enumerate(dealing.loads)]
     heapify(poorest)
@@ -192,7 +192,7 @@ def balance(dealing: Dealing) -> None:
             heappush(poorest, (dealing.loads[each], each))
 
 
-def _move(dealing: Dealing, search: _Search, giver: int) -> None:
+def _move(dealing: AssignmentDraft, search: _Search, giver: int) -> None:
     """Move one partition along the path that was found; each member on it passes on another one."""
     dealing.loads[giver] -= 1
     while (step := search.steps[giver]) is not None:
@@ -212,7 +212,7 @@ class _Search:
         steps: of the last search: the path by which each member reached could give to the receiver.
     """
 
-    def __init__(self, dealing: Dealing) -> None:
+    def __init__(self, dealing: AssignmentDraft) -> None:
         self._loads, self._pools, self.settled = dealing.loads, dealing.pools, set[int]()
         self.steps: dict[int, StickyMove | None] = {}
         self._pools_of: list[list[int]] = [[] for _ in dealing.loads]

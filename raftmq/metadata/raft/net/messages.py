@@ -24,7 +24,6 @@ FRAME_BYTES_MAX = 4 << 20  # two commands of the largest size (1 MiB) and room t
 # stranger can occupy is bounded by it.
 SMALL_FRAME_BYTES_MAX = 64 << 10
 APPEND_BYTES_MAX = 1 << 20  # entries of one AppendEntries; a single larger entry is sent alone
-CHUNK_BYTES_MAX = 1 << 20  # of a snapshot, in one message
 VOTERS_MAX = 99  # a Hello lists all of them; three or five are usual
 REASON_LENGTH_MAX = 4096  # characters of a refusal, which goes into the log of the peer
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from raftmq.cli.benching.consume import ConsumeBench, ConsumePlan
-from raftmq.cli.data.consume_run import Extent, Range, write_all
+from raftmq.cli.data.consume_run import Range, RemainingRecords, write_all
 from raftmq.cli.data.record_format import write_values
 from tests.unit.client.consumer.reading import append, append_control, consumer, reading
 
@@ -41,7 +41,7 @@ async def test_until_the_end(autojump_clock: MockClock) -> None:
     async with reading(1, 2) as (world, client), consumer(client) as c:
         fill(world)
         with trio.fail_after(5):
-            await write_all(c, Extent(ENDS), write_values, write)
+            await write_all(c, RemainingRecords(ENDS), write_values, write)
         assert lines == [b"a", b"b", b"c"]
 
 
@@ -56,7 +56,7 @@ async def test_until_an_end_that_is_written_later(autojump_clock: MockClock) -> 
     async with reading(1) as (world, client), consumer(client) as c:
         append(world, 0, "a")
         async with trio.open_nursery() as nursery:
-            extent = Extent({("u", 0): Range(0, 2)})
+            extent = RemainingRecords({("u", 0): Range(0, 2)})
             nursery.start_soon(write_all, c, extent, write_values, write)
             await trio.sleep(3)
             assert not extent.is_over
@@ -71,7 +71,7 @@ async def test_bench_until_the_end(autojump_clock: MockClock, seconds: float | N
     """It counts the records, and ends."""
     async with reading(1, 2) as (world, client), consumer(client) as c:
         fill(world)
-        run = ConsumeBench(Extent(ENDS), 6)
+        run = ConsumeBench(RemainingRecords(ENDS), 6)
         with trio.fail_after(5):
             await run.go(c, ConsumePlan("u", None, seconds, quiet=True))
         assert run.rates()["records"] == 3

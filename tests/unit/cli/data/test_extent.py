@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.cli.data.consume_run import Extent, LogBounds, Range, range_of
+from raftmq.cli.data.consume_run import LogBounds, Range, RemainingRecords, range_of
 from raftmq.cli.data.offset_option import TIME_MAX, From, StartPlace, parse_from
 
 HERE, THERE = ("t", 0), ("t", 1)
@@ -75,7 +75,7 @@ def test_a_time_after_all_records() -> None:
 
 def test_up_to_the_ends() -> None:
     """Each partition is cut at its own end; when all are there it is over."""
-    extent = Extent({HERE: Range(0, 5), THERE: Range(3, 4), ("t", 2): Range(7, 7)})
+    extent = RemainingRecords({HERE: Range(0, 5), THERE: Range(3, 4), ("t", 2): Range(7, 7)})
     assert extent.take(HERE, range(3), 3) == slice(0, 3)
     assert extent.is_open(HERE)
     assert extent.take(HERE, range(3, 9), 9) == slice(0, 2)
@@ -87,14 +87,14 @@ def test_up_to_the_ends() -> None:
 
 def test_an_end_in_a_gap() -> None:
     """There is no record right before the end: it is over nevertheless."""
-    extent = Extent({HERE: Range(0, 5)})
+    extent = RemainingRecords({HERE: Range(0, 5)})
     assert extent.take(HERE, [0, 1], 5) == slice(0, 2)
     assert extent.is_over
 
 
 def test_an_end_behind_what_is_no_record() -> None:
     """Nothing that is taken reaches it, reading does, once it is known where that is."""
-    extent = Extent({HERE: Range(0, 5), THERE: Range(0, None)})
+    extent = RemainingRecords({HERE: Range(0, 5), THERE: Range(0, None)})
     extent.take(HERE, range(3), 3)
     for position in (None, 4):
         extent.reach(HERE, position)
@@ -107,15 +107,15 @@ def test_an_end_behind_what_is_no_record() -> None:
 
 def test_nothing_to_read() -> None:
     """It is over before it begins; without any end it never is."""
-    assert Extent({HERE: Range(5, 5)}).is_over
-    assert Extent({HERE: Range(5, 7, 9)}).is_over
-    assert not Extent({}).is_over
-    assert not Extent({HERE: Range(5, None)}).is_over
+    assert RemainingRecords({HERE: Range(5, 5)}).is_over
+    assert RemainingRecords({HERE: Range(5, 7, 9)}).is_over
+    assert not RemainingRecords({}).is_over
+    assert not RemainingRecords({HERE: Range(5, None)}).is_over
 
 
 def test_so_many_records() -> None:
     """Of all partitions together."""
-    extent = Extent({}, 5)
+    extent = RemainingRecords({}, 5)
     assert extent.take(HERE, range(3), 3) == slice(0, 3)
     assert extent.is_open(HERE)
     assert extent.take(THERE, range(9), 9) == slice(0, 2)
@@ -124,7 +124,7 @@ def test_so_many_records() -> None:
 
 def test_an_offset_that_is_not_there_yet() -> None:
     """What comes before it is passed over, and does not count."""
-    extent = Extent({HERE: Range(20, None, 25)}, 2)
+    extent = RemainingRecords({HERE: Range(20, None, 25)}, 2)
     assert extent.take(HERE, range(20, 23), 23) == slice(3, 3)
     assert extent.take(HERE, range(23, 30), 30) == slice(2, 4)
     assert extent.is_over

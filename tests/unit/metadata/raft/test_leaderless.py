@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from raftmq.metadata.raft import status
-from raftmq.metadata.raft.status import Sight, explain
+from raftmq.metadata.raft.status import VoterView, explain
 from tests.simulation.raft_cluster import open_cluster
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ BLANK, ESTABLISHED = "blank", "established"
 )
 def test_the_reason_is_named(term: int, standings: dict[int, str | None], words: list[str]) -> None:
     """Who is missing, who is blank, and what is needed."""
-    told = explain(Sight(term, standings))
+    told = explain(VoterView(term, standings))
     assert [word for word in words if word not in told] == []
 
 

@@ -1,7 +1,7 @@
 """One fetch in progress: reads partitions with new data, long-polls for `bytes_min`, answers.
 
 Owns the limits of an answer and its deadline, for any number of partitions. It has no task: new
-data and the clock make it check again (`WaitingFetches`; Kafka: DelayedFetch in the purgatory).
+data and the clock make it check again (`FetchPurgatory`; Kafka: DelayedFetch in the purgatory).
 `ReaderView` says what a reader may see; records are never touched, only named as file slices.
 
 Invariants: what was found is answered once, or given back to the session. A first batch is answered
@@ -25,9 +25,9 @@ from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 if TYPE_CHECKING:
     from raftmq.broker.requests.fetch_sessions import (
         AnsweredBounds,
+        FetchPurgatory,
         FetchSession,
         SessionPartition,
-        WaitingFetches,
     )
     from raftmq.disk.files import FileSlice
     from raftmq.partition.leader import Diverged
@@ -100,7 +100,7 @@ class _Found(NamedTuple):
         return self.piece.length if self.piece else 0
 
 
-class FetchTurn:
+class DelayedFetch:
     """One request: `start` answers it, at once or later. A `WaitingFetch`."""
 
     def __init__(
@@ -109,7 +109,7 @@ class FetchTurn:
         reading: ReaderView,
         hosting: HostedReplicas,
         directory: LogDirectory,
-        waiting: WaitingFetches,
+        waiting: FetchPurgatory,
         limits: AnswerLimits,
     ) -> None:
         self._session, self._reading = session, reading
