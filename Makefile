@@ -77,8 +77,8 @@ cluster-share: $(STAMP)
 fault-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/powercut tests/jepsen_like tests/spark
 
-# On every core, and slow as long as others run, which is no reason to show where it is.
-virtual-share: WHOLE += --numprocesses 2 --dist worksteal -o faulthandler_timeout=600
+# Slow as long as others run, which is no reason to show where it is.
+virtual-share: WHOLE += -o faulthandler_timeout=600
 virtual-share: $(STAMP)
 	$(BIN)/python -m tests.leisurely pytest $(WHOLE) tests/simulation tests/property
 

@@ -116,7 +116,10 @@ def test_a_lock_ends_when_it_is_dropped(tmp_path: Path, kernel: SlowKernel) -> N
     CLOSER.close(removed(tmp_path / "gone"))
     lock = files.lock(tmp_path / ".lock")
     del lock
+    assert kernel.closed(1) == [HERE]
     assert files.lock(tmp_path / ".lock")
+    kernel.go_on.set()
+    kernel.closed(2)  # the lock again, and by the thread: else the next test would count that one
 
 
 def test_not_too_many_wait(
