@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from benchmarks.report import Report
-from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId, open_log_directory
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:

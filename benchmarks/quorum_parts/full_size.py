@@ -24,7 +24,7 @@ from raftmq.metadata.image import (
     TopicState,
 )
 from raftmq.metadata.machine import MetadataMachine
-from raftmq.metadata.raft.engine.membership import Enrolment
+from raftmq.metadata.raft.engine.voter_disks import Enrolment
 from raftmq.metadata.raft.journal.journal import start_journal
 from raftmq.metadata.raft.net.messages import Standing
 from raftmq.metadata.raft.snapshot.contents import take_picture

@@ -19,7 +19,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
-from raftmq.broker.node_keys import (
+from raftmq.broker.node_config_keys import (
     ADVERTISED,
     BIND,
     CLOCK_DIFFERENCE,
@@ -43,7 +43,7 @@ from raftmq.broker.node_keys import (
     convert,
     known_below,
 )
-from raftmq.broker.node_keys import BROKERS as BROKERS  # users of settings need it, too
+from raftmq.broker.node_config_keys import BROKERS as BROKERS  # users of settings need it, too
 from raftmq.errors import InvalidConfig
 from raftmq.metadata.clocks import DIFFERENCE_MS_MAX
 from raftmq.metadata.raft.engine.timing import Timing
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 # From parsed TOML to checked values; goes on after each problem so that all are reported at once.
 #
 # Owns the shape of a settings file: sections, voters by id, a list of listeners. What a key accepts
-# is in `node_keys`, whether values fit together in the checks below. Reads no file.
+# is in `node_config_keys`, whether values fit together in the checks below. Reads no file.
 
 
 OPTIONAL = ("groups", "limits")  # sections in which every key has a default

@@ -18,7 +18,7 @@ import trio
 
 from raftmq.broker.broker import NodeEnvironment, open_broker
 from raftmq.broker.groups.phases import CoordinatorSettings, GroupSettings
-from raftmq.broker.node_keys import BROKERS
+from raftmq.broker.node_config_keys import BROKERS
 from raftmq.broker.settings import CLIENTS, BrokerSettings, ListenerSettings
 from raftmq.errors import InvalidRequest, RequestTimedOut, UnknownTopicOrPartition, Unreachable
 from raftmq.metadata.commands import NO_BROKER, PartitionId

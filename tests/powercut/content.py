@@ -10,8 +10,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.config import TopicConfig
 from raftmq.model import Durability
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:

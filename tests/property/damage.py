@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import trio
 from trio.testing import MockClock
 
-from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.partition.storage.directory import open_log_directory
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 

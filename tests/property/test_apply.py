@@ -15,7 +15,6 @@ import pytest
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
-from raftmq.config import parse_topic_config
 from raftmq.metadata.apply import apply, apply_bytes
 from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
@@ -47,6 +46,7 @@ from raftmq.metadata.commands import (
 )
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import EMPTY_IMAGE
+from raftmq.topic_config import parse_topic_config
 from tests.unit.metadata.random_commands import RandomCommands
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from raftmq.config import TopicConfig
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.directories import retirable

@@ -23,7 +23,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from raftmq.config import TopicConfig
 from raftmq.errors import (
     CorruptRecord,
     DuplicateSequence,
@@ -35,6 +34,7 @@ from raftmq.errors import (
 from raftmq.partition.producers import ProducerState
 from raftmq.partition.storage.known_producers import account_in, list_snapshots, load_snapshot
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.header import NAMED_FIRST, Account
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
-from raftmq.config import TopicConfig
 from raftmq.errors import StorageError
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId, open_log_directory
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.header import iter_batches, pack_prefix
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.crash_expectation import Expectation, Violation, stored_batches

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from raftmq.config import (
+from raftmq.errors import InvalidConfig
+from raftmq.model import Durability, RecordFormat, TimestampType
+from raftmq.topic_config import (
     TOPIC_KEYS,
     TopicConfig,
     TopicKey,
     parse_topic_config,
     replication_warning,
 )
-from raftmq.errors import InvalidConfig
-from raftmq.model import Durability, RecordFormat, TimestampType
 
 NUMBERS = [key for key in TOPIC_KEYS if not key.choices]
 CHOICES = [(key, choice) for key in TOPIC_KEYS for choice in key.choices]

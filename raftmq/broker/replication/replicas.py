@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import trio
 
-from raftmq.config import TopicConfig, parse_topic_config
 from raftmq.disk.checkpoint import read_checkpoint, write_checkpoint
 from raftmq.errors import (
     NotLeaderOrFollower,
@@ -32,6 +31,7 @@ from raftmq.partition.leader import NO_LEADER, Assignment
 from raftmq.partition.replica import Replica
 from raftmq.partition.replica_environment import PartitionKey, ReplicaEnvironment
 from raftmq.partition.storage.directory import LogId
+from raftmq.topic_config import TopicConfig, parse_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from raftmq.config import min_isr_in
 from raftmq.errors import ErrorCode, InvalidRequest
 from raftmq.metadata.commands import PartitionId, RecoveryState
 from raftmq.metadata.image import EMPTY_IMAGE
 from raftmq.rpc.reply import Reply
+from raftmq.topic_config import min_isr_in
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import (

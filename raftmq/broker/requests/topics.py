@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.broker.metadata_changes import ChangeStep, plan_each
-from raftmq.config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
 from raftmq.errors import (
     ErrorCode,
     InvalidPartitions,
@@ -44,6 +43,7 @@ from raftmq.metadata.placement import (
     place,
 )
 from raftmq.rpc.reply import Reply
+from raftmq.topic_config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import ABSENT, ID_BYTES, PartitionOutcome, TopicOutcome, clip_message
 from raftmq.wire.messages.configs import (

@@ -14,8 +14,8 @@ from raftmq.cli.clusters.topic_reads import counted
 from raftmq.cli.terminal.exits import CommandError, ExitCode
 from raftmq.cli.terminal.output import check_can_ask, confirm
 from raftmq.client.administration.checks import check_changes, check_config, check_topic
-from raftmq.config import MIN_ISR
 from raftmq.errors import RaftmqError, TopicAlreadyExists, UnknownTopicOrPartition
+from raftmq.topic_config import MIN_ISR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from raftmq.broker.node_keys import NODE_KEYS
+from raftmq.broker.node_config_keys import NODE_KEYS
 from raftmq.broker.requests.topics import default_text
 from raftmq.cli.nodes.overrides import variable_of
-from raftmq.config import TOPIC_KEYS
+from raftmq.topic_config import TOPIC_KEYS
 
 if TYPE_CHECKING:
-    from raftmq.broker.node_keys import NodeKey
-    from raftmq.config import TopicKey
+    from raftmq.broker.node_config_keys import NodeKey
+    from raftmq.topic_config import TopicKey
 
 COMMAND = "python -m raftmq.cli.nodes.configuration_page > docs/CONFIGURATION.md"
 UNBOUNDED = (1 << 63) - 1  # the largest int64, which keys without a limit have as their maximum

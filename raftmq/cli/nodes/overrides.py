@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from raftmq.broker.node_keys import closest_key, find_key
+from raftmq.broker.node_config_keys import closest_key, find_key
 from raftmq.broker.settings import SettingOrigin
 from raftmq.errors import InvalidConfig
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from raftmq.config import TOPIC_KEYS, parse_topic_config
 from raftmq.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -20,6 +19,7 @@ from raftmq.errors import (
     InvalidRequest,
     InvalidTopic,
 )
+from raftmq.topic_config import TOPIC_KEYS, parse_topic_config
 from raftmq.wire.bodies import ABSENT, ID_MAX, NUMBER_MAX, PARTITIONS_MAX
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
 

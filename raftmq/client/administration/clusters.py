@@ -29,9 +29,9 @@ from raftmq.client.administration.results import (
 )
 from raftmq.client.administration.topics import all_metadata
 from raftmq.client.routing.attempts import RepeatEffect
-from raftmq.config import replication_warning
 from raftmq.errors import ErrorCode, NotController, RaftmqError, ServerError, error_for
 from raftmq.model import Address
+from raftmq.topic_config import replication_warning
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import DescribeCluster
 from raftmq.wire.messages.corruption import DescribeDamage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from raftmq.config import MIN_ISR, replication_warning
+from raftmq.topic_config import MIN_ISR, replication_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

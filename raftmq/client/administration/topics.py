@@ -29,8 +29,8 @@ from raftmq.client.administration.results import (
     TopicSummary,
 )
 from raftmq.client.routing.attempts import RepeatEffect
-from raftmq.config import min_isr_in, replication_warning
 from raftmq.errors import LeaderNotAvailable, OutcomeUnknown, RaftmqError, ServerError, error_for
+from raftmq.topic_config import min_isr_in, replication_warning
 from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from raftmq.wire.messages.metadata import Metadata, MetadataReply

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raftmq.config import parse_topic_config
 from raftmq.metadata.commands import NO_BROKER, PartitionId, RecoveryState
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import (
@@ -24,6 +23,7 @@ from raftmq.metadata.image import (
     TouchedKey,
 )
 from raftmq.model import Durability
+from raftmq.topic_config import parse_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from raftmq.config import min_isr_in
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply.brokers import registered
 from raftmq.metadata.apply.limits import slice_refusal
 from raftmq.metadata.commands import Done, Loss, PartitionId, Refused
 from raftmq.metadata.election import Rules, disabled, review
 from raftmq.metadata.image import Pending
+from raftmq.topic_config import min_isr_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

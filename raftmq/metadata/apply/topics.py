@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from raftmq.config import TOPIC_KEYS, parse_topic_config
 from raftmq.errors import ErrorCode, InvalidConfig
 from raftmq.metadata.apply.assignments import assignments_refusal, put_partitions
 from raftmq.metadata.commands import Done, PartitionId, Refused
 from raftmq.metadata.election import min_isr_of, with_min_isr
 from raftmq.metadata.image import TopicState
 from raftmq.model import Durability
+from raftmq.topic_config import TOPIC_KEYS, parse_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,9 +24,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftmq.config import min_isr_in
 from raftmq.metadata.controller.effects import ProbeBroker, ProbeOutcome, ResumableScan
 from raftmq.metadata.election import min_isr_of
+from raftmq.topic_config import min_isr_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -34,8 +34,8 @@ from raftmq.metadata.raft.background import (
     open_threads,
     retire,
 )
-from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.node import RaftNode
+from raftmq.metadata.raft.engine.voter_disks import VoterMembership
 from raftmq.metadata.raft.journal.journal import Journal, start_journal
 from raftmq.metadata.raft.journal.segments import segment_numbers
 from raftmq.metadata.raft.net.messages import PROTOCOL_VERSION, NodeHello, Refusal, Role, Standing

@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles, allow_many_files
 from raftmq.disk.thread import DiskThread
 from raftmq.errors import CorruptRecord, StorageError, without_frames
@@ -35,6 +34,7 @@ from raftmq.partition.storage.lookups import (
 )
 from raftmq.partition.storage.mending import finish_mending, write_mending
 from raftmq.partition.storage.recovery import KnownPast, Past, open_log
+from raftmq.topic_config import TopicConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence

@@ -50,9 +50,9 @@ from raftmq.wire.messages.produce import BATCHES_MAX
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from raftmq.config import TopicConfig
     from raftmq.partition.producers import Admission, ProducerState
     from raftmq.partition.storage.segment import BatchStart
+    from raftmq.topic_config import TopicConfig
 
 PREFIX_SIZE = 16  # bytes before `magic`, which the leader writes: see `pack_prefix`
 # The attribute bits that the configuration of a topic fixes.

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from raftmq.config import TopicConfig
     from raftmq.disk.files import Files
     from raftmq.partition.producers import ProducerState
     from raftmq.partition.storage.entries import ReadBytes
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import BatchStart, FoundBatch
     from raftmq.partition.storage.work import FoundLog
+    from raftmq.topic_config import TopicConfig
     from raftmq.wire.batch.header import BatchHeader, Buffer
 
 

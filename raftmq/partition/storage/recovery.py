@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from raftmq.config import TopicConfig
     from raftmq.disk.files import Files
+    from raftmq.topic_config import TopicConfig
     from raftmq.wire.batch.header import BatchHeader
 
 

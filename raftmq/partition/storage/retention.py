@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from raftmq.config import TopicConfig
+    from raftmq.topic_config import TopicConfig
 
 NO_LIMIT = -1  # of `retention.ms` and `retention.bytes`, as in Kafka
 

@@ -1,6 +1,6 @@
 """Messages of topic configuration: describe configs, alter configs key by key.
 
-Values are sent as the texts that people write; `raftmq.config` parses and checks them.
+Values are sent as the texts that people write; `raftmq.topic_config` parses and checks them.
 """
 
 from __future__ import annotations

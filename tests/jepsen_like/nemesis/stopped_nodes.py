@@ -10,12 +10,12 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from raftmq.broker.meta import QUORUM_FOLDER
-from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
 from raftmq.metadata.raft.background import JOURNAL_FOLDER
 from raftmq.metadata.raft.journal.replay import replay_journal
 from raftmq.metadata.raft.snapshot.store import SnapshotStore
 from raftmq.partition.storage.directory import open_log_directory
+from raftmq.topic_config import TopicConfig
 from tests.powercut.faulty_files import RebootedFiles
 from tests.unit.metadata.raft.journals import append as append_entries
 from tests.unit.metadata.raft.journals import flush, started

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.node import RaftNode
 from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
+from raftmq.metadata.raft.engine.voter_disks import VoterMembership
 from raftmq.metadata.raft.journal.journal import start_journal
 from raftmq.metadata.raft.net.messages import (
     PROTOCOL_VERSION,

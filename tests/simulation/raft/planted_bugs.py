@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from raftmq.metadata.apply import dispatch
 from raftmq.metadata.raft.engine import guard as guard_module
 from raftmq.metadata.raft.engine.guard import Guard
-from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.node import RaftNode
 from raftmq.metadata.raft.engine.replication import Reads
+from raftmq.metadata.raft.engine.voter_disks import VoterMembership
 from raftmq.metadata.raft.journal import journal as journal_module
 from raftmq.metadata.raft.journal.format import VoterIdentity
 from raftmq.metadata.raft.journal.journal import Journal

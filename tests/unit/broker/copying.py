@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from raftmq.broker.replication.fetch_exchange import FetchSettings
-    from raftmq.config import TopicConfig
     from raftmq.partition.leader import Assignment, ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.rpc.server import HandlerResult
+    from raftmq.topic_config import TopicConfig
     from raftmq.wire.messages.fetch import FetchReply, PartitionFetched
     from raftmq.wire.messages.replicate import ReplicaFetch, ReplicaProgress
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from raftmq.broker.requests.topics import TopicConfigRequests
-from raftmq.config import TOPIC_KEYS, TopicConfig, parse_topic_config
 from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import DeleteTopic
+from raftmq.topic_config import TOPIC_KEYS, TopicConfig, parse_topic_config
 from raftmq.wire.messages.configs import AlterConfigs, ConfigChange, DescribeConfigs
 from tests.unit.broker.asking import (
     NODE,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from raftmq.broker.replication.fetch_exchange import FetchSettings
-from raftmq.config import TopicConfig
 from raftmq.model import Durability
+from raftmq.topic_config import TopicConfig
 from tests.unit.broker.copying import key_of, world
 from tests.unit.partition.replica_world import led_by, settle, wait_acks
 from tests.unit.storage.batches import batch, values_of

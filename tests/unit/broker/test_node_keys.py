@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.broker.node_keys import (
+from raftmq.broker.node_config_keys import (
     BIND,
     NODE_ID,
     NODE_KEYS,

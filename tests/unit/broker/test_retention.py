@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from raftmq.config import TopicConfig
 from raftmq.partition.leader import NO_LEADER
+from raftmq.topic_config import TopicConfig
 from tests.unit.broker.copying import key_of, world
 from tests.unit.broker.test_fetcher import LONG_WAIT, acknowledged, wait_equal
 from tests.unit.partition.replica_world import led_by, settle

@@ -6,10 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
-from raftmq.broker.node_keys import NODE_KEYS
+from raftmq.broker.node_config_keys import NODE_KEYS
 from raftmq.broker.settings import parse_settings
 from raftmq.cli.nodes.configuration_page import COMMAND, page
-from raftmq.config import TOPIC_KEYS
+from raftmq.topic_config import TOPIC_KEYS
 
 PAGE = Path(__file__).parents[3] / "docs/CONFIGURATION.md"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raftmq.broker.node_keys import NODE_KEYS
+from raftmq.broker.node_config_keys import NODE_KEYS
 from raftmq.broker.settings import SettingOrigin, parse_settings
 from raftmq.cli.nodes.overrides import override, override_by_variables, variable_of
 from raftmq.errors import InvalidConfig

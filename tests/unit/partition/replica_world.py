@@ -17,10 +17,10 @@ from tests.unit.storage.directories import Disk, opened
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from raftmq.config import TopicConfig
     from raftmq.errors import RaftmqError
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
+    from raftmq.topic_config import TopicConfig
     from raftmq.wire.batch.header import Buffer
 
 TOPIC_ID = bytes(range(16))

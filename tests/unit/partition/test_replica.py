@@ -8,7 +8,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from raftmq.config import TopicConfig
 from raftmq.errors import (
     FencedLeaderEpoch,
     InvalidRequiredAcks,
@@ -21,6 +20,7 @@ from raftmq.errors import (
 )
 from raftmq.model import Durability
 from raftmq.partition.leader import FetchFromLeader
+from raftmq.topic_config import TopicConfig
 from tests.unit.partition.replica_world import (
     KEY,
     News,

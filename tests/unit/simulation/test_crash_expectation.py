@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.errors import StorageError
 from raftmq.partition.storage.recovery import open_log
+from raftmq.topic_config import TopicConfig
 from tests.simulation.crash_expectation import Expectation, Violation, read_everything
 from tests.simulation.crash_script import EPOCH_MS, make_batches
 from tests.simulation.disk import SimulatedFiles

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raftmq.config import TopicConfig
 from raftmq.partition.storage.known_producers import account_in
 from raftmq.partition.storage.recovery import open_log
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.producer_reference import producers_in
 from tests.unit.storage.batches import NOW_MS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord
 from raftmq.partition.storage.rot import ROT_MARK
+from raftmq.topic_config import TopicConfig
 from tests.unit.storage.batches import append, batch
 from tests.unit.storage.directories import ROOT
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge
 from raftmq.model import RecordFormat, TimestampType
 from raftmq.partition.producers import Admission, Producers
 from raftmq.partition.storage.incoming import Placement, place_produced, place_replicated
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import HEADER, HEADER_SIZE, BatchHeader, iter_batches, seal
 from raftmq.wire.batch.records import (

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageError
 from raftmq.model import TimestampOffset
 from raftmq.partition.epochs import EpochStart
 from raftmq.partition.storage.log import Appended
 from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, batch, values_of

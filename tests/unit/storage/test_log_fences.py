@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.errors import (
     FencedLeaderEpoch,
     InvalidRecord,
@@ -20,6 +19,7 @@ from raftmq.partition.producers import ProducerState, SequenceRun
 from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
 from raftmq.partition.storage.log import Appended, Fenced
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.control import ControlType
 from raftmq.wire.batch.header import Account, named_producer_id
 from raftmq.wire.batch.records import encode_batch

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.errors import (
     InvalidRecord,
     InvalidTimestamp,
@@ -20,6 +19,7 @@ from raftmq.partition.storage import incoming
 from raftmq.partition.storage.known_producers import list_snapshots
 from raftmq.partition.storage.log import Appended, PartitionLog
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.producer_reference import producers_in

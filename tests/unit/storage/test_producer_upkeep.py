@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.config import TopicConfig
 from raftmq.partition.storage.directory import CHECKPOINT_INTERVAL
 from raftmq.partition.storage.known_producers import list_snapshots, snapshot_path
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, StorageError
 from raftmq.partition.epochs import EpochStart
 from raftmq.partition.storage.recovery import Past, TailVerdict, judge, open_log
+from raftmq.topic_config import TopicConfig
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import append, values_of
 

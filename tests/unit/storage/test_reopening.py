@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.config import TopicConfig
 from raftmq.errors import StorageError
 from raftmq.model import Durability
 from raftmq.partition.storage.directory import LogId
+from raftmq.topic_config import TopicConfig
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import append, values_of
 from tests.unit.storage.directories import ROOT, Disk, opened

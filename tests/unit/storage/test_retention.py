@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raftmq.config import DAY_MS, TopicConfig
 from raftmq.partition.storage.retention import SegmentAge, retained_start_offset
+from raftmq.topic_config import DAY_MS, TopicConfig
 
 NOW = 100 * DAY_MS
 OLD, YOUNG = NOW - 15 * DAY_MS, NOW - 13 * DAY_MS

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from raftmq.model import NO_TIMESTAMP
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.topic_config import TopicConfig
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append, batch, values_of
 from tests.unit.storage.directories import opened

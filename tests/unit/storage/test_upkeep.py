@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
+from raftmq.topic_config import TopicConfig
 from tests.simulation.disk import SimulatedFiles
 from tests.unit.storage.batches import NOW_MS, append
 from tests.unit.storage.directories import opened, retirable

@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from raftmq.config import TopicConfig
 from raftmq.disk.checkpoint import write_checkpoint
 from raftmq.disk.files import OsFiles
 from raftmq.partition.storage.recovery import Past, open_log
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.records import encode_batch
 
 if TYPE_CHECKING:

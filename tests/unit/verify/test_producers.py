@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.config import TopicConfig
 from raftmq.disk.files import OsFiles
 from raftmq.partition.producer_format import pack_snapshot
 from raftmq.partition.producers import ProducerState, Remembered, SequenceRun
 from raftmq.partition.storage.known_producers import list_snapshots, load_snapshot, snapshot_path
 from raftmq.partition.storage.recovery import open_log
 from raftmq.partition.verify.partition import verify_partition
+from raftmq.topic_config import TopicConfig
 from raftmq.wire.batch.header import Account, named_producer_id, seal
 from raftmq.wire.batch.records import encode_batch
 from tests.unit.verify.logs import NOW_MS, cut, flip, flush

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from raftmq.client.group.assignors.assignor import problems_of
+from raftmq.client.group.assignors.range_and_round_robin import RangeAssignor, RoundRobinAssignor
 from raftmq.client.group.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from raftmq.client.group.assignors.strategies import RangeAssignor, RoundRobinAssignor
 from raftmq.errors import InvalidConfig
 from raftmq.wire.bodies import NAME_CHARS_MAX
 from raftmq.wire.messages.groups import PROTOCOLS_MAX

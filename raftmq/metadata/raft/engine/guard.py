@@ -18,8 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raftmq.errors import CorruptJournal, RemoteProtocolError
-from raftmq.metadata.raft.engine.membership import older_copy
 from raftmq.metadata.raft.engine.replication import would_grant
+from raftmq.metadata.raft.engine.voter_disks import older_copy
 from raftmq.metadata.raft.net.messages import (
     AppendEntries,
     AppendReply,
@@ -33,8 +33,8 @@ from raftmq.metadata.raft.net.messages import (
 )
 
 if TYPE_CHECKING:
-    from raftmq.metadata.raft.engine.membership import VoterMembership
     from raftmq.metadata.raft.engine.replication import Reads, Replication
+    from raftmq.metadata.raft.engine.voter_disks import VoterMembership
     from raftmq.metadata.raft.journal.journal import Journal
     from raftmq.metadata.raft.net.messages import AnyMessage, Entry
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from raftmq.metadata.raft.engine.membership import VoterMembership
     from raftmq.metadata.raft.engine.timing import QuorumLimits, Timing
+    from raftmq.metadata.raft.engine.voter_disks import VoterMembership
     from raftmq.metadata.raft.journal.journal import Journal
     from raftmq.metadata.raft.net.messages import (
         AnyMessage,

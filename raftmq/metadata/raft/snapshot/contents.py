@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.engine.membership import Enrolment
+from raftmq.metadata.raft.engine.voter_disks import Enrolment
 from raftmq.metadata.raft.gc_control import COLLECTOR, with_breaks
 from raftmq.wire.nesting import Decoder
 

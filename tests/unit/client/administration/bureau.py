@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from raftmq.client.administration.admin import Admin
-from raftmq.config import TOPIC_KEYS
 from raftmq.errors import ErrorCode
 from raftmq.rpc.reply import Reply
+from raftmq.topic_config import TOPIC_KEYS
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.bodies import Body, PartitionOutcome, TopicOutcome
 from raftmq.wire.messages import cluster as about_cluster

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftmq.client.group.assignors.assignor import PROBLEMS_MAX, problems_of
+from raftmq.client.group.assignors.range_and_round_robin import RangeAssignor, RoundRobinAssignor
 from raftmq.client.group.assignors.registry import ASSIGNORS, assignors_of
-from raftmq.client.group.assignors.strategies import RangeAssignor, RoundRobinAssignor
 from raftmq.errors import InvalidConfig
 from tests.unit.client.group.groups import COUNTS, groups, keys_of, member, texts
 

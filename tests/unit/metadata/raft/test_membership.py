@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raftmq.metadata.raft.engine.membership import Enrolment, VoterMembership
 from raftmq.metadata.raft.engine.replication import Fate
+from raftmq.metadata.raft.engine.voter_disks import Enrolment, VoterMembership
 from raftmq.metadata.raft.net.messages import NodeHello, Standing
 from tests.simulation.raft.lockstep import Lockstep, quorum
 from tests.unit.metadata.raft.voters import hello_of

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from raftmq.errors import CorruptJournal
-from raftmq.metadata.raft.engine.membership import Enrolment
+from raftmq.metadata.raft.engine.voter_disks import Enrolment
 from raftmq.metadata.raft.snapshot.contents import FORMAT_VERSION, read_picture, take_picture
 from tests.simulation.raft.lockstep import ListMachine
 

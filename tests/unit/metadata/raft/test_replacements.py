@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.metadata.raft.engine.membership import VoterMembership
 from raftmq.metadata.raft.engine.replication import Fate
+from raftmq.metadata.raft.engine.voter_disks import VoterMembership
 from raftmq.metadata.raft.net.messages import NodeHello, Standing
 from tests.simulation.raft.lockstep import quorum
 from tests.simulation.raft_cluster import open_cluster
