@@ -242,7 +242,7 @@ class ServedConnection:
             frames.reverse()  # `_take` pops from the end, which is cheap for a list
             # The refusal itself is an answer that the client should get to read.
             if refusal := await self._take(frames):
-                # Lets the client read the refusal before the end.
+                # Until the client has read it and hung up, or for FINISH_SECONDS_MAX.
                 await self._connection.finish(refusal)
                 return
 

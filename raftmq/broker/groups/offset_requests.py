@@ -105,10 +105,11 @@ class OffsetRequests:
         for one in waiting:
             # Committed, refused, or unknown at the deadline.
             outcome = await one.wait(slot.pipeline, deadline)
-            # The other kind only waits for what was in line before.
             if isinstance(one.entry, Commits):
                 parts.append((one.entry.commits, outcome))
             elif isinstance(outcome, RaftmqError):
+                # The entry of a commit without partitions (decision 0025) only waits for those
+                # before it. There are no parts then: its error is the whole answer.
                 return Reply(OffsetCommitReply(**told(outcome)))
         return Reply(commit.answer(request, parts))
 

@@ -245,9 +245,9 @@ class ReplicaRepair:
         if replica.log.offline_reason:  # readable at most; reopening may cure it
             if case.loss_told is not replica.log:  # it failed after `_treat` had reported
                 await self._report_failure(case)  # before the reopening, as in `_treat`
-                # Failed again at once: reopening in a loop would only wear the disk.
+                # Failed again soon after it was reopened: doing that in a loop would wear the disk.
                 if trio.current_time() - case.reopened_at < STEADY_SECONDS:
-                    await self._pause(case)  # it failed again soon after it was reopened
+                    await self._pause(case)
             await self._reopen(case, replica)
         if not replica.log.is_whole and not await self._mend(case, replica):
             return False

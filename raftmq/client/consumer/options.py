@@ -138,6 +138,7 @@ def group_reading(given: Mapping[str, Any]) -> GroupReading | None:
 def _bad_pattern(pattern: object) -> list[str]:
     if pattern is None:
         return []
+    # An empty one would compile, but no topic's whole name matches it: most likely a mistake.
     if not isinstance(pattern, str) or not pattern:
         return [f"pattern = {pattern!r}: expected a regular expression, such as 'orders-.*'"]
     try:

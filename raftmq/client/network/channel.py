@@ -254,6 +254,7 @@ async def open_channel(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(channel.run)
             try:
+                # The Hello's answer, its timeout, or the end of the connection.
                 await channel.greet(hello)
                 yield channel
             except Exception as error:  # would reach the caller in a group otherwise

@@ -205,13 +205,14 @@ class ObserverQuorum(Generic[AddressT]):
         reason = f"no answer within {DIAL_SECONDS_MAX:g} s"
         try:
             with trio.move_on_after(DIAL_SECONDS_MAX):
-                return await self._network.dial(self._voters[voter])  # bounded by DIAL_SECONDS_MAX
+                return await self._network.dial(self._voters[voter])
         except (OSError, RaftmqError) as error:  # a voter that is down is normal: try the next
             reason = str(error) or repr(error)
         self._tell(voter, f"unreachable: {reason}")
         return None
 
     async def _meet(self, voter: int, connection: QuorumConnection) -> None:
+        # Bounded by HANDSHAKE_SECONDS_MAX.
         met = await shake_hands(connection, own=self._hello(), judge=partial(self._judge, voter))
         if met.refusal is not None:
             self._tell(voter, f"refused by them: {met.refusal.reason}")

@@ -62,6 +62,7 @@ async def ask_status(stream: trio.abc.Stream) -> QuorumStatus:
 
 
 async def _introduce(connection: QuorumConnection) -> None:
+    # Bounded by HANDSHAKE_SECONDS_MAX.
     met = await shake_hands(connection, own=_HELLO, judge=_judge)
     if met.refusal is not None:
         raise Unreachable(f"refused: {met.refusal.reason}")
