@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--forgetful", action="store_true")
     arguments, others = parser.parse_known_args()
     files_of = ForgetfulLogFiles if arguments.forgetful else RebootedFiles
-    broker_run.Host = partial(NodeEnvironment, files=files_of(arguments.power_cuts))
+    broker_run.NodeEnvironment = partial(NodeEnvironment, files=files_of(arguments.power_cuts))
     raftmq(["broker", *others])
 
 
