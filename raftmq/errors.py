@@ -93,7 +93,94 @@ import re
 from contextlib import suppress
 from typing import ClassVar, Self, TypeVar
 
-from raftmq.error_numbers import ErrorCode as ErrorCode
+from raftmq.error_numbers import ErrorCode
+
+__all__ = [
+    "BrokerIdNotRegistered",
+    "BrokerNotAvailable",
+    "BufferFull",
+    "Closed",
+    "ClusterAuthorizationFailed",
+    "CoordinatorLoadInProgress",
+    "CoordinatorNotAvailable",
+    "CorruptJournal",
+    "CorruptRecord",
+    "DeliveryTimedOut",
+    "DirectoryInUse",
+    "Disconnected",
+    "DuplicateSequence",
+    "ElectionNotNeeded",
+    "EligibleLeadersNotAvailable",
+    "ErrorCode",
+    "FencedInstanceId",
+    "FencedLeaderEpoch",
+    "FetchSessionIdNotFound",
+    "GroupIdNotFound",
+    "GroupMaxSizeReached",
+    "GroupSubscribedToTopic",
+    "IllegalGeneration",
+    "InconsistentClusterId",
+    "InconsistentGroupProtocol",
+    "InvalidCommand",
+    "InvalidConfig",
+    "InvalidFetchSessionEpoch",
+    "InvalidGroupId",
+    "InvalidPartitions",
+    "InvalidProducerEpoch",
+    "InvalidRecord",
+    "InvalidReplicaAssignment",
+    "InvalidReplicationFactor",
+    "InvalidRequest",
+    "InvalidRequiredAcks",
+    "InvalidSessionTimeout",
+    "InvalidTimestamp",
+    "InvalidTopic",
+    "InvalidUpdateVersion",
+    "LeaderElsewhere",
+    "LeaderNotAvailable",
+    "LogTruncation",
+    "MemberIdRequired",
+    "MessageTooLarge",
+    "NewerCommand",
+    "NonEmptyGroup",
+    "NotController",
+    "NotCoordinator",
+    "NotEnoughReplicas",
+    "NotEnoughReplicasAfterAppend",
+    "NotLeaderOrFollower",
+    "OffsetMetadataTooLarge",
+    "OffsetNotAvailable",
+    "OffsetOutOfRange",
+    "OutOfOrderSequence",
+    "OutcomeUnknown",
+    "PreferredLeaderNotAvailable",
+    "ProducerFenced",
+    "ProposalDiscarded",
+    "ProposalUncertain",
+    "QuorumBusy",
+    "RaftmqError",
+    "RebalanceInProgress",
+    "RemoteProtocolError",
+    "ReplayMismatch",
+    "RequestTimedOut",
+    "ServerError",
+    "StaleBrokerEpoch",
+    "StorageError",
+    "TooManyProducers",
+    "TopicAlreadyExists",
+    "TopicAuthorizationFailed",
+    "UnknownLeaderEpoch",
+    "UnknownMemberId",
+    "UnknownProducerId",
+    "UnknownTopicId",
+    "UnknownTopicOrPartition",
+    "Unreachable",
+    "UnsupportedCompression",
+    "UnsupportedVersion",
+    "error_for",
+    "without_frames",
+]
+
 
 # -- The base -------------------------------------------------------------------------------------
 # The base of all errors: number, flags, and the topic or partition that an error is about.
@@ -114,11 +201,6 @@ class RaftmqError(Exception):
     topic: str | None = None
     partition: int | None = None
     broker: int | None = None
-
-    def __init_subclass__(cls) -> None:
-        """Tracebacks name the module from which programs import errors."""
-        super().__init_subclass__()
-        cls.__module__ = "raftmq.errors"
 
     def __str__(self) -> str:
         text = super().__str__()

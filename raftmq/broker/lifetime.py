@@ -243,7 +243,7 @@ class Lifetime:
             return None, str(error)
         if not isinstance(result, Refused):  # BrokerRegistered: committed
             return result, ""
-        # Such as another cluster's id, or a feature level too low: an operator has to act.
+        # Such as a feature level that this version does not know: an operator has to act.
         if result.code not in _WAITED_FOR:
             raise error_for(result.code, result.message)
         return result, result.message

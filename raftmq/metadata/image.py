@@ -34,10 +34,11 @@ from raftmq.metadata.commands import (
     Value,
 )
 from raftmq.wire.batch.header import NAMED_FIRST
+from raftmq.wire.messages.groups import SLOTS_MAX
 
 # Coordinator slots. Fixed for ever: `slot_of` maps a group to a slot by modulo, and its committed
 # offsets are reached through that slot (decision 0021).
-SLOT_COUNT = 64
+SLOT_COUNT = SLOTS_MAX  # lists of groups say which of them they cover
 # Ids of the last deleted topics (160 kB), for brokers that were down then. More deletions during
 # one downtime leave their directories on that broker's disk (decision 0030).
 DELETED_TOPICS_MAX = 10_000

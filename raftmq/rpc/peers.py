@@ -149,7 +149,7 @@ class Peer:
         try:
             while not self._is_gone:
                 with trio.CancelScope() as self._round:
-                    while self._attempt is None and not self._is_gone:  # no caller wants a channel
+                    while self._attempt is None and not self._is_gone:
                         # Until a caller wants a channel, or the broker is removed.
                         await self._asked.park()
                     if not self._is_gone:

@@ -12,7 +12,6 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
-from pyspark.sql import functions as sql
 
 from spark_io.jobs.causes import JobError
 from spark_io.jobs.command import (
@@ -66,6 +65,8 @@ def records_of(frame: DataFrame, shape: RowShape) -> DataFrame:
     Raises:
         JobError: nothing says what the value is.
     """
+    from pyspark.sql import functions as sql
+
     columns = {"value": _value(frame, shape)}
     if shape.key is not None:
         columns["key"] = sql.expr(shape.key)
@@ -93,6 +94,8 @@ def in_order(records: DataFrame, *, tasks: int) -> DataFrame:
 
 
 def _value(frame: DataFrame, shape: RowShape) -> Column:
+    from pyspark.sql import functions as sql
+
     if shape.value is not None:
         return sql.expr(shape.value)
     if shape.json_columns:
@@ -107,6 +110,8 @@ def _value(frame: DataFrame, shape: RowShape) -> Column:
 
 def _as_text(rows: DataFrame, names: list[str]) -> DataFrame:
     """Cast columns that are neither bytes nor text."""
+    from pyspark.sql import functions as sql
+
     types = dict(rows.dtypes)
     casts = {name: sql.col(name).cast("string") for name in names if types[name] not in _SENDABLE}
     return rows.withColumns(casts) if casts else rows
@@ -166,7 +171,6 @@ def bulk_load(paths: tuple[str, ...], **given: Any) -> int:  # noqa: ANN401  # c
     if given["value"] is not None and given["value_json"] is not None:
         raise click.UsageError("--value and --value-json: say one of them")
     options = _options(given["options"])
-    from spark_io.jobs.bulk_load import RowShape, in_order, records_of
     from spark_io.jobs.command import open_session
     from spark_io.jobs.sending import SinkTarget, send
 

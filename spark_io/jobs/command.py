@@ -1,6 +1,7 @@
 """What the jobs share as commands: options, exit codes, the Spark session, a progress bar, tables.
 
-Expected errors become one line on stderr, with an exit code of `causes.py`.
+Expected errors become one line on stderr, with an exit code of `causes.py`. Nothing of Spark is
+imported before a job runs, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
-from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from raftmq.client.client import parse_bootstrap
 from raftmq.errors import InvalidConfig
 from spark_io.jobs.causes import FailureCause, JobExitCode, cause_of
-from spark_io.source import RaftmqDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
 
 
 CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
@@ -195,6 +196,10 @@ LOG_LEVEL = "spark.log.level"
 @contextmanager
 def open_session(name: str) -> Iterator[SparkSession]:
     """`name`: for Spark's pages, unless spark-submit has set one."""
+    from pyspark.sql import SparkSession
+
+    from spark_io.source import RaftmqDataSource
+
     is_new = SparkSession.getActiveSession() is None
     is_alone = is_new and SUBMITTED not in os.environ
     session = _new_session(name) if is_alone else SparkSession.builder.getOrCreate()
@@ -208,6 +213,8 @@ def open_session(name: str) -> Iterator[SparkSession]:
 
 
 def _new_session(name: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
     # This interpreter has raftmq and pyarrow; another python3 may not.
     os.environ.setdefault(PYTHON, sys.executable)
     builder = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false")

@@ -11,10 +11,8 @@ from collections import defaultdict
 from functools import partial
 from inspect import cleandoc
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import rich_click as click
 
 from spark_io.jobs.command import (
@@ -26,73 +24,14 @@ from spark_io.jobs.command import (
     write_table,
 )
 from spark_io.jobs.export_folder import PartitionFolder
-from spark_io.reading import read_range
-from spark_io.schema import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from spark_io.jobs.export_plan import Planned
+    from spark_io.jobs.export_task import Exported
     from spark_io.options.source import SourceOptions
     from spark_io.ranges import OffsetRange
-
-
-# -- Task -----------------------------------------------------------------------------------------
-# One task of an export: read a range, and write it as one file of Parquet.
-#
-# A task that runs again finds its complete file, or begins anew.
-
-
-SCHEMA = arrow_schema(include_headers=True, include_tags=True)
-GROUP_BYTES = 64 << 20  # of one row group, before compression: a task holds this much in memory
-
-
-class Exported(NamedTuple):
-    """`record_count`: may be less than the size of the range: some offsets have no record."""
-
-    range: OffsetRange
-    record_count: int
-
-
-def export_range(root: str, options: SourceOptions, asked: OffsetRange) -> Exported:
-    """Write the file of one range, unless it exists.
-
-    Raises:
-        RaftmqError: see `read_range`.
-        JobError, OSError: see `PartitionFolder.new_file`.
-    """
-    folder = PartitionFolder(Path(root), asked.topic, asked.partition)
-    if folder.file_of(asked).exists():  # an earlier attempt of this task has published it
-        return Exported(asked, pq.read_metadata(folder.file_of(asked)).num_rows)
-    with folder.new_file(asked) as file:
-        return Exported(asked, write_parquet(file, read_range(options, asked, SCHEMA)))
-
-
-def write_parquet(file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
-    """Returns the number of rows."""
-    count = 0
-    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
-        for group in _groups(batches):
-            writer.write_table(pa.Table.from_batches(group, SCHEMA))
-            count += sum(batch.num_rows for batch in group)
-    return count
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Row groups of about `GROUP_BYTES`."""
-    group: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        group.append(batch)
-        size += batch.nbytes
-        if size >= GROUP_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
-# -- Export ---------------------------------------------------------------------------------------
 
 
 RECORDS_PER_FILE = 100_000  # 100 MB of records of 1 KB: neither many small files nor long tasks
@@ -206,8 +145,6 @@ def _plan(
 
 
 def _folder(root: Path, log: OffsetRange) -> PartitionFolder:
-    from spark_io.jobs.export_folder import PartitionFolder
-
     return PartitionFolder(root, log.topic, log.partition)
 
 
@@ -241,7 +178,7 @@ def _export(
         click.echo(NOTHING)
         return
     from spark_io.jobs.command import open_session, shown_progress
-    from spark_io.jobs.export import export_range  # not __main__'s, which tasks could not unpickle
+    from spark_io.jobs.export_task import export_range
 
     with open_session("raftmq export") as session, shown_progress(session):
         ranges = [each.range for each in planned]

@@ -12,7 +12,6 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
-from pyspark.sql import functions as sql
 
 from spark_io.jobs.causes import JobError
 from spark_io.jobs.command import (
@@ -56,6 +55,8 @@ def rows_to_replay(
     Raises:
         JobError: a column is missing that this needs.
     """
+    from pyspark.sql import functions as sql
+
     names = _columns_sent(frame.columns, keep_partitions, keep_timestamps)
     order = [name for name in ("partition", "offset") if name in frame.columns]
     placed = frame.select(
@@ -94,6 +95,8 @@ def _columns_sent(
 
 def _task(columns: list[str]) -> Column:
     """The number of the task that sends a row, modulo the number of tasks."""
+    from pyspark.sql import functions as sql
+
     if "partition" in columns:
         return sql.col("partition").cast("int")
     return sql.hash(sql.col("_metadata.file_name"))
@@ -140,7 +143,6 @@ def replay(folder: str, **given: Any) -> int:  # noqa: ANN401  # click's
     headers, tags, timestamp, partition and offset. A second run adds nothing.
     """
     from spark_io.jobs.command import open_session
-    from spark_io.jobs.replay import check_one_topic, rows_to_replay
     from spark_io.jobs.sending import SinkTarget, send
 
     with open_session("raftmq replay") as session:

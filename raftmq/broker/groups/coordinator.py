@@ -274,7 +274,7 @@ class GroupClock:
             due = self._alarms[0][0] if self._alarms else math.inf
             # Until the earliest alarm; `set` may bring it forward.
             with trio.CancelScope(deadline=due) as self._sleep:
-                await trio.sleep_forever()  # until the earliest alarm
+                await trio.sleep_forever()
             late_seconds = trio.current_time() - self._sleep.deadline
             # Members' heartbeats are waiting in sockets: their sessions must not end before these
             # are read.

@@ -69,7 +69,7 @@ class SessionPartition:
 
 
 class Turn(Protocol):
-    """The request of a session that is being answered; see `fetch_turn.FetchTurn`."""
+    """The request of a session that is being answered; see `delayed_fetch.DelayedFetch`."""
 
     def on_news(self, partition: SessionPartition) -> None: ...
     def on_superseded(self) -> None: ...

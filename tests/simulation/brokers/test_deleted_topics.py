@@ -2,7 +2,7 @@
 
 The collector is off: what lives in a reference cycle keeps its files, and the disk their bytes,
 until a full collection, which an idle broker never makes, and for ever once it is frozen
-(`metadata/raft/collector.py`).
+(`metadata/raft/gc_control.py`).
 """
 
 from __future__ import annotations
