@@ -77,7 +77,7 @@ cluster-share: $(STAMP)
 fault-share: $(STAMP)
 	$(BIN)/pytest $(WHOLE) tests/powercut tests/jepsen_like tests/spark
 
-# Slow as long as others run, which is no reason to show where it is.
+# Slow while other shares run: not yet a hang of which pytest should print the stacks.
 virtual-share: WHOLE += -o faulthandler_timeout=600
 virtual-share: $(STAMP)
 	$(BIN)/python -m tests.leisurely pytest $(WHOLE) tests/simulation tests/property

@@ -1,9 +1,9 @@
-"""Run a module with what the machine has left: `python -m tests.leisurely pytest tests/simulation`.
+"""Run a module at the lowest CPU priority: `python -m tests.leisurely pytest tests/simulation`.
 
 For tests on virtual clocks, beside others that wait for real processes in real time and must not
-starve. Linux shares processors among sessions first, and niceness counts only within one; so the
-module gets a session of its own, and that session is nice, too. Ctrl-C in the terminal does not
-reach other sessions: it is handed on, and nothing outlives whoever started it.
+starve. Linux shares processors among sessions first (autogroups), and niceness counts only within
+one; so the module gets a session of its own, with the lowest priority. Ctrl-C in the terminal does
+not reach other sessions, so it is forwarded; the child dies with its parent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(*words: str) -> int:
 def give_way() -> None:
     os.setsid()
     os.nice(NICENESS)
-    with suppress(OSError):  # where sessions do not share, niceness alone counts
+    with suppress(OSError):  # a kernel without autogroups: niceness alone counts
         SESSION.write_text(str(NICENESS))
     die_with_parent()
 

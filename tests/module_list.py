@@ -5,7 +5,6 @@ A module says once what it owns, and the page repeats it; `test_tidy.py` compare
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -13,9 +12,9 @@ PAGE = ROOT / "docs/MODULES.md"
 PRODUCT = ("raftmq", "spark_io")
 HEAD = """# Modules
 
-What each module owns, package by package: the first line of its docstring. Written by
-`python -m tests.module_list`. How they work together is in [ARCHITECTURE](ARCHITECTURE.md), where
-modules of before are in [moved.md](moved.md).
+What each module owns, package by package: the first paragraph of its docstring. Written by
+`python -m tests.module_list`. How the modules work together is described in
+[ARCHITECTURE](ARCHITECTURE.md); [moved.md](moved.md) has the new places of modules that were moved.
 """
 
 
@@ -38,9 +37,9 @@ def _section(folder: Path) -> str:
 
 
 def _first_line(path: Path) -> str:
-    """A docstring's first sentence or line; it may run on over a line break."""
-    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+    """The first paragraph of the docstring, with which each module begins (`test_tidy.py`)."""
+    docstring = path.read_text("utf-8").split('"""', 2)[1]
+    return " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

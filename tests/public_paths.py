@@ -2,9 +2,9 @@
 
     python -m tests.public_paths --add     adds what `__all__`, documents and examples name by now
 
-Nothing is taken out by that: a line that goes breaks somebody's program, so that is done by hand.
-Without `--add` it tells how many of the lines this version of the code has; with the code of
-another checkout, too: `PYTHONPATH=DIR python -P tests/public_paths.py`.
+A line is removed by hand only, as that breaks programs. Without `--add` the command prints how many
+of the lines this version of the code has; for another checkout:
+`PYTHONPATH=DIR python -P tests/public_paths.py`.
 
 A line is `module:name`, `-m module` for what is started, or `fixture name` of the pytest plugin.
 """
@@ -82,7 +82,7 @@ def is_there(path: str) -> bool:
 
 
 def find() -> Iterator[str]:
-    """What the code calls public, and what people are told or shown to import."""
+    """What `__all__` names, and what documents and examples import."""
     for module in WITH_ALL:
         names = getattr(import_module(module), "__all__", ())
         yield from (f"{module}:{name}" for name in names)

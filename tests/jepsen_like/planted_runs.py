@@ -49,7 +49,7 @@ class Found(NamedTuple):
     def __str__(self) -> str:
         said = ", ".join(self.findings) or "NOTHING"
         said += "; planted in vain" if self.is_in_vain else ""
-        said += f"; nobody called {', '.join(self.uncalled)}" if self.uncalled else ""
+        said += f"; nothing called {', '.join(self.uncalled)}" if self.uncalled else ""
         mark = "found" if self.is_good else "MISSED"
         return f"{mark:7}{self.bug:36}{self.seconds:4.0f} s  {said}"
 

@@ -80,7 +80,7 @@ def demand_called(name: str, calls: Calls) -> None:
 def in_vain(name: str, calls: Calls) -> str:
     """Names what the bug has patched without effect, if there is any."""
     places = ", ".join(calls.missing)
-    return f"{name} is planted in vain: nobody called {places}" if places else ""
+    return f"{name} is planted in vain: nothing called {places}" if places else ""
 
 
 class Case(NamedTuple):

@@ -1,7 +1,8 @@
-"""The contracts of the code's structure: no circles, small packages, one meaning for each name.
+"""Contracts of the code's structure: no import circles, small packages, one class to a name.
 
-Each has a list of what is allowed nevertheless, and why. A list is exact: what is in order again is
-taken out of it, so that it stays so. `python -m tests.structure` counts the same things.
+Each contract has a list of exceptions with their reasons. The list is exact: an exception that is
+not needed any more is removed, so that it cannot come back. `python -m tests.structure` counts the
+same things.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from tests.structure import WIDE_PACKAGE_MODULES, Structure
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytestmark = pytest.mark.gate  # whichever is first parses the whole product
+pytestmark = pytest.mark.gate  # the first of them parses the whole product
 
 ALLOWED_CIRCLES: dict[frozenset[str], str] = {}
 
 # How wide a package may be at most, and why it is not two.
 WIDE_PACKAGES: dict[str, tuple[int, str]] = {}
 
-# Of a blocking class and the asynchronous one that does its work: who knows one knows the other.
+# A blocking class has the name of the asynchronous one that does its work.
 TWINS = {
     "Admin",
     "Client",
@@ -36,7 +37,7 @@ TWINS = {
 }
 BLOCKING = "raftmq.sync."
 
-# How many things a name means by now, until all but one have got names of their own. None is added.
+# Names with several classes today, and how many. None may be added.
 AMBIGUOUS_CLASSES = {
     # Two stacks of connections do the same, of clients and of brokers.
     "Attempt": 2,
@@ -64,7 +65,7 @@ def no_offenders(rule: str, offenders: Iterable[str]) -> None:
 
 
 def test_no_modules_import_each_other(product: Structure) -> None:
-    """Whoever reads one of a circle has to read them all; types and functions make circles, too."""
+    """No module of a circle is understood without the others, even if only a type closes it."""
     found = {" ".join(sorted(circle)) for circle in product.circles}
     allowed = {" ".join(sorted(circle)) for circle in ALLOWED_CIRCLES}
     no_offenders("import circles", found - allowed)
@@ -84,7 +85,7 @@ def test_packages_are_small_enough_to_be_known(product: Structure) -> None:
 
 
 def test_a_public_class_has_a_name_of_its_own(product: Structure) -> None:
-    """What is searched for by its name is found once."""
+    """A search for a class by its name finds one definition."""
     homes = {
         name: [home for home in found if not (name in TWINS and home.startswith(BLOCKING))]
         for name, found in product.public_classes.items()
@@ -114,7 +115,7 @@ def test_twins_are_two(product: Structure) -> None:
 
 
 def test_loggers_are_named_by_area(product: Structure) -> None:
-    """Filters of operators name them: they outlive the move of a module."""
+    """Operators filter the log by these names, so they must outlive the move of a module."""
     wrong = [
         f"{module.name}: {given}"
         for module in product.modules.values()
@@ -135,6 +136,6 @@ def test_every_public_path_is_there() -> None:
     no_offenders("in public_paths.txt, and not there", missing)
 
 
-def test_what_people_are_told_to_import_is_listed() -> None:
-    """A new promise is made knowingly: python -m tests.public_paths --add"""
+def test_what_documents_import_is_listed() -> None:
+    """A new public path is added on purpose: python -m tests.public_paths --add"""
     no_offenders("not in public_paths.txt", {*find()} - {*listed()})

@@ -53,6 +53,7 @@ WORKPLACE = re.compile(
 DOCSTRING = re.compile(r'(?:#.*\n)*r?"""[^"]')
 CITED = re.compile(r"decisions?[/ ](\d{4})\b", re.IGNORECASE)
 CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+ASSIGNED = re.compile(r"^ *([a-z_]+)\.(\w+) = ", re.MULTILINE)
 MAKE_LINE = re.compile(r"^\$? ?(?:[A-Z_]+=\S+ )*make(?: +[A-Z_]+=\S*)* +([a-z-]+)", re.MULTILINE)
 MAKE_INLINE = re.compile(r"`make(?: +[A-Z_]+=\S*)* +([a-z-]+)")
 MAKE_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
@@ -227,10 +228,33 @@ def decision_records() -> list[Path]:
 
 
 def test_the_list_of_modules_is_what_they_say() -> None:
-    """docs/MODULES.md has each module of the product, and the first words of its docstring."""
+    """docs/MODULES.md has each module of the product, and the first paragraph of its docstring."""
     assert module_list.PAGE.read_text("utf-8") == module_list.page(), (
         "docs/MODULES.md is not what the modules say: python -m tests.module_list"
     )
+
+
+def test_what_tests_replace_in_a_module_is_there() -> None:
+    """`module.NAME = fake` is silent where the module has lost the name: nothing is replaced."""
+    homes = {module_of(path): path for path in modules(*PRODUCT)}
+    wrong = [
+        f"{name_of(path)}: {name_of(home)} has no {name}"
+        for path in modules("tests", "jepsen-like", "benchmarks")
+        for alias, name in ASSIGNED.findall(text_of(path))
+        if (home := homes.get(imported_as(alias, text_of(path)))) is not None
+        and not re.search(rf"\b{name}\b", text_of(home))
+    ]
+    no_offenders(wrong, "names of modules that are gone")
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_as(alias: str, text: str) -> str:
+    """The module of that name in `text`, if `from package import module` brought it there."""
+    found = re.search(rf"(?m)^ *from ([\w.]+) import (?:(\w+) as )?{alias}$", text)
+    return f"{found[1]}.{found[2] or alias}" if found else ""
 
 
 def test_every_make_command_in_the_documents_exists() -> None:

@@ -1,8 +1,8 @@
-"""How a bug gets into the code: attributes are replaced, and calls of what replaces them counted.
+"""Planting a bug: attributes of the code are replaced, and calls of the replacements are counted.
 
 `ForGood` is a `Patch` for processes that live with their bug; simulations have one of their own,
-which takes everything back. A bug that patches a name which nobody looks up does nothing, as where
-a caller has imported it by value: `Calls` tells.
+which takes everything back. A bug that patches a name which no caller looks up does nothing, for
+example where callers have imported it by value: `Calls` shows that.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Patch(Protocol):
 
 
 class Calls:
-    """Of what one bug has put in place.
+    """Calls of the replacements of one bug.
 
     Attributes:
         counts: by place, how often it was called.
-        constants: places of what is no function, so that nobody knows whether it is looked at.
+        constants: places of values that are no functions, whose use cannot be counted.
     """
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class Calls:
 
 
 class ForGood(Calls):
-    """Tells what it puts in place, and when that is called for the first time: a node may be killed
-    at any moment, and what it says stays in its log.
+    """Writes each replacement and its first call to stderr: the log of the node, which survives a
+    kill of the node.
     """
 
     def setattr(self, target: Any, name: str, value: Any) -> None:

@@ -72,7 +72,7 @@ def test_a_bug_that_is_called_is_caught() -> None:
 @pytest.mark.parametrize("bug", ["patch_where_it_stands", "patch_both"])
 def test_whatever_nobody_calls_is_in_vain(bug: str) -> None:
     """Also where something else of the same bug has been caught."""
-    with pytest.raises(InVain, match=f"{bug} is planted in vain: nobody called Home.rule$"):
+    with pytest.raises(InVain, match=f"{bug} is planted in vain: nothing called Home.rule$"):
         GARDEN.is_caught(bug)
 
 
@@ -84,7 +84,7 @@ def test_the_command_is_red_as_well(
     with pytest.raises(SystemExit) as ended:
         planting.main(GARDEN, "Bugs.")
     assert ended.value.code == status
-    assert ("in vain: nobody called Home.rule" in capsys.readouterr().out) == bool(status)
+    assert ("in vain: nothing called Home.rule" in capsys.readouterr().out) == bool(status)
 
 
 class Thing:

@@ -97,7 +97,7 @@ async def list_groups(cluster: Cluster, *, deadline: float) -> tuple[GroupSummar
     attempts = cluster.new_attempts(deadline=deadline, repeats=RepeatEffect.HARMLESS)
     while True:
         try:
-            return await _ask_everybody(cluster, deadline=deadline)
+            return await _ask_all_brokers(cluster, deadline=deadline)
         # A broker has left, or is slow: ask all again, with a refreshed list.
         except RaftmqError as error:
             pause = attempts.on_failure(error, now=anyio.current_time())
@@ -105,7 +105,7 @@ async def list_groups(cluster: Cluster, *, deadline: float) -> tuple[GroupSummar
         attempts.check_time(anyio.current_time())
 
 
-async def _ask_everybody(cluster: Cluster, *, deadline: float) -> tuple[GroupSummary, ...]:
+async def _ask_all_brokers(cluster: Cluster, *, deadline: float) -> tuple[GroupSummary, ...]:
     # The list is complete only if it covers every broker there is now.
     await cluster.refresh(None, deadline=deadline)
     soon = min(deadline, anyio.current_time() + ANSWER_SECONDS_MAX)

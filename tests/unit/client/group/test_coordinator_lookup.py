@@ -34,5 +34,6 @@ async def test_no_broker_answers_before_the_deadline(autojump_clock: MockClock) 
     addresses = [Address("127.0.0.1", 1)]
     async with Cluster(addresses, SilentNetwork(), random=Random(1), client_id="x") as cluster:
         lookup = CoordinatorLookup(cluster, "billing")
+        # Before an attempt at the address ends by itself: the caller's deadline is what strikes.
         with pytest.raises(Unreachable, match="no broker has answered"):
-            await lookup.ask_once(DescribeGroups(("billing",)), deadline=anyio.current_time() + 5)
+            await lookup.ask_once(DescribeGroups(("billing",)), deadline=anyio.current_time() + 2)
