@@ -212,4 +212,4 @@ def _open(options: SinkOptions, name: Name, topics: Sequence[str]) -> None:
     except RaftmqError as error:
         if not is_passing(error):
             raise
-        logger.warning("nobody has said whether there were more tasks before: %s", error)
+        logger.warning("it is not known whether there were more tasks before: %s", error)

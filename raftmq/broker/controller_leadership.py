@@ -293,7 +293,7 @@ class ControllerLeadership:
         if leadership.is_leader:
             known = "it takes office just now"
         else:
-            known = "nobody is known to be" if leader_id is None else f"node {leader_id} is"
+            known = "no node is known to be" if leader_id is None else f"node {leader_id} is"
         raise NotController(f"node {self._node_id} is not the controller; {known}", leader_id)
 
     async def _hold(self, leadership: Leadership) -> None:

@@ -269,8 +269,8 @@ def address_problems(
         # 0.0.0.0 is fine to listen on and no destination.
         if found.advertised and is_wildcard(found.advertised.host):
             yield (
-                f"{found.where}.advertised = {found.advertised}: nobody can call that address, say"
-                " where others reach this node"
+                f"{found.where}.advertised = {found.advertised}: no client can connect to that"
+                " address, say where others reach this node"
             )
 
 
@@ -358,8 +358,8 @@ def _voter_problems(node_id: int | None, voters: Mapping[int, Address | None]) -
         # The own address may be a wildcard, others' may not.
         if voter != node_id and is_wildcard(address.host):
             yield (
-                f"quorum.voters.{voter} = {address}: nobody can call that address, say where voter"
-                f" {voter} is reached"
+                f"quorum.voters.{voter} = {address}: no client can connect to that address,"
+                f" say where voter {voter} is reached"
             )
 
 

@@ -23,7 +23,7 @@ def cluster() -> None:
     epilog=cleandoc("""
     Examples:
 
-    raftmq cluster health || echo 'somebody should look'
+    raftmq cluster health || echo 'the cluster needs attention'
 
     raftmq cluster health --wait --timeout 120
 

@@ -53,8 +53,8 @@ class Acks(click.ParamType[Any]):
     find . -print0 | raftmq produce files -D '\0'
 
     Exit codes: 0 when every record was acknowledged, 1 when one was refused, 3 if there is no such
-    topic, 5 if no broker was reached or the time was over, 130 interrupted. How many were
-    delivered, how many were not, and of how many nobody knows, is told on stderr.
+    topic, 5 if no broker was reached or the time was over, 130 interrupted. stderr says
+    how many were delivered, how many were not, and of how many the outcome is unknown.
     """)
 )
 @click.argument("topic", metavar="TOPIC")

@@ -171,7 +171,7 @@ class Nodes:
         count, needed = len({*self.running, starting} - {None}), len(self._settings) // 2 + 1
         if count < needed:
             raise InvalidRequest(
-                f"nobody would get ready: {count} of {len(self._settings)} nodes would run,"
+                f"no node would become ready: {count} of {len(self._settings)} nodes would run,"
                 f" {needed} are needed; begin with start_node(..., wait=False)"
             )
 

@@ -212,7 +212,7 @@ def test_others_do_something_to_it(root: Path) -> None:
         dev(root, "stop")
         assert one.process.wait(PATIENCE_SECONDS) == 0
         assert wait_end(restarted, 0.0)
-    assert "stopped by somebody else" in one.err.read_text()
+    assert "stopped by another command" in one.err.read_text()
 
 
 def test_killed_it_leaves_nothing(root: Path) -> None:

@@ -155,13 +155,13 @@ def test_nobody_leads(server: Server, client: sync.Client, request: pytest.Fixtu
     fill(client, topic, 10)
     asked = OffsetRange(topic, 0, 0, 10)
     stop_leader(server, topic)
-    with pytest.raises(LeaderNotAvailable, match=f"{topic}-0: nobody leads") as caught:
+    with pytest.raises(LeaderNotAvailable, match=f"{topic}-0: no leader") as caught:
         batch_reader(server, topic, **HASTE).partitions()
     assert caught.value.__notes__ == ["tried for 1 s (retryTimeoutMs)"]
-    with pytest.raises(RequestTimedOut, match=f"{topic}-0: nothing has come.*: nobody leads"):
+    with pytest.raises(RequestTimedOut, match=f"{topic}-0: nothing has come.*: no leader"):
         rows_in(batch_reader(server, topic, **HASTE), asked)
     for delivery in ("idempotent", "at_least_once"):
         given = {"kafka.delivery.timeout.ms": "1000", "delivery": delivery, "topic": topic}
         writer = source(server, **given).writer(struct("value"), overwrite=False)
-        with pytest.raises(DeliveryTimedOut, match=f"{topic}-0: .*nobody leads"):
+        with pytest.raises(DeliveryTimedOut, match=f"{topic}-0: .*no leader"):
             write(writer, frame(value=[b"v"]))

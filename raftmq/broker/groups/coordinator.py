@@ -538,7 +538,7 @@ class GroupCoordinator:
         if name not in self.image.groups and count >= GROUPS_SAVED_MAX:
             raise GroupMaxSizeReached(
                 f"group {name} is new, and there are {count} groups already: delete groups that"
-                " nobody needs"
+                " are not needed any more"
             )
         if self.slots.group_count >= GROUPS_MAX:  # bounded memory of one broker
             raise CoordinatorNotAvailable(

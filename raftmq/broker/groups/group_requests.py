@@ -238,7 +238,7 @@ def _described(image: MetadataImage, name: str) -> DescribedGroup:
         )
     # Offsets alone make a group: programs commit without joining.
     if name not in image.offsets:
-        raise GroupIdNotFound(f"group {name} does not exist: nobody joined it or committed for it")
+        raise GroupIdNotFound(f"group {name} does not exist: it has no members and no offsets")
     return DescribedGroup(name, state=EMPTY)
 
 

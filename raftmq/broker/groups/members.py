@@ -128,7 +128,7 @@ class Members:
             if current is not None and current.member_id != member_id:
                 return FencedInstanceId(
                     f"group {self._group}: instance {instance_id} is {current.member_id} now, and"
-                    f" {member_id or 'nobody'} no more: run one process with that id"
+                    f" {member_id or 'a member without id'} no more: run one process with that id"
                 )
             if current is None:  # the instance was removed
                 return UnknownMemberId(

@@ -276,14 +276,14 @@ def _check_room(image: MetadataImage, request: OffsetCommit) -> None:
         if len(image.offsets) >= GROUPS_WITH_OFFSETS_MAX:
             raise QuorumBusy(
                 f"group {request.group} is new, and {len(image.offsets)} groups have committed"
-                " offsets: delete groups that nobody needs"
+                " offsets: delete groups that are not needed any more"
             )
     elif len(known) >= OFFSETS_OF_GROUP_MAX and any(
         PartitionId(wanted.topic_id, wanted.partition) not in known for wanted in request.partitions
     ):
         raise QuorumBusy(
             f"group {request.group} has committed offsets of {len(known)} partitions: delete those"
-            " that nobody needs"
+            " that are not needed any more"
         )
 
 

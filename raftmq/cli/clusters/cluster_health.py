@@ -139,7 +139,7 @@ def problems_of(health: Health) -> list[str]:
     if health.controller_id is None:
         found.append("the quorum has no leader: nothing can be changed, see `raftmq quorum status`")
     if health.leaderless:
-        found.append(f"nobody leads {_named(health.leaderless)}: not to be written, nor read")
+        found.append(f"no leader for {_named(health.leaderless)}: not to be written, nor read")
     if health.brokers_down:
         down = ", ".join(map(str, health.brokers_down))
         found.append(f"{'broker' if len(health.brokers_down) == 1 else 'brokers'} down: {down}")

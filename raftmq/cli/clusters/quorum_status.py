@@ -188,7 +188,7 @@ def report(
     answers: Sequence[VoterAnswer], silences: Sequence[VoterSilence], *, as_json: bool
 ) -> int:
     """Print everything; returns the exit code."""
-    verdict = judge(answers) if answers else QuorumVerdict(False, None, 0, "nobody answers")
+    verdict = judge(answers) if answers else QuorumVerdict(False, None, 0, "no voter answers")
     if as_json:
         write_json(_objects(answers, silences, verdict))
     elif answers:

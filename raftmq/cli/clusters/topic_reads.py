@@ -122,7 +122,7 @@ def _partition_row(partition: PartitionDetails) -> tuple[object, ...]:
 
 def _note(partition: PartitionDetails) -> str:
     missing = [str(one) for one in partition.replicas if one not in partition.isr]
-    notes = ["nobody leads"] if partition.leader is None else []
+    notes = ["no leader"] if partition.leader is None else []
     notes += [f"not in sync: {', '.join(missing)}"] if missing else []
     notes += ["last election was unclean"] if partition.is_recovering else []
     return "; ".join(notes)

@@ -470,7 +470,7 @@ class ProduceRun:
 
     def summary(self) -> str:
         statistics, seconds = self._statistics, monotonic() - self._start
-        verb = "sent, and nobody asked whether they came," if self._is_blind else "delivered"
+        verb = "sent without acknowledgements" if self._is_blind else "delivered"
         rates = show_rates(
             records=statistics.records, byte_count=self._feed.read_bytes, seconds=seconds
         )

@@ -85,7 +85,7 @@ def _stay(cluster: LocalCluster, directory: Path) -> None:
     except KeyboardInterrupt:
         tell("stopping; Ctrl-C once more kills")
     else:
-        tell("stopped by somebody else")
+        tell("stopped by another command")
 
 
 def _news(broker_id: int, state: str, directory: Path) -> str:

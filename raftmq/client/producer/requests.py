@@ -132,7 +132,7 @@ async def fence(cluster: Cluster, topic: str, fences: TopicFences, *, deadline: 
     for partition in fences.missing:
         place = cluster.routes.find(topic, partition)
         if place is None or place.leader == ABSENT:  # during an election, for example
-            answers[partition] = LeaderNotAvailable("nobody leads")
+            answers[partition] = LeaderNotAvailable("no leader")
             cluster.routes.doubt(topic)
         else:
             by_leader.setdefault(place.leader, []).append(place)

@@ -314,7 +314,7 @@ class ProducerSender:
         place = routes.find(queue.topic, queue.partition)
         if place is not None and place.leader != ABSENT:
             return place
-        problem = "nobody leads" if place is not None else "there is no such partition any more"
+        problem = "no leader" if place is not None else "there is no such partition any more"
         for batch in queue:
             batch.last_error = LeaderNotAvailable(problem)
         queue.on_failure(now, at_once=False)

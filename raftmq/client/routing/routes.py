@@ -130,7 +130,7 @@ class Routes:
             count = len(self._topics[name].places)
             raise UnknownTopicOrPartition(f"{name} has {count} partitions, there is no {partition}")
         if place.leader == ABSENT:
-            raise LeaderNotAvailable(f"{name}-{partition}: nobody leads")
+            raise LeaderNotAvailable(f"{name}-{partition}: no leader")
         return place
 
     def take_in(self, reply: MetadataReply) -> bool:

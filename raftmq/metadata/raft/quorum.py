@@ -349,7 +349,7 @@ class RaftQuorum:
         if self._is_closed:
             return NotController(f"node {self._node.node_id} stops")
         leader = self._node.heard_leader_id
-        known = "nobody is known to" if leader is None else f"node {leader} does"
+        known = "no node is known to" if leader is None else f"node {leader} does"
         what = f"node {self._node.node_id} does not lead the metadata quorum; {known}"
         return NotController(what, leader)
 

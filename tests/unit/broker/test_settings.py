@@ -190,7 +190,7 @@ NEEDED = "a whole number from 0 to 2147483647"
         (
             "[2001:db8::2]",
             "[::]",
-            "quorum.voters.2 = [::]:9293: nobody can call that address, say"
+            "quorum.voters.2 = [::]:9293: no client can connect to that address, say"
             " where voter 2 is reached",
         ),
         (
@@ -213,8 +213,8 @@ NEEDED = "a whole number from 0 to 2147483647"
         (
             'advertised = "broker1:9292"',
             "",
-            "listeners.clients.advertised = 0.0.0.0:9292: nobody can call that address, say where"
-            " others reach this node",
+            "listeners.clients.advertised = 0.0.0.0:9292: no client can connect to that"
+            " address, say where others reach this node",
         ),
         (
             '"brokers"',

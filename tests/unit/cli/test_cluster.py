@@ -61,7 +61,7 @@ def test_all_is_not_well(here: Here) -> None:
     assert result.stdout.splitlines() == [
         "unhealthy: cluster cluster-a: 2 brokers, 2 topics, 13 partitions",
         "  the quorum has no leader: nothing can be changed, see `raftmq quorum status`",
-        "  nobody leads u-0: not to be written, nor read",
+        "  no leader for u-0: not to be written, nor read",
         "  broker down: 2",
         "  replicas not in sync: "
         + ", ".join(f"u-{number}" for number in range(1, 11))

@@ -78,7 +78,7 @@ def test_a_description(here: Here) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("topic u: 2 partitions, replication factor 2, id 0")
     assert "not in sync: 2" in result.stdout
-    assert "nobody leads" in result.stdout
+    assert "no leader" in result.stdout
     assert "retention.ms                    77 (set)\n" in result.stdout
     assert "segment.ms                      0\n" in result.stdout
 

@@ -26,7 +26,7 @@ def test_a_cluster_that_does_not_answer_fails_no_job(
     with caplog.at_level(logging.WARNING, "spark_io"):
         check_dropped_tasks(NOBODY, [Written(Name("q/0", 3), 5, 0, ("t",))])
     [said] = caplog.messages
-    assert said.startswith("nobody has said whether there were more tasks before: ")
+    assert said.startswith("it is not known whether there were more tasks before: ")
 
 
 @pytest.mark.parametrize("written", [Written(None, 5, 0, ("t",)), Written(Name("q/0", 3), 0, 0)])

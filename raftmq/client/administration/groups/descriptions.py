@@ -119,7 +119,7 @@ async def _ask_all_brokers(cluster: Cluster, *, deadline: float) -> tuple[GroupS
         groups, slots = outcome
         found |= {one.name: one for one in groups}
         covered = None if covered is None or slots is None else covered | slots
-    # After a coordinator was lost its slots are nobody's for a moment: their groups are not gone.
+    # After a coordinator was lost its slots have none for a moment: their groups are not gone.
     if covered is not None and len(covered) < SLOTS_MAX:
         raise CoordinatorNotAvailable(
             f"{SLOTS_MAX - len(covered)} of {SLOTS_MAX} slots of groups have no coordinator yet"

@@ -74,4 +74,4 @@ class Refusals:
 
 
 def _name_of(voter: int | None) -> str:
-    return "somebody" if voter is None else f"voter-{voter}"
+    return "a peer" if voter is None else f"voter-{voter}"

@@ -134,7 +134,7 @@ def test_never_sent_is_definite() -> None:
     outcome = told(model)
     assert isinstance(outcome, DeliveryTimedOut)
     assert outcome.definite
-    assert str(outcome).endswith("not delivered within 1 s: nobody leads")
+    assert str(outcome).endswith("not delivered within 1 s: no leader")
 
 
 @pytest.mark.parametrize("first", [Disconnected, NotEnoughReplicas])

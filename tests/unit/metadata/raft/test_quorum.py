@@ -128,7 +128,7 @@ async def test_a_follower_that_is_cut_off_knows_no_leader(autojump_clock: MockCl
         with trio.fail_after(2):
             after = await follower.wait_leadership_changed(before)
         assert after == before._replace(leader_id=None)
-        with pytest.raises(NotController, match="nobody is known to"):
+        with pytest.raises(NotController, match="no node is known to"):
             await follower.propose(registration())
         cluster.heal()
         with trio.fail_after(30):
