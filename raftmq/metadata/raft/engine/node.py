@@ -2,7 +2,8 @@
 
 Adds to PySyncObj's engine what it lacks. Owns the order of steps within a tick and the state that
 the rules share. No I/O, no tasks: clock and random source are arguments; messages go out through
-`send`, which must hold them until the journal is synced; one task, the `Driver`, calls in.
+`send`, which must hold them until the journal is synced; one task, the `Driver`, calls in. The way
+of a message and of a tick through `guard`, `pinned` and this module: decision 0033.
 
 Invariants: nothing is applied before it is committed and synced here; only a leader appends
 proposals; a leader serves no read before its own no-op is applied.
