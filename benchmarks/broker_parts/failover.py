@@ -15,8 +15,8 @@ import trio
 
 from benchmarks.broker_parts.cluster import NODES, WAIT_SECONDS_MAX, open_brokers, open_client
 from benchmarks.broker_parts.topics import Case, make_topic
-from raftmq.client.producing import produce
 from raftmq.errors import RaftmqError
+from tests.producing import produce
 
 if TYPE_CHECKING:
     from pathlib import Path

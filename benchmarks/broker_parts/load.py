@@ -14,8 +14,8 @@ import trio
 
 from benchmarks.broker_parts.topics import FIRST_OFFSET
 from raftmq.client.administration.offsets import fetch, list_offset
-from raftmq.client.producing import produce
 from raftmq.wire.messages.offsets import LATEST
+from tests.producing import produce
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
-from raftmq.client.producing import produce
 from raftmq.wire.batch.records import encode_batch
+from tests.producing import produce
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from benchmarks.broker_parts.topics import Case
-from raftmq.client.producing import produce
+from tests.producing import produce
 
 if TYPE_CHECKING:
     from raftmq.client.client import Client

@@ -5,7 +5,7 @@ tries (immutables.Map): a changed image shares all but the changed path with its
 a change costs O(change) at any size, and readers keep an old image as long as they need it
 (decision 0010).
 
-Invariants (asserted after every command of the simulations by `apply.invariants`):
+Invariants (asserted after every command of the simulations by `tests.metadata_invariants`):
   1. `hosted[b]` holds exactly the partitions that have b among their replicas.
   2. A partition's leader is in its ISR; ISR and eligible replicas are disjoint subsets of replicas.
   3. A fenced broker leads nothing and is in no ISR, except while its `pending` review goes on.

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from raftmq.errors import ErrorCode, InvalidRequest, RemoteProtocolError
-from raftmq.wire.nesting import check_nesting, new_decoder
+from raftmq.wire.nesting import new_decoder
 
 if TYPE_CHECKING:
     from raftmq.wire.apis import ApiKey
@@ -112,25 +112,12 @@ class PartitionOutcome(Body, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode_body(body: Body) -> bytes:
-    return _encoder.encode(body)
-
-
-def decode_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) -> BodyT:
-    """The body of `data`.
+def decode_checked_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) -> BodyT:
+    """The body of bytes that `check_nesting` has passed, alone or in their header.
 
     Raises:
         RemoteProtocolError: not such a body, or over a limit; names the field.
     """
-    try:
-        check_nesting(data)
-    except ValueError as error:
-        raise RemoteProtocolError(f"{body_type.__name__}: {error}") from error
-    return decode_checked_body(body_type, data)
-
-
-def decode_checked_body(body_type: type[BodyT], data: bytes | memoryview | msgspec.Raw) -> BodyT:
-    """Like `decode_body`, of bytes that `check_nesting` has passed, alone or in their header."""
     try:
         body: BodyT = _decoder(body_type).decode(data)
     except ValueError as error:  # msgspec's errors are ValueErrors

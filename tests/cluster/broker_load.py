@@ -17,13 +17,13 @@ import trio
 from raftmq.client.admin import create_topic, wait_leaders
 from raftmq.client.administration.offsets import fetch
 from raftmq.client.network.network import TcpNetwork
-from raftmq.client.producing import ACKS_ALL, produce
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError
 from raftmq.wire.batch.header import iter_batches
 from tests.cluster.broker_ledger import StoredBatch, batch_of
 from tests.cluster.broker_watch import Watch
 from tests.cluster.load_thread import LoadThread
+from tests.producing import ACKS_ALL, produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

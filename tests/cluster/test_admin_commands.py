@@ -16,9 +16,9 @@ import anyio
 import pytest
 
 from raftmq.client.network.network import TcpNetwork
-from raftmq.client.producing import produce
 from raftmq.client.routing.cluster import Cluster
 from raftmq.wire.batch.records import encode_batch
+from tests.producing import produce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,6 @@ from msgspec.msgpack import encode
 from msgspec.structs import replace
 
 from raftmq.metadata.apply import apply, apply_bytes
-from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
     FORMAT_VERSION,
     NO_BROKER,
@@ -47,6 +46,7 @@ from raftmq.metadata.commands import (
 from raftmq.metadata.election import min_isr_of
 from raftmq.metadata.image import EMPTY_IMAGE
 from raftmq.topic_config import parse_topic_config
+from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.random_commands import RandomCommands
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from raftmq.metadata.apply import apply
-from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
     NO_BROKER,
     SUPPORTED_LEVEL,
@@ -34,6 +33,7 @@ from raftmq.metadata.controller import Controller, ProbeBroker, ProbeOutcome
 from raftmq.metadata.controller.controller import TICK_SECONDS
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, Pending
 from raftmq.metadata.liveness import SESSION_SECONDS
+from tests.metadata_invariants import check, check_step
 from tests.simulation.controller_broker import SimulatedBroker
 from tests.simulation.controller_troubles import Troubles
 

@@ -1,8 +1,8 @@
 """`Cluster`: leader lookup, retries, broker choice and throttling for all of a client's requests.
 
 Kafka: NetworkClient and Metadata. Owns the connections, the metadata cache and the loop that
-repeats an operation. What one attempt sends is up to the callers (`producing`, `administration`,
-the consumer); whether there may be another, to `attempts`. Nothing is dialled before the first
+repeats an operation. What one attempt sends is up to the callers (producer, consumer,
+`administration`); whether there may be another, to `attempts`. Nothing is dialled before the first
 request.
 
 A cancelled call leaves at most one request in flight, whose answer is dropped.

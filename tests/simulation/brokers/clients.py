@@ -14,7 +14,6 @@ import trio
 
 from raftmq.client.admin import create_topic, delete_topic, wait_leaders
 from raftmq.client.administration.offsets import fetch, list_offset
-from raftmq.client.producing import produce
 from raftmq.client.routing.attempts import RepeatEffect
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import OffsetOutOfRange, RaftmqError, UnknownTopicOrPartition
@@ -23,6 +22,7 @@ from raftmq.model import RecordFormat
 from raftmq.wire.batch.records import encode_batch
 from raftmq.wire.messages.offsets import EARLIEST
 from raftmq.wire.messages.topics import DeleteRecords, RecordsToDelete
+from tests.producing import produce
 from tests.simulation.brokers.history import text_of
 from tests.simulation.brokers.history_reader import Reader
 from tests.simulation.brokers.hosts import NAME, now_ms

@@ -21,7 +21,7 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
 )
 from raftmq.rpc.context import Listener, RequestContext
-from raftmq.wire.bodies import decode_body, encode_body
+from tests.bodies import decode_body, encode_body
 from tests.simulation.quorum_fake import FakeCluster
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from raftmq.errors import ErrorCode
 from raftmq.metadata.commands import BeginControlledShutdown, DeleteTopic
 from raftmq.model import Address
 from raftmq.rpc.reply import Reply
-from raftmq.wire.bodies import ABSENT, encode_body
+from raftmq.wire.bodies import ABSENT
 from raftmq.wire.messages.cluster import DescribeCluster, ListenerAddress, VoterAddress
 from raftmq.wire.messages.metadata import BrokerRow, Metadata, MetadataReply, PartitionMetadata
+from tests.bodies import encode_body
 from tests.unit.broker.asking import CONTEXT, NODE, ORDERS, ask, cluster_of, fence, make, said
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from raftmq.metadata.clocks import CONFIRMED_SECONDS_MAX
-from raftmq.wire.bodies import decode_body, encode_body
 from raftmq.wire.messages.cluster import BrokerHeartbeat, BrokerHeartbeatReply
+from tests.bodies import decode_body, encode_body
 from tests.unit.broker.nodes import eventually, open_world
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from raftmq.client.admin import create_topic, delete_topic, describe_topic, wait_leaders
-from raftmq.client.producing import produce
 from raftmq.errors import (
     Disconnected,
     ErrorCode,
@@ -36,6 +35,7 @@ from raftmq.wire.messages.topics import (
     TopicCreated,
     TopicDescription,
 )
+from tests.producing import produce
 from tests.unit.client.world import World, batch, never, open_world
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from raftmq.client.producing import produce
 from raftmq.errors import (
     CorruptRecord,
     Disconnected,
@@ -28,6 +27,7 @@ from raftmq.rpc.reply import Reply
 from raftmq.wire.bodies import Nothing
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.produce import Produce, ProduceReply
+from tests.producing import produce
 from tests.unit.client.world import (
     batch,
     done_and_lost,

@@ -8,11 +8,11 @@ import pytest
 import trio
 
 from raftmq.client.administration.offsets import fetch
-from raftmq.client.producing import produce
 from raftmq.client.routing.cluster import THROTTLE_SECONDS_MAX
 from raftmq.errors import Unreachable
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.produce import Produce
+from tests.producing import produce
 from tests.unit.client.world import World, batch, open_world
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from raftmq.metadata.apply.invariants import check
 from raftmq.metadata.commands import (
     FenceBroker,
     FinishReview,
@@ -15,6 +14,7 @@ from raftmq.metadata.commands import (
     UnfenceBroker,
 )
 from raftmq.metadata.image import PartitionId
+from tests.metadata_invariants import check
 from tests.unit.metadata.states import ORDERS, after, cluster, create, epoch_of
 
 if TYPE_CHECKING:

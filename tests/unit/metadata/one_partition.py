@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
     AlterPartition,
     ElectionKind,
@@ -17,6 +16,7 @@ from raftmq.metadata.commands import (
     ReviewPartitions,
     UnfenceBroker,
 )
+from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.states import (
     ORDERS,
     after,

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.invariants import check
 from raftmq.metadata.commands import (
     NO_BROKER,
     BeginControlledShutdown,
@@ -22,6 +21,7 @@ from raftmq.metadata.commands import (
     UnregisterBroker,
 )
 from raftmq.metadata.image import ChangeKind, Pending, TouchedKey
+from tests.metadata_invariants import check
 from tests.unit.metadata.brokers_back import (
     KEY,
     NEW_DISK,

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.apply.limits import REVIEWED_MAX
 from raftmq.metadata.commands import (
     NO_BROKER,
@@ -17,6 +16,7 @@ from raftmq.metadata.commands import (
     ReportDamage,
     ReviewPartitions,
 )
+from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.one_partition import KEY, altered, gone, hosting, of, proposal
 from tests.unit.metadata.states import ORDERS, after, epoch_of, refusal
 

@@ -12,7 +12,6 @@ from msgspec.msgpack import encode
 from raftmq.errors import ErrorCode, InvalidCommand, NewerCommand
 from raftmq.metadata.apply import apply, apply_bytes
 from raftmq.metadata.apply.dispatch import MESSAGE_CHARS_MAX, RULES
-from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
     FORMAT_VERSION,
     SUPPORTED_LEVEL,
@@ -35,6 +34,7 @@ from raftmq.metadata.commands import (
     encode_command,
 )
 from raftmq.metadata.image import EMPTY_IMAGE, RECENT_COMMANDS_MAX
+from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.random_commands import CLASSES, RandomCommands
 from tests.unit.metadata.states import (
     ORDERS,

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.invariants import check, check_step
 from raftmq.metadata.commands import (
     BeginControlledShutdown,
     Done,
@@ -17,6 +16,7 @@ from raftmq.metadata.commands import (
     PartitionAltered,
     RaiseLogStart,
 )
+from tests.metadata_invariants import check, check_step
 from tests.unit.metadata.one_partition import (
     KEY,
     altered,

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.invariants import check
 from raftmq.metadata.commands import (
     NO_BROKER,
     BeginControlledShutdown,
@@ -21,6 +20,7 @@ from raftmq.metadata.commands import (
     Refused,
     UnfenceBroker,
 )
+from tests.metadata_invariants import check
 from tests.unit.metadata.one_partition import (
     altered,
     elect,

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
-from raftmq.metadata.apply.invariants import check
 from raftmq.metadata.commands import (
     NO_BROKER,
     Done,
@@ -17,6 +16,7 @@ from raftmq.metadata.commands import (
     RecoveryState,
     RegisterBroker,
 )
+from tests.metadata_invariants import check
 from tests.unit.metadata.one_partition import (
     KEY,
     altered,

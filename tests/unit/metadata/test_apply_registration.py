@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from raftmq.errors import ErrorCode
 from raftmq.metadata.apply import brokers
-from raftmq.metadata.apply.invariants import check
-from raftmq.metadata.apply.limits import ENDPOINTS_MAX, NUMBER_MAX
+from raftmq.metadata.apply.limits import ENDPOINTS_MAX
 from raftmq.metadata.commands import (
     NO_BROKER,
     AlterTopicConfig,
@@ -23,6 +22,8 @@ from raftmq.metadata.commands import (
     UnregisterBroker,
 )
 from raftmq.metadata.image import EMPTY_IMAGE, ChangeKind, Pending, SlotState, TouchedKey
+from raftmq.wire.bodies import ID_MAX
+from tests.metadata_invariants import check
 from tests.unit.metadata.brokers_back import (
     BOOT,
     KEY,
@@ -315,7 +316,7 @@ def test_what_is_kept_of_a_broker_is_bounded(more: dict[str, Any], message: str)
     assert message in problem.message
 
 
-@pytest.mark.parametrize("broker_id", [-1, NUMBER_MAX + 1])
+@pytest.mark.parametrize("broker_id", [-1, ID_MAX + 1])
 def test_ids_of_brokers_have_a_range(broker_id: int) -> None:
     """Negative numbers mean nobody; the others must fit whatever carries them."""
     problem = refusal(cluster(), replace(register(), broker_id=broker_id))

@@ -17,14 +17,13 @@ from raftmq.wire.bodies import (
     TopicOutcome,
     check_limits,
     clip_message,
-    decode_body,
-    encode_body,
 )
 from raftmq.wire.messages.cluster import BrokerHeartbeat, Propose
 from raftmq.wire.messages.configs import AlterConfigs
 from raftmq.wire.messages.hello import Hello
 from raftmq.wire.messages.metadata import Metadata
 from raftmq.wire.messages.produce import Produce, ProducePartition
+from tests.bodies import decode_body, encode_body
 
 TOPIC_ID = bytes(range(16))
 PARTITION = [TOPIC_ID, 0, -1, 100]

@@ -11,7 +11,8 @@ PROGRAM = """
 import sys, threading
 from types import ModuleType
 from raftmq.errors import RemoteProtocolError
-from raftmq.wire.bodies import Body, decode_body
+from raftmq.wire.bodies import Body
+from tests.bodies import decode_body
 
 fields = "".join(f"    f{number}: Offset = 0\\n" for number in range(12))
 module = sys.modules["made"] = ModuleType("made")

@@ -12,9 +12,9 @@ import pytest
 from msgspec import inspect
 
 from raftmq.errors import RemoteProtocolError
-from raftmq.wire.bodies import Body, decode_body, encode_body
 from raftmq.wire.envelopes import RequestHeader, ResponseHeader
 from raftmq.wire.messages.produce import split_payload
+from tests.bodies import decode_body, encode_body
 from tests.unit.wire.random_bodies import (
     REPLY_CLASSES,
     REQUEST_CLASSES,
@@ -26,6 +26,8 @@ from tests.unit.wire.random_bodies import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from raftmq.wire.bodies import Body
 
 PAGE = Path(__file__).parents[3] / "docs" / "PROTOCOL.md"
 CLASSES = (*REQUEST_CLASSES, *REPLY_CLASSES)

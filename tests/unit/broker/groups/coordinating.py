@@ -25,7 +25,6 @@ from raftmq.metadata.commands import AssignSlot, CommitOffsets, SaveGroup, decod
 from raftmq.metadata.image import slot_of
 from raftmq.rpc.context import Listener, RequestContext
 from raftmq.rpc.reply import PendingReply, Reply
-from raftmq.wire.bodies import decode_body, encode_body
 from raftmq.wire.messages.group_offsets import (
     OffsetCommit,
     OffsetCommitReply,
@@ -40,6 +39,7 @@ from raftmq.wire.messages.groups import (
     SyncGroup,
     SyncGroupReply,
 )
+from tests.bodies import decode_body, encode_body
 from tests.unit.broker.asking import cluster_of, said
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from raftmq.client.administration.results import ConfigValue
-from raftmq.client.producing import produce
 from raftmq.errors import (
     ErrorCode,
     InvalidConfig,
@@ -31,6 +30,7 @@ from raftmq.wire.messages.topics import (
     DeleteTopics,
     ElectLeaders,
 )
+from tests.producing import produce
 from tests.unit.client.administration.bureau import LOST, open_bureau
 from tests.unit.client.world import batch
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from raftmq.client.producing import produce
 from raftmq.errors import (
     LeaderNotAvailable,
     OffsetOutOfRange,
@@ -16,6 +15,7 @@ from raftmq.errors import (
 )
 from raftmq.wire.apis import ApiKey
 from raftmq.wire.messages.topics import DeleteRecordsReply
+from tests.producing import produce
 from tests.unit.client.administration.bureau import LOST, open_bureau
 from tests.unit.client.world import batch
 

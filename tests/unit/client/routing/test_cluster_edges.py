@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from raftmq.client.producing import produce
 from raftmq.client.routing.cluster import Cluster
 from raftmq.errors import Closed, Unreachable
 from raftmq.model import Address
+from tests.producing import produce
 from tests.unit.client.backends import on_trio_and_asyncio
 from tests.unit.client.world import batch
 

@@ -10,7 +10,6 @@ import pytest
 import trio
 
 from raftmq.client.administration.results import OffsetReset
-from raftmq.client.producing import produce
 from raftmq.errors import (
     GroupIdNotFound,
     InvalidRequest,
@@ -23,6 +22,7 @@ from raftmq.errors import (
     UnknownTopicOrPartition,
 )
 from raftmq.wire.messages.group_offsets import OffsetCommit
+from tests.producing import produce
 from tests.unit.client.administration.bureau import LOST
 from tests.unit.client.administration.groups.registry import Registry, member, open_registry
 from tests.unit.client.world import batch

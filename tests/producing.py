@@ -1,6 +1,6 @@
 """`produce`: appends encoded batches to one partition through its leader, without a producer.
 
-For tools and tests that have batches as bytes. Never sends again what may have been appended,
+For tests and benchmarks that have batches as bytes. Never sends again what may have been appended,
 unless the caller has accepted duplicates.
 """
 

@@ -1,7 +1,7 @@
-"""Checks the invariants of a metadata image, and of each step to the next one; for tests only.
+"""Checks the invariants of a metadata image, and of each step to the next one.
 
 Owns the assertions behind the invariants of `raftmq.metadata.image`, for simulations and tests:
-they scan the whole image, which is too slow for a running node. A violation is an AssertionError
+they scan the whole image. A violation is an AssertionError
 that names the object. Changes nothing.
 """
 
