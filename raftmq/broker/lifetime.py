@@ -89,7 +89,6 @@ class LifetimeEnvironment(NamedTuple):
 class Lifetime:
     """Attributes:
     broker_epoch: under which this process is registered; -1 while it is not.
-    is_fenced: by the controller's last answer.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Lifetime:
         self._profile, self._file = profile, file
         self._quorum, self._link, self._around = quorum, link, around
         self._random = random
-        self.broker_epoch, self.is_fenced = NO_EPOCH, True
+        self.broker_epoch = NO_EPOCH
         self._is_heard = self._was_registered = False
         self._heard_at = -inf
         self._stop_wanted, self._may_stop, self._over = trio.Event(), False, trio.Event()
@@ -256,7 +255,7 @@ class Lifetime:
         logger.info("registered: %s", self._name)
 
     def _set_epoch(self, broker_epoch: int) -> None:
-        self.broker_epoch, self.is_fenced = broker_epoch, True
+        self.broker_epoch = broker_epoch
         self._around.on_epoch(broker_epoch)
 
     # Heartbeats
@@ -306,7 +305,6 @@ class Lifetime:
             return
         self._note_heard("")
         self._heard_at = trio.current_time()
-        self.is_fenced = reply.is_fenced
         wrong = tuple(ClockOffset(it.broker_id, it.ahead_ms) for it in reply.wrong_clocks)
         verdict = ClockVerdict(reply.is_clock_confirmed, wrong, reply.clock_ahead_ms)
         self._around.clock.on_answer(reading, verdict)

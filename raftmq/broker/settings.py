@@ -444,14 +444,6 @@ class BrokerSettings:
         return f"quorum.voters.{self.node_id}"
 
 
-def load_settings(path: Path) -> BrokerSettings:
-    """
-    Raises:
-        InvalidConfig: with one line for each problem.
-    """
-    return parse_settings(read_settings(path))
-
-
 def read_settings(path: Path) -> dict[str, Any]:
     """The parsed file, unchecked. Raises InvalidConfig."""
     try:
@@ -469,7 +461,13 @@ def read_settings(path: Path) -> dict[str, Any]:
 def parse_settings(
     values: Mapping[str, Any], origins: Mapping[str, SettingOrigin] | None = None
 ) -> BrokerSettings:
-    """See `load_settings`. `origins`: by dotted key, the source of a value not from the file."""
+    """
+    Args:
+        origins: by dotted key, the source of a value not from the file.
+
+    Raises:
+        InvalidConfig: with one line for each problem.
+    """
     reader = SettingsReader(values, origins or {})
     reader.check_names()
     keys = {"directory": DIRECTORY, "cluster_id": CLUSTER_ID, "node_id": NODE_ID, "rack": RACK}

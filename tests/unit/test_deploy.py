@@ -16,9 +16,10 @@ import pytest
 import rich_click as click
 
 from raftmq.broker.lifetime import STOP_SECONDS_MAX
-from raftmq.broker.settings import BROKERS, BrokerSettings, load_settings, parse_settings
+from raftmq.broker.settings import BROKERS, BrokerSettings, parse_settings
 from raftmq.cli.main import NOUNS, main
 from raftmq.cli.nodes.overrides import override_by_variables
+from tests.unit.broker.test_settings import load_settings
 
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"

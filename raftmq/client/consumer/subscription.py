@@ -68,10 +68,6 @@ class Subscription:
         """Whether metadata have answered for every topic."""
         return not self._untold
 
-    @property
-    def has_problem(self) -> bool:
-        return bool(self._problems)
-
     def take_problem(self) -> RaftmqError | None:
         """The next error of a topic as a whole, to be raised; it comes again if the cause lasts."""
         return self._problems.pop(0) if self._problems else None

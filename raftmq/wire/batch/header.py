@@ -94,10 +94,6 @@ class BatchHeader(NamedTuple):
         return BatchHeader(base_offset, self.batch_length, leader_epoch, *self[3:])
 
     @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
-
-    @property
     def end_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
 

@@ -59,7 +59,7 @@ async def test_a_broker_registers_and_comes_into_service(autojump_clock: MockClo
         epoch = state(node).broker_epoch
         assert node.lifetime.broker_epoch == node.file.meta.broker_epoch == epoch
         assert node.epochs == [epoch]
-        await eventually(lambda: not node.lifetime.is_fenced, within=1.5)
+        await eventually(lambda: not state(node).fenced, within=1.5)
 
 
 async def test_brokers_register_with_a_leader_elsewhere(autojump_clock: MockClock) -> None:

@@ -9,8 +9,8 @@ import pytest
 from raftmq.broker.groups.phases import CoordinatorSettings
 from raftmq.broker.settings import (
     BROKERS,
+    BrokerSettings,
     SettingOrigin,
-    load_settings,
     parse_settings,
     read_settings,
 )
@@ -43,6 +43,10 @@ bind = "10.0.0.1:9294"
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+def load_settings(path: Path) -> BrokerSettings:
+    return parse_settings(read_settings(path))
 
 
 def test_a_whole_file(tmp_path: Path) -> None:

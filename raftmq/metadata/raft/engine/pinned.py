@@ -302,9 +302,6 @@ class PinnedEngine(SyncObj):  # type: ignore[misc]
     def forget_match(self, peer: int) -> None:
         self._SyncObj__raftMatchIndex[self.peers[peer]] = 0
 
-    def note_contact(self, peer: int) -> None:
-        self._SyncObj__lastResponseTime[self.peers[peer]] = self._clock()
-
     # Calls into the engine
 
     def engine_tick(self) -> None:

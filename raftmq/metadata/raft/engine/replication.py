@@ -175,7 +175,6 @@ def _size_of(entries: list[Entry]) -> int:
 # byte (0: a command, 1: the no-op of a new leader); the second distinguishes the two kinds.
 
 
-NO_OP = b"\x01"  # PySyncObj's entry of a new leader
 _FOR_MACHINE = b"\x00\x00"
 _FOR_QUORUM = b"\x00\x01"
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 MAGIC = b"\xd1raftmq\n"
 VERSION = 1  # a reader refuses other versions
-DISK_ID_BYTES = 16
 BATCH_BYTES_MAX = (1 << 32) - 1  # its length is an unsigned 32-bit field
 
 ENTRY, BOUNDS, VOTE, COMMIT, IDENTITY = range(1, 6)  # on disk: never reused

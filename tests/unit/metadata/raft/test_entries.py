@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from raftmq.metadata.raft.engine.replication import (
-    NO_OP,
     Enrol,
     apply_entry,
     machine_entry,
     own_entry,
     quorum_entry,
 )
+from raftmq.metadata.raft.journal.format import BASE_COMMAND
 from tests.simulation.raft.lockstep import ListMachine
 
 ENROL = Enrol(3, b"d" * 16)
@@ -37,8 +37,8 @@ def test_the_quorums_own_entries() -> None:
 def test_the_entry_of_a_new_leader() -> None:
     """It belongs to nobody and changes nothing."""
     machine = ListMachine()
-    assert own_entry(NO_OP) is None
-    assert apply_entry(machine, 7, NO_OP) is None
+    assert own_entry(BASE_COMMAND) is None
+    assert apply_entry(machine, 7, BASE_COMMAND) is None
     assert machine.items == []
 
 
@@ -46,4 +46,4 @@ def test_what_is_on_disk_does_not_change() -> None:
     """The bytes of version 1: PySyncObj's command byte, whose command it is, the rest."""
     assert machine_entry(b"abc") == b"\x00\x00abc"
     assert quorum_entry(Enrol(3, b"d")) == b"\x00\x01\x93\x01\x03\xc4\x01d"
-    assert NO_OP == b"\x01"
+    assert BASE_COMMAND == b"\x01"
