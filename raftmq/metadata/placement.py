@@ -1,6 +1,6 @@
 """Replica placement: assigns replicas of new partitions to brokers and racks, and balances leaders.
 
-Owns the choice, and `place_topic` and `place_partitions` that make commands of it (Kafka:
+Owns the choice, and `creation` and `growth` that make commands of it (Kafka:
 StripedReplicaPlacer). Deterministic, given the random source that the caller passes in. In this
 order:
 
@@ -8,7 +8,7 @@ order:
   2. Replicas go to the brokers that host the fewest: among equal racks, equal within one.
   3. Among the replicas the leaders are chosen so that brokers have equal numbers within one.
 
-A command makes at most COMMAND_PARTITIONS_MAX partitions; more take several commands, which the
+A command makes at most NEW_PARTITIONS_MAX partitions; more take several commands, which the
 caller proposes one after the other.
 """
 
@@ -16,28 +16,18 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.errors import InvalidPartitions, InvalidReplicationFactor
+from raftmq.metadata.apply.assignments import NEW_PARTITIONS_MAX, PARTITIONS_MAX, REPLICAS_MAX
 from raftmq.metadata.commands import AddPartitions, CreateTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from random import Random
 
+    from raftmq.metadata.apply.assignments import Assignments
     from raftmq.metadata.image import MetadataImage
-
-# The first two repeat the limits of `apply.assignments`, to refuse before anything is proposed.
-PARTITIONS_MAX = 10_000  # of one topic
-REPLICAS_MAX = 16  # of one partition
-COMMAND_PARTITIONS_MAX = 1_000  # of one command: it blocks the event loop of every node
-
-Assignments = tuple[tuple[int, ...], ...]
-
-
-class Chance(Protocol):
-    """The part of `random.Random` that placement needs."""
-
-    def random(self) -> float: ...
 
 
 class BrokerUsage(NamedTuple):
@@ -49,66 +39,18 @@ class BrokerUsage(NamedTuple):
     leader_count: int = 0  # partitions whose preferred leader it is
 
 
-def place_topic(
-    image: MetadataImage,
-    *,
-    topic_id: bytes,
-    name: str,
-    partition_count: int,
-    replication_factor: int,
-    configs: Mapping[str, str],
-    chance: Chance,
-) -> tuple[CreateTopic | AddPartitions, ...]:
-    """The commands that create a topic: the first creates it, the others add partitions.
-
-    Raises:
-        InvalidPartitions: no partitions, or too many.
-        InvalidReplicationFactor: not enough active brokers for it.
-    """
-    assignments = place(
-        hosts_of(image),
-        partition_count=partition_count,
-        replication_factor=replication_factor,
-        chance=chance,
-    )
-    return creation(topic_id, name, assignments, configs)
-
-
-def place_partitions(
-    image: MetadataImage, topic_id: bytes, *, partition_count: int, chance: Chance
-) -> tuple[AddPartitions, ...]:
-    """The commands that grow a topic to `partition_count`, replicated like its first partition.
-
-    Raises:
-        InvalidPartitions: not more than there are, or too many.
-        InvalidReplicationFactor: not enough active brokers.
-    """
-    first, count = image.partitions_of(topic_id)[0], image.topics[topic_id].partition_count
-    if not count < partition_count <= PARTITIONS_MAX:  # partitions are never removed
-        raise InvalidPartitions(
-            f"{partition_count} partitions: it has {count}, allowed {count + 1} to {PARTITIONS_MAX}"
-        )
-    assignments = place(
-        hosts_of(image),
-        partition_count=partition_count - count,
-        replication_factor=len(image.partitions[first].replicas),
-        chance=chance,
-    )
-    return growth(topic_id, assignments, first=count)
-
-
 def creation(
     topic_id: bytes, name: str, assignments: Assignments, configs: Mapping[str, str]
 ) -> tuple[CreateTopic | AddPartitions, ...]:
     """The commands that create a topic with these replicas."""
-    made = COMMAND_PARTITIONS_MAX
+    made = NEW_PARTITIONS_MAX
     create = CreateTopic(topic_id, name, assignments[:made], dict(configs))
     return create, *growth(topic_id, assignments[made:], first=made)
 
 
 def growth(topic_id: bytes, assignments: Assignments, *, first: int) -> tuple[AddPartitions, ...]:
     """Each expects the count that its predecessor leaves, so that none is applied out of turn."""
-    step = COMMAND_PARTITIONS_MAX
+    step = NEW_PARTITIONS_MAX
     return tuple(
         AddPartitions(topic_id, first + start, assignments[start : start + step])
         for start in range(0, len(assignments), step)
@@ -126,7 +68,7 @@ def hosts_of(image: MetadataImage) -> list[BrokerUsage]:
 
 
 def place(
-    hosts: Sequence[BrokerUsage], *, partition_count: int, replication_factor: int, chance: Chance
+    hosts: Sequence[BrokerUsage], *, partition_count: int, replication_factor: int, chance: Random
 ) -> Assignments:
     """The replicas of each partition, its preferred leader first.
 
@@ -161,7 +103,7 @@ def _check_factor(hosts: Sequence[BrokerUsage], replication_factor: int) -> None
 class _Rack:
     """The brokers of one rack by their number of replicas; ties are broken at random."""
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: Random) -> None:
         self._random = chance.random
         self.size = self.load = 0  # brokers, and the replicas of all of them
         self._levels: list[int] = []  # a heap of the keys of `_brokers`
@@ -198,7 +140,7 @@ class _Rack:
 class _Racks:
     """All racks in a heap: the one with the fewest replicas for its size first, ties at random."""
 
-    def __init__(self, hosts: Iterable[BrokerUsage], chance: Chance) -> None:
+    def __init__(self, hosts: Iterable[BrokerUsage], chance: Random) -> None:
         self._random = chance.random
         racks: dict[str | None, _Rack] = {}
         for host in hosts:

@@ -14,9 +14,10 @@ from raftmq.metadata.commands import (
     ElectLeader,
     ReassignPartition,
 )
-from raftmq.metadata.placement import place_partitions, place_topic
+from raftmq.metadata.placement import creation, growth, hosts_of, place
 
 if TYPE_CHECKING:
+    from raftmq.metadata.apply.assignments import Assignments
     from raftmq.metadata.commands import AnyCommand
     from tests.simulation.controller_broker import SimulatedBroker
     from tests.simulation.controller_world import World
@@ -156,20 +157,25 @@ class Troubles:
         if len(world.image.topics) >= TOPICS_MAX:
             return
         self._names += 1
+        topic_id, partition_count = self._random.randbytes(16), self._random.randint(1, 4)
+        replication_factor = self._random.randint(1, min(3, len(world.brokers)))
+        configs = self._configs()
+        assignments = self._place(partition_count, replication_factor)
+        if assignments:
+            self._propose_in_turn(creation(topic_id, f"topic-{self._names}", assignments, configs))
+
+    def _place(self, partition_count: int, replication_factor: int) -> Assignments:
+        """Nothing where too few brokers are active."""
         try:
-            commands = place_topic(
-                world.image,
-                topic_id=self._random.randbytes(16),
-                name=f"topic-{self._names}",
-                partition_count=self._random.randint(1, 4),
-                replication_factor=self._random.randint(1, min(3, len(world.brokers))),
-                configs=self._configs(),
+            return place(
+                hosts_of(self._world.image),
+                partition_count=partition_count,
+                replication_factor=replication_factor,
                 chance=self._random,
             )
         except InvalidReplicationFactor as error:
-            world.say(str(error))
-            return
-        self._propose_in_turn(commands)
+            self._world.say(str(error))
+            return ()
 
     def _propose_in_turn(self, commands: tuple[AnyCommand, ...]) -> None:
         for command in commands:
@@ -195,15 +201,11 @@ class Troubles:
         topic, image = self._topic(), self._world.image
         if topic is None:
             return
-        partition_count = image.topics[topic].partition_count + 1
-        try:
-            commands = place_partitions(
-                image, topic, partition_count=partition_count, chance=self._random
-            )
-        except InvalidReplicationFactor as error:
-            self._world.say(str(error))
-            return
-        self._propose_in_turn(commands)
+        first = image.partitions[image.partitions_of(topic)[0]]
+        assignments = self._place(1, len(first.replicas))
+        if assignments:
+            count = image.topics[topic].partition_count
+            self._propose_in_turn(growth(topic, assignments, first=count))
 
     def alter_topic(self) -> None:
         topic = self._topic()

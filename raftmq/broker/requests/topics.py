@@ -25,6 +25,7 @@ from raftmq.errors import (
     TopicAlreadyExists,
     UnknownTopicId,
 )
+from raftmq.metadata.apply.assignments import PARTITIONS_MAX, REPLICAS_MAX
 from raftmq.metadata.commands import (
     AddPartitions,
     AlterTopicConfig,
@@ -34,14 +35,7 @@ from raftmq.metadata.commands import (
     ElectLeader,
     PartitionId,
 )
-from raftmq.metadata.placement import (
-    PARTITIONS_MAX,
-    REPLICAS_MAX,
-    creation,
-    growth,
-    hosts_of,
-    place,
-)
+from raftmq.metadata.placement import creation, growth, hosts_of, place
 from raftmq.rpc.reply import Reply
 from raftmq.topic_config import TOPIC_KEYS, TopicConfig, TopicKey, parse_topic_config
 from raftmq.wire.apis import ApiKey
@@ -66,8 +60,9 @@ if TYPE_CHECKING:
 
     from raftmq.broker.metadata_changes import Change, ChangeOutcome, MetadataChanges
     from raftmq.errors import RaftmqError
+    from raftmq.metadata.apply.assignments import Assignments
     from raftmq.metadata.image import MetadataImage, TopicState
-    from raftmq.metadata.placement import Assignments, BrokerUsage
+    from raftmq.metadata.placement import BrokerUsage
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Handler
     from raftmq.wire.batch.header import Buffer

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from raftmq.errors import InvalidPartitions, InvalidReplicationFactor
-from raftmq.metadata.apply import assignments as applied
+from raftmq.metadata.apply.assignments import (
+    NEW_PARTITIONS_MAX,
+    PARTITIONS_MAX,
+    Assignments,
+)
 from raftmq.metadata.commands import AddPartitions, CreateTopic, PartitionId
 from raftmq.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
 from raftmq.metadata.placement import (
-    COMMAND_PARTITIONS_MAX,
-    PARTITIONS_MAX,
-    REPLICAS_MAX,
-    Assignments,
     BrokerUsage,
     _Shifts,
+    creation,
+    growth,
     hosts_of,
     place,
-    place_partitions,
-    place_topic,
 )
 
 TOPIC = b"t" * 16
@@ -226,66 +226,28 @@ def test_hosts_are_the_active_brokers_with_their_load() -> None:
 
 def test_a_topic_is_placed() -> None:
     """A request for a topic becomes a command with assignments."""
-    [command] = place_topic(
-        image_of(broker(1), broker(2)),
-        topic_id=TOPIC,
-        name="orders",
-        partition_count=2,
-        replication_factor=2,
-        configs={"retention.ms": "1"},
-        chance=Random(0),
-    )
+    placed = place_on(hosts_of(image_of(broker(1), broker(2))), 2, 2)
+    [command] = creation(TOPIC, "orders", placed, {"retention.ms": "1"})
     assert isinstance(command, CreateTopic)
     assert (command.topic_id, command.name) == (TOPIC, "orders")
     assert command.configs == {"retention.ms": "1"}
     assert sorted(command.assignments) == [(1, 2), (2, 1)]
 
 
-def test_new_partitions_are_replicated_like_the_old_ones() -> None:
-    """A topic with two replicas grows from one partition to three."""
-    image = image_of(broker(1), broker(2), broker(3), replicas=(1, 2))
-    [command] = place_partitions(image, TOPIC, partition_count=3, chance=Random(0))
-    assert command.expected_count == 1
-    assert [len(members) for members in command.assignments] == [2, 2]
-    assert replicas_in(command.assignments)[3] == 2
-
-
 def test_many_partitions_are_made_by_many_commands() -> None:
     """One command for 2,500 partitions would hold up every node: each makes 1,000 at most."""
-    create, *growth = place_topic(
-        image_of(broker(1), broker(2)),
-        topic_id=TOPIC,
-        name="orders",
-        partition_count=2 * COMMAND_PARTITIONS_MAX + 500,
-        replication_factor=1,
-        configs={},
-        chance=Random(0),
-    )
+    found = hosts_of(image_of(broker(1), broker(2)))
+    wanted = place_on(found, 2 * NEW_PARTITIONS_MAX + 500, 1)
+    create, *more = creation(TOPIC, "orders", wanted, {})
     assert isinstance(create, CreateTopic)
-    assert all(isinstance(command, AddPartitions) for command in growth)
-    assert [len(command.assignments) for command in (create, *growth)] == [1000, 1000, 500]
-    assert [command.expected_count for command in growth] == [1000, 2000]  # type: ignore[union-attr]
-    placed = [members for command in (create, *growth) for members in command.assignments]
+    assert all(isinstance(command, AddPartitions) for command in more)
+    assert [len(command.assignments) for command in (create, *more)] == [1000, 1000, 500]
+    assert [command.expected_count for command in more] == [1000, 2000]  # type: ignore[union-attr]
+    placed = [members for command in (create, *more) for members in command.assignments]
     assert leaders_in(tuple(placed)) == {1: 1250, 2: 1250}
-
-
-def test_what_is_proposed_is_what_is_allowed() -> None:
-    """The bounds of placement are those that the quorum refuses to go beyond."""
-    assert COMMAND_PARTITIONS_MAX == applied.NEW_PARTITIONS_MAX
-    assert PARTITIONS_MAX == applied.PARTITIONS_MAX
-    assert REPLICAS_MAX == applied.REPLICAS_MAX
 
 
 def test_growth_by_many_commands_goes_on_where_the_topic_ends() -> None:
     """A topic of one partition grows by 1,001: the second command expects the first one's end."""
-    image = image_of(broker(1), broker(2), replicas=(1, 2))
-    growth = place_partitions(image, TOPIC, partition_count=1002, chance=Random(0))
-    assert [(it.expected_count, len(it.assignments)) for it in growth] == [(1, 1000), (1001, 1)]
-
-
-@pytest.mark.parametrize("partitions", [0, 1, PARTITIONS_MAX + 1])
-def test_a_topic_only_grows(partitions: int) -> None:
-    """Fewer partitions, or as many as there are, or too many."""
-    image = image_of(broker(1), replicas=(1,))
-    with pytest.raises(InvalidPartitions, match="it has 1, allowed 2 to 10000"):
-        place_partitions(image, TOPIC, partition_count=partitions, chance=Random(0))
+    more = growth(TOPIC, place_on(hosts(2), 1001, 1), first=1)
+    assert [(it.expected_count, len(it.assignments)) for it in more] == [(1, 1000), (1001, 1)]

@@ -17,7 +17,7 @@ from raftmq.errors import (
     RaftmqError,
 )
 from raftmq.metadata.apply import topics as rules
-from raftmq.metadata.placement import REPLICAS_MAX
+from raftmq.metadata.apply.assignments import REPLICAS_MAX
 from raftmq.model import Durability
 from raftmq.wire.messages.offsets import EARLIEST, LATEST
 
