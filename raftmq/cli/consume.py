@@ -11,10 +11,8 @@ from inspect import cleandoc
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
+from raftmq.cli.terminal.options import PARTITION
 
-# Far more than a topic can have: it catches an offset that was typed in place of a partition.
-# Whether there is such a partition is the cluster's to say.
-PARTITION = click.IntRange(0, 1_000_000)
 COUNT = click.IntRange(min=1)
 
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from raftmq.cli.terminal.options import InOrder
+from raftmq.cli.terminal.options import InOrder, output_option
 from raftmq.local.plan import DIRECTORY_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER = click.Path(path_type=Path)
-FORMAT = click.Choice(["table", "json"])
 # The ports of each purpose lie 10 apart (`raftmq.local.plan`), so that there is room for 10
 # brokers.
 BROKERS_MAX = 9
@@ -116,7 +115,7 @@ def dev(
     """)
 )
 @directory_option
-@click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
+@output_option()
 def status(directory: Path | None, output: str) -> int:
     """Show which brokers run, and where.
 

@@ -11,10 +11,13 @@ from inspect import cleandoc
 
 import rich_click as click
 
-from raftmq.cli.terminal.options import InOrder, connection_options, output_option, yes_option
-
-# Far more than a topic can have: it catches an offset that was typed in place of a partition.
-PARTITION = click.IntRange(0, 1_000_000)
+from raftmq.cli.terminal.options import (
+    PARTITION,
+    InOrder,
+    connection_options,
+    output_option,
+    yes_option,
+)
 
 
 @click.group(cls=InOrder)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import rich_click as click
 
+from raftmq.cli.terminal.options import output_option
+
 FOLDER = click.Path(path_type=Path)
 OFFSET = click.IntRange(min=0)
 COUNT = click.IntRange(min=1)
-FORMAT = click.Choice(["table", "json"])
 
 
 @click.group()
@@ -48,7 +49,7 @@ def log() -> None:
 @click.option("-n", "count", type=COUNT, metavar="N", help="Stop after N batches, or N records.")
 @click.option("--records", is_flag=True, help="List the records instead of the batches.")
 @click.option("--producers", is_flag=True, help="List what snapshots know of idempotent producers.")
-@click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
+@output_option()
 def dump(
     folder: Path,
     start: int,
@@ -90,7 +91,7 @@ def dump(
     """)
 )
 @click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
+@output_option()
 def verify(folder: Path, output: str) -> int:
     """Read every byte below DIR and report what is wrong.
 

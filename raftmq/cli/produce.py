@@ -11,12 +11,10 @@ from typing import Any
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_option
-from raftmq.cli.terminal.options import NumberRange
+from raftmq.cli.terminal.options import PARTITION, NumberRange
 
 CODECS = ("gzip", "lz4", "zstd")
 PRESETS = ("high_throughput", "low_latency")
-# Far more than a topic can have: it catches an offset that was typed in place of a partition.
-PARTITION = click.IntRange(0, 1_000_000)
 FILE = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
 DELIVERY_SECONDS = 120.0  # the SDK's default delivery_timeout_ms, long enough for a failover
 

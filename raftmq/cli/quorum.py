@@ -12,9 +12,9 @@ from pathlib import Path
 import rich_click as click
 
 from raftmq.cli.clusters.bootstrap import bootstrap_addresses, bootstrap_option
+from raftmq.cli.terminal.options import output_option
 
 FOLDER = click.Path(path_type=Path)
-FORMAT = click.Choice(["table", "json"])
 
 
 @click.group()
@@ -40,7 +40,7 @@ def quorum() -> None:
     """)
 )
 @bootstrap_option()
-@click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
+@output_option()
 def status(bootstrap: str | None, output: str) -> int:
     """Ask voters how the quorum is.
 
@@ -73,7 +73,7 @@ def status(bootstrap: str | None, output: str) -> int:
 )
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--observer", is_flag=True, help="DIR is an observer's, which keeps no journal.")
-@click.option("-o", "--output", type=FORMAT, default="table", show_default=True)
+@output_option()
 def verify(folder: Path, observer: bool, output: str) -> int:
     """Read every byte of a quorum directory and report what is wrong.
 

@@ -21,7 +21,7 @@ from raftmq.broker.meta import check_directory
 from raftmq.broker.settings import SettingOrigin, parse_settings, read_settings
 from raftmq.cli.nodes.overrides import override, override_by_variables
 from raftmq.cli.nodes.startup_hints import ListeningNetwork, told
-from raftmq.cli.terminal.exits import CommandError, ExitCode
+from raftmq.cli.terminal.exits import CommandError, ExitCode, leaves_of
 from raftmq.disk.files import OsFiles
 from raftmq.errors import InvalidConfig, RaftmqError
 
@@ -58,7 +58,7 @@ def run_broker(config: Path, overrides: Sequence[str]) -> int:
         raise _failure([error], settings) from error
     # What tasks of the broker raise comes in groups.
     except BaseExceptionGroup as group:
-        errors = list(_leaves(group))
+        errors = list(leaves_of(group))
         # Expected failures (a taken port, a failed disk) become one line, even several of them at
         # once.
         if all(isinstance(error, (RaftmqError, OSError)) for error in errors):
@@ -103,14 +103,6 @@ def _failure(errors: Sequence[BaseException], settings: BrokerSettings | None) -
         return CommandError("\n".join(dict.fromkeys(lines)), ExitCode.USAGE)
     said = dict.fromkeys(told(error, settings) for error in errors)
     return CommandError("; ".join(said), ExitCode.FAILED)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error
 
 
 class _Process:

@@ -6,8 +6,12 @@ Owns the numbers, which scripts depend on; docs and help texts must agree with t
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from raftmq import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class ExitCode(IntEnum):
@@ -73,6 +77,15 @@ _BY_CLASS: dict[ExitCode, tuple[type[errors.RaftmqError], ...]] = {
         errors.TopicAuthorizationFailed,
     ),
 }
+
+
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group of errors, or this one."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves_of(each)
+    else:
+        yield error
 
 
 def exit_code_of(error: Exception) -> ExitCode:

@@ -38,6 +38,9 @@ class NumberRange(click.FloatRange):
         return found
 
 
+# Far more than a topic can have: it catches an offset that was typed in place of a partition.
+# Whether there is such a partition is the cluster's to say.
+PARTITION = click.IntRange(0, 1_000_000)
 # At most 11 days: a longer time is a slip of the finger.
 SECONDS = NumberRange(min=0, min_open=True, max=1e6)
 
