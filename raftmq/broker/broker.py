@@ -67,10 +67,10 @@ if TYPE_CHECKING:
     from raftmq.broker.meta import MetaFile
     from raftmq.broker.settings import BrokerSettings, ListenerSettings
     from raftmq.disk.files import Files
+    from raftmq.disk.thread import RunSync
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.partition.storage.flusher import RunSync
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.network import Network
     from raftmq.rpc.protocol import RpcLimits

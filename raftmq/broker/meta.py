@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.disk.files import Files
-    from raftmq.partition.storage.flusher import RunSync
+    from raftmq.disk.thread import RunSync
 
 
 logger = logging.getLogger("raftmq.broker")

@@ -11,7 +11,7 @@ image shows it within the time limit makes no difference to that.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import trio
 
@@ -29,6 +29,7 @@ from raftmq.wire.bodies import clip_message
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from raftmq.broker.controller_link import ControllerLink
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
@@ -40,25 +41,6 @@ Wish = TypeVar("Wish")
 CONCURRENT_MAX = 32  # changes of one request in flight, so that it leaves room for others'
 UNCERTAIN_SECONDS_MAX = 5.0  # to watch the image for a change of unknown outcome: an election
 CATCH_UP_SECONDS_MAX = 5.0  # then the client may ask another broker, which is not behind
-
-
-class Proposer(Protocol):
-    """The way to the leader of the quorum."""
-
-    async def propose(
-        self,
-        command: AnyCommand,
-        *,
-        timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
-    ) -> AnyResult:
-        """The result of applying the command; raises a RaftmqError where there was no answer."""
-
-    async def read_barrier(
-        self,
-        *,
-        timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
-    ) -> int:
-        """A version with all that was acknowledged before; raises a RaftmqError like `propose`."""
 
 
 class ChangeStep(NamedTuple):
@@ -96,7 +78,7 @@ class ChangeOutcome(NamedTuple):
 
 
 class MetadataChanges:
-    def __init__(self, quorum: MetadataQuorum, proposer: Proposer) -> None:
+    def __init__(self, quorum: MetadataQuorum, proposer: ControllerLink) -> None:
         self._quorum, self._proposer = quorum, proposer
 
     @property

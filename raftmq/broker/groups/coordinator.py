@@ -40,9 +40,9 @@ from raftmq.rpc.reply import PendingReply, Reply
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from raftmq.broker.controller_link import ControllerLink
     from raftmq.broker.groups.batches import Outcome
     from raftmq.broker.groups.phases import CoordinatorSettings, GroupEffect
-    from raftmq.broker.groups.pipeline import EntryProposer
     from raftmq.broker.metadata_changes import MetadataChanges
     from raftmq.metadata.image import MetadataImage
     from raftmq.metadata.quorum import MetadataQuorum
@@ -378,7 +378,7 @@ class GroupCoordinator:
         self,
         broker_id: int,
         quorum: MetadataQuorum,
-        proposer: EntryProposer,
+        proposer: ControllerLink,
         changes: MetadataChanges,
         settings: CoordinatorSettings,
         *,

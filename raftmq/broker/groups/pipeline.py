@@ -39,6 +39,7 @@ from raftmq.metadata.commands import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from raftmq.broker.controller_link import ControllerLink
     from raftmq.broker.groups.batches import Outcome, PipelineEntry
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.image import MetadataImage
@@ -59,19 +60,6 @@ _LOST = (
     ErrorCode.STALE_BROKER_EPOCH,
     ErrorCode.BROKER_ID_NOT_REGISTERED,
 )
-
-
-class EntryProposer(Protocol):
-    """The way to the leader of the quorum."""
-
-    async def propose(
-        self,
-        command: AnyCommand,
-        *,
-        timeout: float,  # noqa: ASYNC109  # part of the outcome, not a wait
-        command_id: CommandId | None,
-    ) -> AnyResult:
-        """The result of applying it; raises a RaftmqError where there was no answer."""
 
 
 class SlotOwnership(Protocol):
@@ -103,7 +91,7 @@ class Pipeline:
         self,
         broker_id: int,
         ownership: SlotOwnership,
-        proposer: EntryProposer,
+        proposer: ControllerLink,
         *,
         sequences: Iterator[int],
         look: Callable[[], Awaitable[MetadataImage]],

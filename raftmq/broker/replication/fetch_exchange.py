@@ -5,7 +5,7 @@ Owns names, and no rule.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftmq.rpc.backoff import Pauses
 
@@ -14,30 +14,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.errors import RaftmqError
+    from raftmq.rpc.peers import Peers
     from raftmq.rpc.reply import Answer
-    from raftmq.wire.bodies import Request
     from raftmq.wire.messages.replicate import ReplicaFetch
-
-
-class LeaderPeers(Protocol):
-    """One-way messages to leaders, see `rpc.peers.Peers`."""
-
-    def send_one_way(self, broker_id: int, body: Request) -> bool: ...
-
-
-class LeaderRequests(LeaderPeers, Protocol):
-    """Requests to leaders, see `rpc.peers.Peers`."""
-
-    def ask(
-        self,
-        broker_id: int,
-        body: Request,
-        on_outcome: Callable[[Answer | RaftmqError], None],
-        *,
-        timeout_seconds: float,
-    ) -> bool: ...
-
-    async def request(self, broker_id: int, body: Request, *, timeout_seconds: float) -> Answer: ...
 
 
 class FetchSettings(NamedTuple):
@@ -52,7 +31,7 @@ class FollowerIdentity(NamedTuple):
 
     broker_id: int
     broker_epoch: Callable[[], int]
-    peers: LeaderRequests
+    peers: Peers
     random: Random
     settings: FetchSettings
 

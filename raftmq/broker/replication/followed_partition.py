@@ -23,10 +23,10 @@ from raftmq.wire.messages.fetch import FetchPartition
 if TYPE_CHECKING:
     from random import Random
 
-    from raftmq.broker.replication.fetch_exchange import LeaderRequests
     from raftmq.partition.follower import Follower
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
+    from raftmq.rpc.peers import Peers
 
 NOWHERE = -1  # as an offset: nothing asked or reported in this session
 PAUSES = Pauses(0.05, 5.0)  # of one partition; the longest, for a full disk, spares the log file
@@ -148,7 +148,7 @@ class FollowedPartition:
         self._problem = ""
         self._backoff.reset()
 
-    def report(self, error: RaftmqError | None, peers: LeaderRequests) -> None:
+    def report(self, error: RaftmqError | None, peers: Peers) -> None:
         """Report bytes of the leader that failed their check: it should check its disk. The
         outcome shows in its next answers; each refusal is reported again.
         """

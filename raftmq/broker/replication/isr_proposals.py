@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from itertools import count
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
-    from raftmq.metadata.commands import AnyCommand, AnyResult
+    from raftmq.broker.controller_link import ControllerLink
+    from raftmq.metadata.commands import AnyResult
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
@@ -43,24 +44,13 @@ HOPELESS = frozenset({ErrorCode.INELIGIBLE_REPLICA})
 logger = logging.getLogger("raftmq.broker")
 
 
-class IsrProposalLink(Protocol):
-    async def propose(
-        self,
-        command: AnyCommand,
-        *,
-        timeout: float,  # noqa: ASYNC109  # part of the outcome
-        command_id: CommandId | None,
-    ) -> AnyResult:
-        """To the leader of the quorum, on any node; raises RaftmqError."""
-
-
 class IsrProposals:
     """At most one proposal per partition is in flight: the rules of the leader see to it."""
 
     def __init__(
         self,
         broker_id: int,
-        link: IsrProposalLink,
+        link: ControllerLink,
         *,
         broker_epoch: Callable[[], int],
         random: Random,

@@ -26,7 +26,6 @@ from raftmq.broker.replication.fetch_exchange import (
     FetchExchange,
     FetchSettings,
     FollowerIdentity,
-    LeaderRequests,
 )
 from raftmq.broker.replication.followed_partition import NOWHERE, FollowedPartition
 from raftmq.broker.replication.progress_reports import ProgressReports
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.partition.replica import Replica
+    from raftmq.rpc.peers import Peers
     from raftmq.rpc.reply import Answer
     from raftmq.wire.messages.fetch import PartitionFetched
     from raftmq.wire.messages.replicate import PartitionProgress
@@ -498,7 +498,7 @@ class Fetchers:
     def __init__(
         self,
         broker_id: int,
-        peers: LeaderRequests,
+        peers: Peers,
         *,
         broker_epoch: Callable[[], int],
         random: Random,

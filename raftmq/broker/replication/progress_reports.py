@@ -20,8 +20,8 @@ from raftmq.wire.messages.replicate import PartitionProgress, ReplicaProgress
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from raftmq.broker.replication.fetch_exchange import LeaderPeers
     from raftmq.broker.replication.followed_partition import FollowedPartition
+    from raftmq.rpc.peers import Peers
 
 PARTITIONS_TOLD_MAX = 5000  # of one message, which must fit into `header_bytes_max`
 
@@ -35,7 +35,7 @@ class ProgressReports:
         is_held_back: the present step calls `tell` at its end, so no task needs to be woken.
     """
 
-    def __init__(self, broker_id: int, leader_id: int, peers: LeaderPeers) -> None:
+    def __init__(self, broker_id: int, leader_id: int, peers: Peers) -> None:
         self._broker_id, self._leader_id, self._peers = broker_id, leader_id, peers
         self._broker_epoch: int | None = None
         self._marked: dict[FollowedPartition, None] = {}

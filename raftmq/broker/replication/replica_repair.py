@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from random import Random
 
-    from raftmq.broker.replication.fetch_exchange import LeaderRequests
-    from raftmq.metadata.commands import AnyCommand, AnyResult
+    from raftmq.broker.controller_link import ControllerLink
     from raftmq.metadata.image import MetadataImage, PartitionState
     from raftmq.partition.leader import Assignment
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
     from raftmq.partition.storage.directory import LogDirectory
     from raftmq.partition.storage.log import PartitionLog
+    from raftmq.rpc.peers import Peers
 
 
 logger = logging.getLogger("raftmq.broker")
@@ -68,11 +68,6 @@ class RepairableReplicas(Protocol):
 
     async def discard(self, key: PartitionKey) -> None:
         """Raises StorageError."""
-
-
-class LossReporter(Protocol):
-    async def tell(self, key: PartitionKey, loss: Loss) -> None:
-        """Returns once the report is applied and `RepairableReplicas.state_of` shows it."""
 
 
 class _Case:
@@ -107,8 +102,8 @@ class ReplicaRepair:
         broker_id: int,
         ward: RepairableReplicas,
         directory: LogDirectory,
-        reports: LossReporter,
-        peers: LeaderRequests,
+        reports: DamageReports,
+        peers: Peers,
         random: Random,
     ) -> None:
         self._broker_id, self._ward, self._directory = broker_id, ward, directory
@@ -492,18 +487,13 @@ TOLD_MAX = 500  # partitions of one command: applying it blocks every node for t
 PAUSE_SECONDS = 1.0  # between attempts: an election takes one or two
 
 
-class DamageReportLink(Protocol):
-    async def propose(self, command: AnyCommand) -> AnyResult:
-        """To the leader of the quorum, on any node; raises RaftmqError."""
-
-
 class DamageReports:
     """Reports nothing before `run`."""
 
     def __init__(
         self,
         broker_id: int,
-        link: DamageReportLink,
+        link: ControllerLink,
         *,
         broker_epoch: Callable[[], int],
         catch_up: Callable[[], Awaitable[None]],

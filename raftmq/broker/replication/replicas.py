@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
+    from raftmq.disk.thread import RunSync
     from raftmq.metadata.delta import Duty, MetadataDelta
     from raftmq.metadata.image import MetadataImage, PartitionState, TopicState
     from raftmq.metadata.quorum import MetadataQuorum
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import PartitionLog
 
 

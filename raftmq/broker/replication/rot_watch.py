@@ -37,7 +37,6 @@ from raftmq.wire.messages.fetch import Fetch, FetchPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from raftmq.broker.replication.fetch_exchange import LeaderRequests
     from raftmq.partition.leader import Assignment
     from raftmq.partition.replica import Replica
     from raftmq.partition.replica_environment import PartitionKey
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import BatchStart
     from raftmq.rpc.context import RequestContext
+    from raftmq.rpc.peers import Peers
     from raftmq.rpc.server import Handler
     from raftmq.wire.batch.header import Buffer
     from raftmq.wire.messages.corruption import DescribeDamage
@@ -252,7 +252,7 @@ ANSWER_SECONDS_MAX = 10.0  # the leader reads from its disk, and does not wait f
 
 
 class RotRepair:
-    def __init__(self, peers: LeaderRequests, directory: LogDirectory) -> None:
+    def __init__(self, peers: Peers, directory: LogDirectory) -> None:
         self._peers, self._directory = peers, directory
 
     async def put_right(self, replica: Replica, known: Assignment) -> None:

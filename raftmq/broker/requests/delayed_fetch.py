@@ -23,6 +23,7 @@ from raftmq.wire.bodies import ABSENT, clip_message
 from raftmq.wire.messages.fetch import Diverging, FetchReply, PartitionFetched
 
 if TYPE_CHECKING:
+    from raftmq.broker.replication.replicas import Replicas
     from raftmq.broker.requests.fetch_sessions import (
         AnsweredBounds,
         FetchPurgatory,
@@ -44,16 +45,6 @@ WAIT_SECONDS_MAX = 60.0  # of a long poll; a client that asks for more is answer
 BOUNDS_LINGER_SECONDS = 0.01
 
 logger = logging.getLogger("raftmq.broker")
-
-
-class HostedReplicas(Protocol):
-    """The replicas on this broker, see `replicas.Replicas`."""
-
-    def get(self, topic_id: bytes, partition: int) -> Replica:
-        """Raises RaftmqError: it is not on this broker."""
-
-    def leader_of(self, topic_id: bytes, partition: int) -> tuple[int, int]:
-        """Leader and leader epoch in the metadata; -1 where there is none."""
 
 
 class PartitionView(NamedTuple):
@@ -107,7 +98,7 @@ class DelayedFetch:
         self,
         session: FetchSession,
         reading: ReaderView,
-        hosting: HostedReplicas,
+        hosting: Replicas,
         directory: LogDirectory,
         waiting: FetchPurgatory,
         limits: AnswerLimits,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
-    from raftmq.broker.requests.delayed_fetch import HostedReplicas
+    from raftmq.broker.replication.replicas import Replicas
     from raftmq.broker.requests.fetch_sessions import FetchPurgatory, SessionPartition
     from raftmq.partition.leader import Diverged
     from raftmq.partition.replica import Replica
@@ -53,7 +53,7 @@ class FetchRequests:
 
     def __init__(
         self,
-        hosting: HostedReplicas,
+        hosting: Replicas,
         directory: LogDirectory,
         waiting: FetchPurgatory,
         random: Random,
@@ -114,7 +114,7 @@ class ReplicaFetchRequests:
 
     def __init__(
         self,
-        hosting: HostedReplicas,
+        hosting: Replicas,
         directory: LogDirectory,
         waiting: FetchPurgatory,
         random: Random,

@@ -68,13 +68,6 @@ class SessionPartition:
         return PartitionKey(self.wanted.topic_id, self.wanted.partition)
 
 
-class Turn(Protocol):
-    """The request of a session that is being answered; see `delayed_fetch.DelayedFetch`."""
-
-    def on_news(self, partition: SessionPartition) -> None: ...
-    def on_superseded(self) -> None: ...
-
-
 class FetchSession:
     """A `Watcher` of replicas.
 
@@ -91,15 +84,15 @@ class FetchSession:
         self.used_at = trio.current_time()
         self.partitions: dict[PartitionKey, SessionPartition] = {}
         self.news: dict[PartitionKey, None] = {}
-        self.turn: Turn | None = None
+        self.turn: WaitingFetch | None = None
 
-    def begin(self, turn: Turn) -> None:
+    def begin(self, turn: WaitingFetch) -> None:
         """A new request: the reader has given up the one before."""
         before, self.turn = self.turn, turn
         if before is not None:  # its answer could only be late
             before.on_superseded()
 
-    def end(self, turn: Turn) -> None:
+    def end(self, turn: WaitingFetch) -> None:
         if self.turn is turn:  # not superseded by a newer request
             # The idle time begins with the answer, not with the request.
             self.turn, self.used_at = None, trio.current_time()
@@ -260,11 +253,19 @@ STALE_ALARMS_MIN = 100  # alarms of answered fetches; fewer are not worth a pass
 
 
 class WaitingFetch(Protocol):
-    """Attributes:
-    is_ended: it has been answered.
+    """`delayed_fetch.DelayedFetch`, which imports this module.
+
+    Attributes:
+        is_ended: it has been answered.
     """
 
     is_ended: bool
+
+    def on_news(self, partition: SessionPartition) -> None:
+        """The partition of its session may have new data."""
+
+    def on_superseded(self) -> None:
+        """The reader has sent the next request of the session."""
 
     def look(self) -> None:
         """There may be something to answer now. Must not block."""

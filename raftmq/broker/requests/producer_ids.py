@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
@@ -30,7 +30,8 @@ from raftmq.wire.messages.producers import InitProducerIdReply
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from raftmq.metadata.commands import AnyCommand, AnyResult
+    from raftmq.broker.controller_link import ControllerLink
+    from raftmq.metadata.commands import AnyResult
     from raftmq.rpc.context import RequestContext
     from raftmq.rpc.server import Handler
     from raftmq.wire.batch.header import Buffer
@@ -42,16 +43,6 @@ PROPOSE_SECONDS = 5.0  # then waiting clients had better ask another broker
 AGAIN_SECONDS = 5.0  # after an attempt to fetch ahead that failed, if no client asks before
 
 logger = logging.getLogger("raftmq.broker")
-
-
-class ProducerIdLink(Protocol):
-    async def propose(
-        self,
-        command: AnyCommand,
-        *,
-        timeout: float,  # noqa: ASYNC109  # part of the outcome
-    ) -> AnyResult:
-        """To the leader of the quorum, on any node; raises RaftmqError."""
 
 
 class _Round:
@@ -66,7 +57,7 @@ class ProducerIdAllocation:
     """`run` proposes."""
 
     def __init__(
-        self, broker_id: int, link: ProducerIdLink, *, broker_epoch: Callable[[], int]
+        self, broker_id: int, link: ControllerLink, *, broker_epoch: Callable[[], int]
     ) -> None:
         self._broker_id, self._link, self._broker_epoch = broker_id, link, broker_epoch
         self._ids: deque[int] = deque()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -41,14 +41,6 @@ PASSED_SECONDS = 1.0
 # To write the rest of a record after Ctrl-C: a reader that takes nothing for a second is taken to
 # be stuck, and its half line is not committed.
 FINISH_SECONDS_MAX = 1.0
-
-
-class Output(Protocol):
-    """What records are written to: `Sink`, or a list in tests."""
-
-    @property
-    def byte_count(self) -> int: ...
-    async def write(self, data: bytes) -> None: ...
 
 
 def check_group_wish(wish: ConsumeOrder) -> None:
@@ -133,7 +125,7 @@ async def write_all(
     wish: ConsumeOrder,
     ends: dict[Key, int] | None,
     form: Format,
-    output: Output,
+    output: Sink,
     stopping: Stopping,
 ) -> None:
     """Until `records_max` are written, the partitions have reached `ends`, or a signal."""
@@ -185,7 +177,7 @@ async def _commit_passed(consumer: Consumer) -> None:
 
 
 async def _write(
-    batch: ConsumedBatch, count: int, form: Format, output: Output, stopping: Stopping
+    batch: ConsumedBatch, count: int, form: Format, output: Sink, stopping: Stopping
 ) -> int:
     """Write the first `count` records; returns their number, less after a signal."""
     data, before = form(batch, slice(0, count)), output.byte_count
@@ -203,7 +195,7 @@ async def _write(
     return begun if await _finish(data[taken : size(begun)], output) else begun - 1
 
 
-async def _finish(rest: bytes, output: Output) -> bool:
+async def _finish(rest: bytes, output: Sink) -> bool:
     """Write the rest of the record that was cut; False: the reader does not take it."""
     with anyio.move_on_after(FINISH_SECONDS_MAX):
         if rest:

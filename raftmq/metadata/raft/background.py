@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import trio
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from raftmq.disk.files import Files
+    from raftmq.disk.thread import RunSync
 
 
 # -- Retired --------------------------------------------------------------------------------------
@@ -62,7 +63,6 @@ def check_not_retired(files: Files, directory: Path) -> None:
 
 
 T = TypeVar("T")
-RunSync: TypeAlias = "Callable[[Callable[[], Any]], Awaitable[Any]]"
 # Of the quorum in this process: one for each thing that may wait for the disk at once (snapshot
 # written, received, read for peers), and some to spare. The journal has a thread of its own.
 THREADS_MAX = 8
@@ -70,7 +70,7 @@ THREADS_MAX = 8
 _limiters: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("raft_limiter")
 
 
-async def run_in_thread(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T], /) -> T:
     """Run in the quorum's own threads: blocked threads of other parts of the broker, up to trio's
     default limit, must not delay the quorum.
     """
@@ -188,11 +188,14 @@ def hold_own_directory(
         DirectoryInUse: another process has it.
     """
 
-    def check_first(lock: Callable[[], object]) -> object:
+    def check_first(lock: Callable[[], T]) -> T:
         check_names(files, directory)
         return lock()
 
-    return hold_directory(files, directory, lambda lock: run_sync(partial(check_first, lock)))
+    def run_checked(lock: Callable[[], T], /) -> Awaitable[T]:
+        return run_sync(partial(check_first, lock))
+
+    return hold_directory(files, directory, run_checked)
 
 
 def check_names(files: Files, directory: Path) -> None:

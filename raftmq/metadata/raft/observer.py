@@ -12,7 +12,7 @@ import logging
 from contextlib import asynccontextmanager
 from functools import partial
 from random import SystemRandom
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 import trio
 
@@ -48,13 +48,13 @@ from raftmq.metadata.raft.snapshot.store import SnapshotStore
 from raftmq.metadata.raft.snapshot.transfer import SnapshotId
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from random import Random
 
+    from raftmq.disk.thread import RunSync
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
-    from raftmq.metadata.raft.background import RunSync
     from raftmq.metadata.raft.net.connection import QuorumConnection, QuorumNetwork
     from raftmq.metadata.raft.net.messages import AnyMessage
     from raftmq.metadata.raft.settings import QuorumSettings
@@ -81,9 +81,7 @@ CHUNK_SECONDS_MAX = 30.0
 class SnapshotDownload:
     """Downloads into `store`; chunks that came before a connection broke are not fetched again."""
 
-    def __init__(
-        self, store: SnapshotStore, *, run_sync: Callable[[Callable[[], Any]], Awaitable[Any]]
-    ) -> None:
+    def __init__(self, store: SnapshotStore, *, run_sync: RunSync) -> None:
         self._store, self._run_sync = store, run_sync
 
     async def fetch(

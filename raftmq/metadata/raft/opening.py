@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from raftmq.disk.files import Files
-    from raftmq.metadata.raft.background import RunSync
+    from raftmq.disk.thread import RunSync
     from raftmq.metadata.raft.net.connection import AddressT, QuorumNetwork
 
 

@@ -28,9 +28,10 @@ from raftmq.metadata.raft.engine.replication import Fate
 from raftmq.metadata.raft.settings import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from typing import NoReturn
 
+    from raftmq.disk.thread import RunSync
     from raftmq.metadata.commands import AnyCommand, AnyResult
     from raftmq.metadata.delta import MetadataDelta
     from raftmq.metadata.image import MetadataImage
@@ -69,8 +70,8 @@ class Driver:
         transport: Transport[Any],
         snapshotter: Snapshotter,
         *,
-        write_journal: Callable[[Callable[[], None]], Awaitable[None]],
-        run_sync: Callable[[Callable[[], None]], Awaitable[None]],
+        write_journal: RunSync,
+        run_sync: RunSync,
         tick_seconds: float,
         stuck_seconds: float,
     ) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from raftmq.disk.files import Files, FileSlice
     from raftmq.model import TimestampOffset
-    from raftmq.partition.storage.flusher import RunSync
+    from raftmq.disk.thread import RunSync
     from raftmq.partition.storage.known_producers import SnapshotWrite
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.mending import Mending

@@ -12,7 +12,7 @@ pages clean that never reached the disk, so nothing is retried and nothing ackno
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -20,23 +20,17 @@ from raftmq.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError, w
 from raftmq.model import Durability
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from raftmq.disk.files import Files
+    from raftmq.disk.thread import RunSync
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.work import Flush
 
 # Files of a round. Measured with 12: 2.5 ms one by one, 0.5 ms with one syncfs (decision 0002). For
 # a few files fdatasync is quick enough, and does not write back what no producer waits for.
 FILES_SYNCED_ONE_BY_ONE = 8
-T = TypeVar("T")
-
-
-class RunSync(Protocol):
-    """Runs a function that waits for the disk: in a worker thread, or inline in simulation."""
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class Flusher:

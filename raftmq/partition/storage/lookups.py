@@ -20,8 +20,8 @@ from raftmq.partition.storage.rot import write_mark
 
 if TYPE_CHECKING:
     from raftmq.disk.files import FileSlice
+    from raftmq.disk.thread import RunSync
     from raftmq.model import TimestampOffset
-    from raftmq.partition.storage.flusher import RunSync
     from raftmq.partition.storage.log import LogSlice, PartitionLog
     from raftmq.partition.storage.rot import Rot
 

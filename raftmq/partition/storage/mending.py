@@ -19,7 +19,7 @@ from raftmq.partition.storage.segment import BatchStart, scan
 from raftmq.wire.batch.header import iter_batches
 
 if TYPE_CHECKING:
-    from raftmq.partition.storage.flusher import RunSync
+    from raftmq.disk.thread import RunSync
     from raftmq.partition.storage.log import PartitionLog
     from raftmq.partition.storage.rot import Rot
     from raftmq.partition.storage.segment import Segment

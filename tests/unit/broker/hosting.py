@@ -35,6 +35,7 @@ from tests.unit.storage.directories import ROOT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from raftmq.disk.thread import RunSync
     from raftmq.errors import RaftmqError
     from raftmq.metadata.commands import AnyCommand, AnyResult, CommandId
     from raftmq.metadata.controller import Effect
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from raftmq.partition.leader import ProposeIsr
     from raftmq.partition.replica import Replica
     from raftmq.partition.storage.directory import LogDirectory
-    from raftmq.partition.storage.flusher import RunSync
     from raftmq.wire.bodies import Request
     from tests.simulation.disk import SimulatedFiles
     from tests.simulation.quorum_fake import FakeCluster, FakeQuorum

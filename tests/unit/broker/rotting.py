@@ -23,8 +23,8 @@ from tests.unit.storage.batches import batch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from raftmq.disk.thread import RunSync
     from raftmq.partition.replica import Replica
-    from raftmq.partition.storage.flusher import RunSync
     from tests.simulation.disk import SimulatedFiles
     from tests.unit.broker.hosting import Node
 

@@ -30,7 +30,7 @@ SESSION = 77
 
 
 class ScriptedLeader:
-    """The other side of `LeaderRequests`: notes what it is asked and answers when it is told to.
+    """In place of `Peers`: notes what it is asked and answers when it is told to.
 
     Attributes:
         reports: of bytes that were refused.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -35,8 +35,9 @@ from raftmq.metadata.raft.snapshot.transfer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
+    from raftmq.disk.thread import RunSync
     from raftmq.metadata.raft.engine.node import RaftNode
     from raftmq.metadata.raft.engine.timing import QuorumLimits
     from raftmq.metadata.raft.net.messages import AnyMessage
@@ -78,7 +79,7 @@ class Snapshotter:
         newest: SnapshotInfo | None,
         *,
         send: Callable[[int, AnyMessage], bool],
-        run_sync: Callable[[Callable[[], Any]], Awaitable[Any]],
+        run_sync: RunSync,
         clock: Callable[[], float],
         limits: QuorumLimits,
     ) -> None:
